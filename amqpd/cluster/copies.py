@@ -183,6 +183,19 @@ class Copies:
             if log.base == log.last:
                 self._open.discard(source)
 
+    def is_sent(self, source: int) -> bool:
+        """A home that has a connection to here has it in a lane."""
+        return any(receiver.has(source) for each in self._connections for receiver in each.receivers.values())
+
+    def drop(self, source: int) -> None:
+        """Nothing of it is here any more. No home sends it."""
+        writes: list[Write] = []
+        self._replicas[source].drop(writes)
+        self._open.discard(source)
+        self._bases.pop(source, None)
+        self._journal.nothing_committed(source)
+        self._write(writes)
+
     def stored(self) -> None:
         """More transactions are on the own disk."""
         self._tell()

@@ -13,7 +13,7 @@ from typing import Any
 
 from amqpd.cluster.homes import Homes, Own
 from amqpd.replication.entry import START
-from amqpd.replication.home import Peer
+from amqpd.replication.peer import Peer
 from amqpd.replication.replica import Replicas
 
 COUNTS, BEHIND, STATE, OTHER_DISK, AWAY = "counts", "behind", "state", "other disk", "away"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from amqpd.cluster.copies import Copies, HomeLink
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.own_lane import ReplicaSetLane
 from amqpd.cluster.records import WishRecord
@@ -68,6 +69,7 @@ class Forwarder:
             self.counters,
         )
         self.changes = SetChanges(shell, journal, self.homes)
+        self._leftovers = Leftovers(name, shell, replicas, self.copies)
         self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
@@ -187,6 +189,7 @@ class Forwarder:
         self.takeovers.beat()
         if not self._leaves:
             self.changes.beat()
+            self._leftovers.beat(self.records.values())
         mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
@@ -240,7 +243,8 @@ class Forwarder:
                 goes_on_after=place_of(last),
                 known_committed=place_of(self.base_of(record.source)),
             )
-        self.homes.begin(record, own)
+        # Somebody may have put the same again since, to be sure of it (`leftovers.py`): swaps are of that revision.
+        self.homes.begin(known, own)
         return ""
 
     def _ended(self, source: int, won: bool) -> None:

@@ -24,6 +24,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
+from amqpd.replication.catch_up import Sent
 from amqpd.replication.home import KEPT_BYTES_MAX
 from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
@@ -81,6 +82,8 @@ class Homes:
         self._lease_s = lease_s
         self._on_report = on_report
         self.sources: dict[int, Own] = {}
+        self.sent = Sent()
+        """to all peers, also in lanes that are forgotten"""
         self.lanes: dict[LaneKey, OwnLane] = {}
         self._by_number: dict[int, OwnLane] = {}
         self._numbers = 0
@@ -175,7 +178,7 @@ class Homes:
             self._numbers += 1
             journal, number = self._journal, self._numbers
             waits = ReplicaSetLane(journal.index, journal.index - 1, journal.force)
-            lane = self.lanes[key] = OwnLane(number, key, journal.index - 1, self._lease_s, waits)
+            lane = self.lanes[key] = OwnLane(number, key, journal.index - 1, self._lease_s, waits, self.sent)
             lane.home.stored = lane.home.committed = journal.index - 1
             self._by_number[number] = lane
             for peer in self.generations:
@@ -291,7 +294,7 @@ class Homes:
     def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
         base = self._replicas[source].log.base  # as `_look` has just committed it
         transfer = lane.home.sends_state(peer, source, base)
-        after = lane.home.peer_base(peer, source)
+        after = self.sources[source].record.trusted(lane.home.peer_base(peer, source))
         questions = lane.questions[peer]
         self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
+from amqpd.replication.catch_up import Sent
 from amqpd.replication.home import HomeLane
 from amqpd.replication.reign import Reign
 
@@ -38,12 +39,15 @@ class ReplicaSetLane(Lane):
 class OwnLane:
     """One of them."""
 
-    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, lane: ReplicaSetLane) -> None:
-        """`number`: of the lane, as peers know it; `index`: of the journal's last transaction."""
+    def __init__(
+        self, number: int, key: LaneKey, index: int, lease_s: float, lane: ReplicaSetLane, sent: Sent
+    ) -> None:
+        """`number`: of the lane, as peers know it; `index`: of the journal's last transaction; `sent`: where what is
+        sent again is counted."""
         self.number = number
         self.key = key
         self.members, self.learners = key
-        self.home = HomeLane(self.members, index, learners=self.learners)
+        self.home = HomeLane(self.members, index, learners=self.learners, sent=sent)
         self.reign = Reign(lease_s, len(self.members))
         self.lane = lane
         self.questions: dict[str, Questions] = {}

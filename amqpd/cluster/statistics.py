@@ -18,7 +18,6 @@ from amqpd.replication.commit import majority
 if TYPE_CHECKING:
     from amqpd.cluster.homes import Homes
     from amqpd.cluster.own_lane import OwnLane
-    from amqpd.replication.home import Peer
     from amqpd.replication.take_over import SourceRecord
 
 
@@ -57,19 +56,18 @@ def statistics(
     """`name`, `generation`: of this forwarder and its disk."""
     lanes = list(homes.lanes.values())
     totals = {f"{field.name}_total": getattr(counters, field.name) for field in fields(Counters)}
-    begun = sum(lane.home.transfers_begun for lane in lanes)
-    done = sum(lane.home.transfers_done for lane in lanes)
+    sent = homes.sent
     under_way = sum(len(peer.transfers) for lane in lanes for peer in lane.home.peers.values())
     totals |= {
-        "transfers_begun_total": begun,
-        "transfers_done_total": done,
-        "transfers_given_up_total": begun - done - under_way,
-        "resent_entries_total": sum(lane.home.resent_entries for lane in lanes),
-        "resent_bytes_total": sum(lane.home.resent_bytes for lane in lanes),
+        "transfers_begun_total": sent.transfers_begun,
+        "transfers_done_total": sent.transfers_done,
+        "transfers_given_up_total": sent.transfers_begun - sent.transfers_done - under_way,
+        "resent_entries_total": sent.entries,
+        "resent_bytes_total": sent.nbytes,
     }
     under = without = 0
     for source, own in homes.sources.items():
-        up_to_date = 1 + sum(_is_up_to_date(peer, source) for peer in own.lane.home.peers.values())
+        up_to_date = 1 + sum(own.lane.home.has_all(member, source) for member in own.lane.members if member != name)
         under += up_to_date < len(own.lane.members)
         without += up_to_date < majority(len(own.lane.members))
     gauges = {
@@ -86,13 +84,9 @@ def statistics(
     return ClusterStatistics(totals, gauges, tuple(lag for lane in lanes for lag in _lags(lane, name)))
 
 
-def _is_up_to_date(peer: Peer, source: int) -> bool:
-    return bool(peer.number) and peer.counts(source)
-
-
 def _lags(lane: OwnLane, name: str) -> Iterable[PeerLag]:
     home = lane.home
-    for member in lane.members:
+    for member in (*lane.members, *lane.learners):
         if member != name:
             peer = home.peers.get(member)
             transactions, lag_bytes = home.lag_of(member)

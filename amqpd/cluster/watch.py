@@ -59,7 +59,7 @@ class Watch:
             seen = self._seen.setdefault(lane.number, Seen())
             self._reign(lane, seen)
             self._copies(lane, seen)
-            for member in lane.members:
+            for member in (*lane.members, *lane.learners):
                 if member != self._name:
                     self._peer(lane, member)
             if lagging and not self._lagging:
@@ -111,8 +111,8 @@ class Watch:
                     "peer_caught_up",
                     peer=member,
                     members=lane.members,
-                    entries=peer.resent_entries,
-                    bytes=peer.resent_bytes,
+                    entries=peer.sent.entries,
+                    bytes=peer.sent.nbytes,
                     states=peer.transfers_begun,
                     duration_ms=round((now_s - behind.since_s) * 1000),
                 )
@@ -124,5 +124,6 @@ def _missing(lane: OwnLane, name: str) -> tuple[int, list[str]]:
     away = {member for member in lane.members if member != name and member not in home.peers}
     if away or not sources:
         return len(sources), sorted(away) if sources else []
-    behind = {peer: sources & (at.apart | at.uncounted) for peer, at in home.peers.items()}
+    members = {peer: at for peer, at in home.peers.items() if peer in home.members}
+    behind = {peer: sources & (at.apart | at.uncounted) for peer, at in members.items()}
     return len(set().union(*behind.values())), sorted(peer for peer, lacks in behind.items() if lacks)

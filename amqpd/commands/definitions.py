@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from amqpd.commands.imported_queues import sources_for
 from amqpd.commands.metadata import carry_out, refusals
 from amqpd.commands.options import data_dir_option
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
@@ -139,6 +140,8 @@ def import_definitions(
 
     The file of one virtual host (amqpd definitions export --vhost) goes into the one that --vhost names.
 
+    In a cluster new quorum queues are spread over the nodes that serve some already.
+
     \b
     Examples:
       amqpd definitions import all.json
@@ -152,7 +155,14 @@ def import_definitions(
         return
     wanted = _read_file(file, vhost)
     with _conflicts():
-        found = carry_out(data_dir, use_cases.import_definitions, wanted, prune=prune, skip_conflicts=skip_conflicts)
+        found = carry_out(
+            data_dir,
+            use_cases.import_definitions,
+            wanted,
+            prune=prune,
+            skip_conflicts=skip_conflicts,
+            source_of=sources_for(data_dir),
+        )
     _show(wanted, describe(found, full)[:-1] if full else describe_left_out(found))
     click.echo(summary(found, done=True))
 

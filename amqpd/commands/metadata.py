@@ -18,6 +18,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 import trio
 
+from amqpd.config import Settings
 from amqpd.management.errors import ManagementError
 from amqpd.management.metadata import Metadata
 from amqpd.management.stored_metadata import FILE_NAME, OpenStore, StoredMetadata
@@ -48,10 +49,20 @@ def carry_out(
         return trio.run(partial(use_case, stored, *arguments, **named))
 
 
+def cluster_settings(data_dir: Path) -> Settings | None:
+    """Those that say in which cluster's store the data directory's metadata are; None: in none. Raises
+    StartupError."""
+    if (data_dir / FILE_NAME).exists():
+        return None
+    settings = load_settings()
+    return settings if settings.cluster_store else None
+
+
 def _elsewhere(data_dir: Path) -> OpenStore | None:
     """What opens the store of `cluster_store`, if the settings of file and environment have one, and the data
     directory has no store of its own. Raises StartupError."""
-    if (data_dir / FILE_NAME).exists() or not (settings := load_settings()).cluster_store:
+    settings = cluster_settings(data_dir)
+    if settings is None:
         return None
     try:
         from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed

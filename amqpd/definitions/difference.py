@@ -83,15 +83,21 @@ class Difference:
         return [change for step in (*making, *removing) for change in step.changes]
 
 
+def local_source(_: QueueRecord) -> int:
+    """Each node's own: nothing is copied to others."""
+    return 0
+
+
 def difference(
     topology: Topology,
     wanted: Definitions,
     new_queue_id: Callable[[], int],
     *,
     prune: bool = False,
+    source_of: Callable[[QueueRecord], int] = local_source,
 ) -> Difference:
-    """Passwords in clear text must have become hashes (`Definitions.passwords`)."""
-    return _Comparing(topology, wanted, new_queue_id, prune).difference()
+    """Passwords in clear text must have become hashes (`Definitions.passwords`). `source_of`: a new queue's."""
+    return _Comparing(topology, wanted, new_queue_id, prune, source_of).difference()
 
 
 class _Comparing:
@@ -101,7 +107,9 @@ class _Comparing:
         wanted: Definitions,
         new_queue_id: Callable[[], int],
         prune: bool,
+        source_of: Callable[[QueueRecord], int],
     ) -> None:
+        self._source_of = source_of
         self._topology = topology
         self._wanted = wanted
         self._new_queue_id = new_queue_id
@@ -215,7 +223,7 @@ class _Comparing:
                 self._found.conflicts.append(f"{thing(record)}: {refused or f'there is no {lacking}'}")
                 continue
             if isinstance(record, QueueRecord):
-                record = replace(record, id=self._new_queue_id())
+                record = replace(record, id=self._new_queue_id(), source=self._source_of(record))
             self._ends[record.key] = record
             self._step(section, "create", record, (Put(record, create=True),))
 

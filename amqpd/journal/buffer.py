@@ -145,12 +145,9 @@ class JournalBuffer:
         self._lanes = lanes_of(self.homes)
 
     def move(self, source: int, lane: Lane) -> None:
-        """From now on confirms of its queues wait for this lane; the transaction that gathers has an entry of it.
-        What was handed in before waits for the other lane, which is not to report that before it is committed."""
-        home = self.homes[source]
-        home.lane = lane
-        lane.gathering = self.index
-        home.numbers.renew()
+        """Confirms of its queues wait for this lane from now on; the transaction that gathers has an entry of it."""
+        self.homes[source].lane, lane.gathering = lane, self.index
+        self.homes[source].numbers.renew()
         self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
@@ -193,6 +190,10 @@ class JournalBuffer:
         is staged tells that with `Completed`). Told to the disk with the next transaction that there is, or by itself
         when there is none for some time: it only frees space there, so nobody waits for it."""
         self._committed[source] = max(position, self._committed.get(source, position))
+
+    def nothing_committed(self, source: int) -> None:
+        """All of it goes with what is written next."""
+        self._committed.pop(source, None)
 
     def assign(self, queue_id: int, source: int) -> None:
         """The queue, of which nothing was handed in yet, is of this source."""

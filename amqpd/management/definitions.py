@@ -10,21 +10,21 @@ Not here: the format and the comparison (`amqpd/definitions/`), files (`commands
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import trio
 
 from amqpd import __version__
-from amqpd.definitions.difference import Difference, difference
+from amqpd.definitions.difference import Difference, difference, local_source
 from amqpd.definitions.document import Definitions
 from amqpd.definitions.export import export_text
 from amqpd.management.errors import AlreadyExists
 from amqpd.management.metadata import Metadata, Plan, found_vhost
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, Record, UserRecord
+from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, QueueRecord, Record, UserRecord
 
 
 class Conflicting(AlreadyExists):
@@ -60,11 +60,17 @@ def refuse_conflicts(found: Difference, so: str) -> None:
 
 
 async def import_definitions(
-    metadata: Metadata, wanted: Definitions, *, prune: bool = False, skip_conflicts: bool = False
+    metadata: Metadata,
+    wanted: Definitions,
+    *,
+    prune: bool = False,
+    skip_conflicts: bool = False,
+    source_of: Callable[[QueueRecord], int] = local_source,
 ) -> Difference:
-    """What was changed. With `prune`, what the document does not name is removed, in the sections that it has. With
-    `skip_conflicts`, what exists otherwise stays as it is; without, it raises Conflicting."""
-    wish = _Import(wanted, prune)
+    """What was changed. `source_of`: the source of a new queue. With `prune`, what the document does not name is
+    removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is; without, it
+    raises Conflicting."""
+    wish = _Import(wanted, prune, source_of)
     await wish.look(metadata)
 
     def plan(topology: Topology) -> Plan:
@@ -87,6 +93,7 @@ async def import_definitions(
 class _Import:
     wanted: Definitions
     prune: bool
+    source_of: Callable[[QueueRecord], int] = local_source
     found: Difference = field(default_factory=Difference)
     live: frozenset[Key] = frozenset()
     """what the running broker has and the store has not"""
@@ -103,7 +110,7 @@ class _Import:
         self.compare(await metadata.read(whole=True))
 
     def compare(self, topology: Topology) -> None:
-        self.found = difference(topology, self.wanted, lambda: secrets.randbits(63), prune=self.prune)
+        self.found = difference(topology, self.wanted, _new_id, prune=self.prune, source_of=self.source_of)
         if not self.running:
             self._leave_transients_out()
 
@@ -118,6 +125,10 @@ class _Import:
             self.found.left_out.append(
                 f"{len(transient)} transient queues, exchanges and bindings: they need a broker that runs"
             )
+
+
+def _new_id() -> int:
+    return secrets.randbits(63)
 
 
 def _hash_passwords(wanted: Definitions, known: dict[str, str]) -> None:

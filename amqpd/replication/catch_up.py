@@ -85,6 +85,19 @@ class Tail:
             del self._entries[:count], self._positions[:count]
 
 
+class Sent:
+    """How much of what peers lacked they were sent."""
+
+    def __init__(self) -> None:
+        self.transfers_begun = self.transfers_done = 0
+        """of state; done: the peer lacks nothing of the source any more"""
+        self.entries = self.nbytes = 0
+
+    def again(self, entries: int, nbytes: int) -> None:
+        self.entries += entries
+        self.nbytes += nbytes
+
+
 class Transfer:
     """State that is on its way to a peer, and what is sent behind it."""
 

@@ -9,8 +9,8 @@ matched does not count there, and everything else does. One that so has no major
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
 by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
 counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
-Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each break), how an
-epoch is won (`take_over.py`).
+Not here: what is under way to whom (`peer.py`, `catch_up.py`), connections (the lane is opened again after each
+break), how an epoch is won (`take_over.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from amqpd.replication.catch_up import Resend, Tail, Transfer, size_of
+from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
 from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
+from amqpd.replication.peer import Peer
 from amqpd.replication.receiver import Answer, Missed, Opened, Opening
 
 KEPT_BYTES_MAX = 64 << 20
@@ -38,29 +39,6 @@ UNDER_WAY_MAX = 8
 time of an answer, which is one of its disk; and much less than a connection may have to send."""
 
 
-class Peer:
-    """Another member of the set, while there is a connection to it."""
-
-    def __init__(self, uncounted: Iterable[int]) -> None:
-        self.uncounted = set(uncounted)
-        """sources whose record names another disk than it has: what it acknowledges is no copy yet"""
-        self.number = 0
-        """of its last answer"""
-        self.apart: frozenset[int] = frozenset()
-        """sources that do not count there"""
-        self.transfers: dict[int, Transfer] = {}
-        """sources that are caught up by state"""
-        self.transfers_begun = 0
-        self.resends: dict[int, Resend] = {}
-        """sources that are caught up by entries"""
-        self.resent_entries = self.resent_bytes = 0
-        self.bases: Mapping[int, Position] = {}
-        """what it knows to be committed, of sources that it lacks something of"""
-
-    def counts(self, source: int) -> bool:
-        return source not in self.apart and source not in self.uncounted
-
-
 class HomeLane:
     """One of them. Numbers are those of the own journal's transactions."""
 
@@ -72,9 +50,10 @@ class HomeLane:
         behind_bytes_max: int = BEHIND_BYTES_MAX,
         missed_bytes_max: int = MISSED_BYTES_MAX,
         learners: Iterable[str] = (),
+        sent: Sent | None = None,
     ) -> None:
         """`members`: of the replica set, this forwarder among them. `number`: of the last transaction. `learners`:
-        who is about to be a member, once it has caught up."""
+        who is about to be a member, once it has caught up. `sent`: where what is sent again is counted."""
         self.members = frozenset(members)
         self.learners = frozenset(learners)
         self.number = self.stored = self.committed = number
@@ -89,10 +68,7 @@ class HomeLane:
         again, with a higher one."""
         self.transfers_given_up = 0
         """because too much had to be kept meanwhile"""
-        self.transfers_begun = self.transfers_done = 0
-        """of state, to any peer; done: the peer lacks nothing of the source any more"""
-        self.resent_entries = self.resent_bytes = 0
-        """what peers were sent again"""
+        self.sent = sent or Sent()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
         self._behind_bytes_max = behind_bytes_max
@@ -227,7 +203,7 @@ class HomeLane:
         is not true any more, need not be gone on with. What follows the base is kept until the peer has it."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
-        self.transfers_begun += 1
+        self.sent.transfers_begun += 1
         at.resends.pop(source, None)
         base_kept = max(base, tail.base)
         behind = Tail(tail.epoch, tail.first, base_kept, tail.after(base_kept) or ())
@@ -291,7 +267,7 @@ class HomeLane:
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():
                 del under_way[source]
-                self.transfers_done += under_way is at.transfers
+                self.sent.transfers_done += under_way is at.transfers
         missed: list[Missed] = []
         behind: list[int] = []
         for source, position in answer.lacks.items():
@@ -339,9 +315,8 @@ class HomeLane:
             resend.sends(missed[-1])
             nbytes = size_of(missed[-1])
             capacity -= nbytes
-            for counts in (self, at):
-                counts.resent_bytes += nbytes
-                counts.resent_entries += len(entries)
+            for sent in (self.sent, at.sent):
+                sent.again(len(entries), nbytes)
         return missed
 
     def is_stored(self, number: int) -> None:

@@ -128,6 +128,10 @@ class Receiver:
         """The home over this connection has this seal of the source, and has not ended its reign."""
         return self._homes.get(source) == seal and source not in self._fenced
 
+    def has(self, source: int) -> bool:
+        """It is in the lane."""
+        return source in self._homes
+
     @property
     def sources(self) -> dict[int, Seal]:
         """Those of the lane, with the home's seal."""

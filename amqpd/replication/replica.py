@@ -191,6 +191,12 @@ class Replica:
             self.staged = self._whole = None
             writes.append(Dropped(self.source))
 
+    def drop(self, writes: list[Write]) -> None:
+        """Nothing of the source stands here any more, except what was sealed. Not for a member of its set: that would
+        vote, and has forgotten what it acknowledged."""
+        self.log, self.staged, self._whole = Log(START), None, None
+        writes += [Staged(self.source), StateEnd(self.source, START), Completed(self.source)]
+
     def vote(self, asked: Seal, writes: list[Write]) -> bool:
         """Whether it seals: then its last entry, once the writes are on the disk, is `log.last`, and no home of an
         older epoch adds to that."""

@@ -49,6 +49,11 @@ class SourceRecord:
         """A disk of this generation has everything that it ever acknowledged of the source."""
         return (forwarder, generation) in zip(self.members, self.generations, strict=True)
 
+    def trusted(self, base: Position) -> Position:
+        """What a member knows to be committed up to there, as far as that is sure to be in the log of today's home:
+        of an epoch that was given up others may have committed what the survivors never had."""
+        return base if base[0] > self.given_up else START
+
     def admitted(self, forwarder: str, generation: int) -> SourceRecord:
         """The same with this disk, which the home has caught up. Put by compare-and-swap: a home that is not the
         present one any more admits nobody."""
@@ -263,7 +268,7 @@ class TakeOver:
         base = self._ballots[member].base
         self._by_state = not log.has(base)
         if self._by_state:
-            return FetchState(member, log.base)
+            return FetchState(member, self.record.trusted(log.base))
         # A position has one writer: what stands here up to the member's base is what stood there.
         self._asked = max(log.base, base)
         return Fetch(member, self._asked)

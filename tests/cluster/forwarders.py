@@ -21,7 +21,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.replication import seal as seals
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, Message
 from amqpd.replication.receiver import State
@@ -33,6 +33,7 @@ from amqpd.replication.replica import (
     Replicas,
     Sealed,
     Staged,
+    StateEnd,
     StatePart,
     Undone,
     Write,
@@ -66,6 +67,9 @@ class FakeJournal:
 
     def is_committed(self, source: int, position: Position) -> None:
         self.bases[source] = position
+
+    def nothing_committed(self, source: int) -> None:
+        self.bases.pop(source, None)
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         self.homes[source] = epoch, numbers
@@ -101,8 +105,12 @@ class Machine(Shell):
         self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
         """source -> its log on the disk"""
         self.seals: dict[int, Seal] = {} if before is None else before.seals
+        self.bases: dict[int, Position] = {} if before is None else before.bases
+        """up to where they are known to be committed"""
         self.staged: dict[int, list[LogEntry]] = {}
         """beside it; gone with the process"""
+        self._ends: dict[int, Position] = {}
+        """of the state that is staged"""
         self.serving: set[int] = set()
         self.events: list[str] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
@@ -118,9 +126,10 @@ class Machine(Shell):
 
     def _replica(self, source: int) -> Replica:
         entries = self.entries.get(source, [])
-        log = Log((0, 0))
+        log = Log(self.bases.get(source, START))
         for entry in entries:
-            log.append(entry)
+            if entry.position > log.base:
+                log.append(entry)
         return Replica(source, log, self.seals.get(source, seals.NONE))
 
     # Shell
@@ -210,6 +219,10 @@ class Machine(Shell):
         writes = [*writes, *self.forwarder.homes.cut(index, wanted)]
         for write in writes:
             self._carry_out(write)
+        for source, base in journal.bases.items():
+            # Of a copy that was dropped meanwhile there is nothing.
+            if source not in self.staged and self.entries.get(source):
+                self.bases[source] = max(base, self.bases.get(source, START))
         journal.stored_index = index
         self.forwarder.stored(index)
         return True
@@ -225,11 +238,14 @@ class Machine(Shell):
         elif isinstance(write, Undone):
             log[:] = [each for each in log if each.position <= write.position]
         elif isinstance(write, Staged):
+            self._ends[source] = write.after
             self.staged[source] = [each for each in self.entries[source] if each.position <= write.after]
         elif isinstance(write, StatePart):
             log.extend(pickle.loads(write.part))
+        elif isinstance(write, StateEnd):
+            self._ends[source] = write.base
         elif isinstance(write, Completed):
-            self.entries[source] = self.staged.pop(source)
+            self.entries[source], self.bases[source] = self.staged.pop(source), self._ends.pop(source)
         elif isinstance(write, Dropped):
             self.staged.pop(source, None)
 

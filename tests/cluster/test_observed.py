@@ -137,26 +137,40 @@ def test_what_is_over_soon_is_not_said() -> None:
     assert not told(world, "a", "copies_complete")
 
 
-def test_state_that_is_sent_is_begun_and_then_done_or_given_up() -> None:
+def needs_state(world: World, payload: bytes) -> None:
+    """`c` is away while so much is written that it is not kept."""
+    world.disconnect("a", "c")
+    world["a"].publish(5, payload)
+    world.wait(0.2)
+    home = world["a"].forwarder.homes.sources[5].lane.home
+    home._tails[5].forget(home.number)
+    world.connect("c")
+    world.wait(0.2)
+
+
+def transfers(world: World) -> tuple[int, int, int, int]:
+    """Begun, done, given up, under way."""
+    found = numbers(world, "a")
+    totals = [found.counters[f"transfers_{name}_total"] for name in ("begun", "done", "given_up")]
+    return totals[0], totals[1], totals[2], found.gauges["transfers_under_way"]
+
+
+def test_state_that_is_sent_is_done_or_given_up_in_the_end() -> None:
     world = World()
     world.new_source(5, "a")
     world.wait(0.2)
+    needs_state(world, b"one")
+    [event] = told(world, "a", "peer_is_sent_state")
+    epoch, index = world["a"].forwarder.base_of(5)
+    assert (event["peer"], event["source"], event["base"]) == ("c", 5, f"{epoch}:{index}")
+    assert transfers(world) == (1, 1, 0, 0)
+    assert numbers(world, "a").counters["state_bytes_sent_total"] > 0
+
+    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
+    needs_state(world, b"two")
+    assert transfers(world) == (2, 1, 0, 1)
     world.disconnect("a", "c")
-    world["a"].publish(5, b"one")
-    world.wait(0.2)
-    lane = world["a"].forwarder.homes.sources[5].lane
-    # So much was written meanwhile that it is not kept.
-    lane.home._tails[5].forget(lane.home.number)
-    world.connect("c")
-    world.wait(0.2)
-    assert "state" in world["a"].events
-    assert told(world, "a", "peer_is_sent_state")[0]["peer"] == "c"
-    counters, gauges = numbers(world, "a").counters, numbers(world, "a").gauges
-    assert (counters["transfers_begun_total"], counters["transfers_done_total"]) == (1, 0)
-    assert (counters["transfers_given_up_total"], gauges["transfers_under_way"]) == (0, 1)
-    world.disconnect("a", "c")
-    counters, gauges = numbers(world, "a").counters, numbers(world, "a").gauges
-    assert (counters["transfers_given_up_total"], gauges["transfers_under_way"]) == (1, 0)
+    assert transfers(world) == (2, 1, 1, 0)
 
 
 def test_a_peer_that_takes_long_is_behind_until_it_has_caught_up() -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from amqpd.cluster import leftovers, set_changes
 from amqpd.cluster.records import WishRecord
+from amqpd.replication.entry import START
+from amqpd.replication.seal import Seal
+from amqpd.replication.set_change import forced
+from amqpd.replication.take_over import SourceRecord
 from tests.cluster.forwarders import RESERVES, World
 
 
@@ -69,3 +78,199 @@ def test_a_home_that_is_to_leave_hands_over_and_is_taken_out() -> None:
     assert world[home].serving == {5}
     assert payloads(world, home) == b"1;"
     assert world.wishes == {}
+
+
+def test_a_wish_that_waits_says_why() -> None:
+    world = a_world()
+    world.kill("d")
+    world.put_wish(WishRecord(5, tuple("acd")))
+    world.wait(3)
+    assert world.wishes[5].reason == "d does not live"
+    assert world.records[5].members == ("a", "b", "c")
+    world.start("d")
+    world.wait(3)
+    assert world.wishes == {}
+    assert world.records[5].members == ("a", "c", "d")
+
+
+def test_a_wish_that_is_taken_back_leaves_the_source_as_it_is() -> None:
+    world = a_world()
+    world.disconnect("a", "d")
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(2)
+    world.put_wish(world.wishes[5], drops=True)
+    world.connect("d")
+    world.wait(2)
+    assert world.records[5].members == ("a", "b", "c")
+    [lane] = world["a"].forwarder.homes.lanes.values()
+    assert lane.key == (("a", "b", "c"), ())
+
+
+def test_the_next_home_goes_on_with_the_wish() -> None:
+    world = a_world()
+    world["a"].publish(5, b"1;")
+    world.disconnect("a", "d")
+    world.move()
+    world.put_wish(WishRecord(5, tuple("bcd")))
+    world.wait(2)
+    assert world.records[5].members == ("a", "b", "c")
+    world.kill("a")
+    world.wait(5)
+    assert world.records[5].members == ("b", "c", "d")
+    assert world.wishes == {}
+    assert payloads(world, "d") == b"1;"
+
+
+def test_without_the_store_nothing_stops() -> None:
+    """The store is asked before queues stand still."""
+    world = a_world()
+    world.put_wish(WishRecord(5, home="b"))
+    world.store_answers = False
+    world.wait(3)
+    assert world["a"].serving == {5}
+    world.store_answers = True
+    world.wait(3)
+    assert world["b"].serving == {5}
+
+
+def test_a_home_that_handed_over_takes_it_again_when_the_store_fails_just_then() -> None:
+    world = a_world()
+    stops = world["a"].stops
+
+    def stops_and_fails(source: int) -> None:
+        stops(source)
+        world.store_answers = False
+
+    world["a"].stops = stops_and_fails  # type: ignore[method-assign]
+    world.put_wish(WishRecord(5, home="b"))
+    world.wait(1)
+    assert world["a"].serving == set()
+    world["a"].stops = stops  # type: ignore[method-assign]
+    world.store_answers = True
+    world.wait(4)
+    assert world["b"].serving == {5}, "it was tried again"
+    assert world.wishes == {}
+
+
+def test_a_swap_of_which_nobody_heard_is_found_to_have_happened() -> None:
+    world = a_world()
+    world.store_loses_answers = True
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(3)
+    assert world.records[5].members == ("a", "b", "c", "d")
+    [lane] = world["a"].forwarder.homes.lanes.values()
+    assert lane.key == (("a", "b", "c", "d"), ())
+    assert world.wishes == {}
+
+
+def test_nobody_is_taken_out_without_a_majority_of_the_others() -> None:
+    world = a_world("abc", "abc")
+    world.kill("b")
+    world.put_wish(WishRecord(5, tuple("ab")))
+    world.wait(3)
+    assert world.records[5].members == ("a", "b", "c")
+    assert world.wishes[5].reason == "without c only 1 of 2 copies would have everything"
+
+
+# A majority is gone for good
+
+
+def test_survivors_go_on_and_say_after_what() -> None:
+    world = a_world("abc", "abc")
+    world["a"].publish(5, b"1;")
+    world.move()
+    for name in "ab":
+        world.kill(name)
+    world.wait(3)
+    assert world["c"].serving == set(), "one of three"
+    assert world.swap(forced(world.records[5], ["c"])) is not None
+    world.wait(2)
+    assert world["c"].serving == {5}
+    assert world["c"].events.count("majority_given_up") == 1
+    assert payloads(world, "c") == b"1;"
+
+
+def test_who_comes_back_with_the_old_set_confirms_nothing_and_brings_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    monkeypatch.setattr(set_changes, "CONTRADICTED_S", 6.0)
+    world = a_world("abc", "abc")
+    world.disconnect("a", "c")
+    world.disconnect("b", "c")
+    for payload in (b"only a and b;", b"and that they know that;"):
+        world["a"].publish(5, payload)
+        world.move()
+    for name in "ab":
+        world.kill(name)
+    assert world.swap(forced(world.records[5], ["c"])) is not None
+    world.wait(2)
+    assert world["c"].serving == {5}
+    world["c"].publish(5, b"c;")
+    world.move()
+    for name in "ab":
+        world.start(name)
+    world.put_wish(WishRecord(5, tuple("abc")))
+    world.wait(1)
+    assert [name for name in "abc" if world[name].serving] == ["c"]
+    world.wait(60)
+    assert world.records[5].members == ("a", "b", "c")
+    world["c"].publish(5, b"all;")
+    world.move()
+    assert {payloads(world, name) for name in "abc"} == {b"c;all;"}
+
+
+# Copies that are none any more
+
+
+def test_a_member_that_was_taken_out_drops_its_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    world = a_world("abcd", "abcd")
+    world["a"].publish(5, b"1;")
+    world.move()
+    world.put_wish(WishRecord(5, tuple("abc")))
+    world.wait(1)
+    assert world.records[5].members == ("a", "b", "c")
+    assert payloads(world, "d") == b"1;"
+    world.wait(4)
+    assert world["d"].entries[5] == []
+    assert world["d"].events.count("copy_dropped") == 1
+    world.kill("d")
+    world.start("d")
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(3)
+    assert payloads(world, "d") == b"1;"
+
+
+def test_nothing_is_dropped_while_the_store_does_not_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    world = a_world("abcd", "abcd")
+    world.put_wish(WishRecord(5, tuple("abc")))
+    world.wait(1)
+    world.store_answers = False
+    world.wait(10)
+    assert world["d"].entries[5] != []
+
+
+def test_a_copy_is_kept_when_the_store_has_gone_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is of an older epoch than was sealed."""
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    world = a_world("abcd", "abc")
+    old = world.records[5]
+    world.put_wish(WishRecord(5, tuple("bcd"), "d"))
+    world.wait(5)
+    assert world["d"].serving == {5}
+    for name in "abc":
+        world.kill(name)
+    world["d"].forwarder.record_is(replace(old, revision=1000))
+    world.records[5] = replace(old, revision=1000)
+    world.wait(10)
+    assert world["d"].serving == set()
+    assert world["d"].entries[5] != []
+
+
+def test_what_is_known_to_be_committed_counts_above_what_was_given_up() -> None:
+    record = SourceRecord(5, Seal(4, "c", 1), ("c",), (7,), given_up=3)
+    assert record.trusted((4, 9)) == (4, 9)
+    assert record.trusted((3, 9)) == START
+    assert replace(record, given_up=0).trusted((3, 9)) == (3, 9)

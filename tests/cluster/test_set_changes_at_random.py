@@ -10,20 +10,29 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from amqpd.cluster import leftovers
+from amqpd.cluster.homes import Homes
+from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.records import WishRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.home import HomeLane
+from amqpd.replication.receiver import Answer, Opening, Receiver
+from amqpd.replication.replica import Write
 from tests.cluster.forwarders import LEASE_S, RESERVES, Machine, World
 
 SOURCE = 5
 NAMES = "abcde"
 SEEDS = 150
 STEPS = 120
+DROP_S = 2.0
+"""in place of `leftovers.DROP_S`: so that much is dropped, and at once"""
 
 
 class Run:
@@ -174,7 +183,7 @@ class Run:
             if not self.world.wishes and not self._open and self._serving():
                 break
         self.publish()
-        self.world.wait(2 * LEASE_S)
+        self.world.wait(3 * DROP_S)
         self.look()
 
     def _serving(self) -> list[str]:
@@ -190,6 +199,8 @@ class Run:
         logs = {name: self.log(name) for name in record.members}
         for name, log in logs.items():
             assert log == logs[home], name
+        left = [name for name in NAMES if name not in record.members and world[name].entries.get(SOURCE)]
+        assert not left, "copies that are none any more"
         for payload in self.confirmed:
             assert logs[home].count(payload) == 1, payload
 
@@ -213,7 +224,10 @@ def run(seed: int) -> Run:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 50))
-def test_nothing_confirmed_is_lost_whatever_happens_while_a_set_changes(first: int) -> None:
+def test_nothing_confirmed_is_lost_whatever_happens_while_a_set_changes(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "DROP_S", DROP_S)
     counts: Counter[str] = Counter()
     for seed in range(first, first + 50):
         found = run(seed)
@@ -222,5 +236,56 @@ def test_nothing_confirmed_is_lost_whatever_happens_while_a_set_changes(first: i
         for machine in found.world.machines.values():
             counts.update(machine.events)
     print(counts)
-    for event in ("confirmed", "unknown", "member_learns", "member_added", "member_removed", "source_handed_over"):
+    for event in (
+        "confirmed",
+        "unknown",
+        "member_learns",
+        "member_added",
+        "member_removed",
+        "source_handed_over",
+        "copy_dropped",
+    ):
         assert counts[event] > 10, (event, counts)
+
+
+def run_some(seeds: int) -> None:
+    for seed in range(seeds):
+        run(seed)
+
+
+def _without_a_bound(homes: Homes, lane: OwnLane) -> int:
+    return lane.home.committed
+
+
+def _from_the_beginning(lane: HomeLane, source: int) -> int:
+    return lane.left_out.get(source, lane.passed)
+
+
+def _opens_from_the_beginning(receiver: Receiver, opening: Opening, writes: list[Write]) -> Answer:
+    sources = tuple(each._replace(since=0) for each in opening.sources)
+    return _open(receiver, replace(opening, sources=sources), writes)
+
+
+_open = Receiver.open
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "mistake"),
+    [
+        (Homes, "_reportable", _without_a_bound),
+        (HomeLane, "committed_of", _from_the_beginning),
+        (Receiver, "open", _opens_from_the_beginning),
+        (Receiver, "left", lambda receiver, source: None),
+    ],
+    ids=[
+        "the old lane reports what is not committed in the new one",
+        "the new lane speaks of what it did not have",
+        "a peer takes numbers of the new lane for what came before",
+        "a peer takes numbers of the old lane for what comes later",
+    ],
+)
+def test_a_mistake_is_found(where: type, name: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "DROP_S", DROP_S)
+    monkeypatch.setattr(where, name, mistake)
+    with pytest.raises(AssertionError):
+        run_some(20)

@@ -26,7 +26,7 @@ from amqpd.config import Settings
 from amqpd.management import control
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.codec import encode_key, encode_record
+from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import DeleteKey, PutKey
 from amqpd.vocabulary.records import QueueRecord
 from tests.harness.etcd import EtcdProcess
@@ -94,6 +94,20 @@ class Store:
             source: ("".join(name[0] for name in wish.members), wish.home[:1])
             for source, wish in self.roster.wishes.items()
         }
+
+    def queue_sources(self, vhost: str) -> dict[str, int]:
+        """Of each queue there."""
+        found: dict[str, int] = {}
+
+        async def read() -> None:
+            async with etcd_stores(self._endpoint, self._prefix) as open_one:
+                for entry in (await (await open_one()).range("topology/queue/")).entries:
+                    record = decode_record(entry.key, entry.value)
+                    if isinstance(record, QueueRecord) and record.vhost == vhost:
+                        found[record.name] = record.source
+
+        trio.run(read)
+        return found
 
     def run(self, *words: str, group: click.Group = quorum) -> Result:
         reads = words[0] in ("status", "force") and group is quorum

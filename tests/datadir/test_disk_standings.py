@@ -1,8 +1,7 @@
 """`datadir/disks/standing.py`: what a majority of a node's disks has.
 
-What is verified, for random runs: `stored` is what a sorted list says, never goes back, and is on a majority at the
-moment when it is said; each disk stores without holes; what waits is bounded; a repaired disk has what the one that
-it was copied from has.
+What is verified, for random runs: `stored` never goes back, and is on a majority at the moment when it is said; each
+disk stores without holes; what waits is bounded; a repaired disk has what the one that it was copied from has.
 """
 
 from __future__ import annotations

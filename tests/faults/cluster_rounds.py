@@ -104,7 +104,6 @@ class Rounds:
         confirms = self._chance.randint(1, CONFIRMS_MAX)
         lasts_s = self._faults.lasts_s(kind, self._chance)
         home, progress, workers = self._loaded(home, confirms)
-        begun_s = time.monotonic()
         cut_off = self._faults.make(kind, home, self._chance)
         made_s = time.monotonic()
         self.counts[kind] += 1
@@ -117,14 +116,14 @@ class Rounds:
         self._faults.heal(kind)
         whole_s = time.monotonic()
         progress.stopping = True
-        after_fault = self.probes.first_after(begun_s, SERVED_S)
-        self._found_s[kind].append(after_fault.confirmed_s - begun_s)
+        after_fault = self.probes.first_after(made_s, SERVED_S)
+        self._found_s[kind].append(after_fault.confirmed_s - made_s)
         after_healing = self.probes.first_after(healed_s, SERVED_S)
         self._end(workers)
         moment = time.strftime("%H:%M:%S", time.gmtime())
         line = (
             f"{moment} round {number}: {kind}, of home {home}, for {lasts_s:.1f} s; first confirm at "
-            f"{after_fault.forwarder} {after_fault.confirmed_s - begun_s:.2f} s after the fault, at "
+            f"{after_fault.forwarder} {after_fault.confirmed_s - made_s:.2f} s after the fault, at "
             f"{after_healing.forwarder} {after_healing.confirmed_s - healed_s:.2f} s after the healing; all runs "
             f"{whole_s - healed_s:.2f} s, publishers are answered {time.monotonic() - healed_s:.2f} s after it"
         )

@@ -42,7 +42,7 @@ def facts(cluster: Operated, name: str, holds: Callable[[dict[str, Any]], bool])
 
 @pytest.mark.timeout(300)
 def test_a_lost_home_is_seen_in_log_and_status_of_the_next_one(cluster: Operated) -> None:
-    cluster.declare("a", "orders")
+    cluster.declare_one("a", "orders")
     cluster.publish("a", "orders", [b"one"])
     whole = facts(cluster, "a", lambda found: found["sources_homed"] > 0 and not found["sources_under_replicated"])
     assert (whole["sources_without_majority"], whole["take_overs_total"]) == (0, whole["sources_homed"])

@@ -122,7 +122,7 @@ def test_a_set_changes_and_its_home_moves_under_load(cluster: Cluster) -> None:
     )
     operator = Operator(cluster)
     operator.until(lambda roster: len(roster.members) == len(cluster.brokers))
-    cluster.declare("a", ALL, QUEUES)
+    cluster.declare_quorum("a", ALL, QUEUES)
     assert cluster.home_of(ALL) == "a"
     [record] = operator.look().records.values()
     source, epoch = record.source, record.home.epoch

@@ -20,6 +20,7 @@ import pika
 import pytest
 
 from amqpd.datadir.disk_record import read_record
+from amqpd.journal.disk import ReplicaState
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.topology.metadata.sqlite.glance import glance
 
@@ -91,18 +92,20 @@ class Book:
         assert len(found) <= len(self.confirmed) + 1, "more than one that was not confirmed"
 
 
-def contents(directory: Path) -> dict[int, list[tuple[object, ...]]]:
-    """Of each queue: what its rows have."""
+def contents(directory: Path) -> tuple[list[ReplicaState], dict[int, list[tuple[object, ...]]]]:
+    """The replicas of sources, and of each queue what its rows have."""
     disk = SqliteDisk(directory)
     try:
-        found = disk.recover()
-        return {
+        queues = disk.recover().queues
+        replicas = disk.replicas()
+        queues |= disk.recovered_of([each.source for each in replicas]).queues
+        return replicas, {
             queue_id: [
                 (row.first_seq, row.last_seq, tuple(row.settled), tuple(each.data for each in read))
                 for row in queue.rows
                 for read in [disk.read(queue_id, row.first_seq, row.last_seq, 1 << 30)]
             ]
-            for queue_id, queue in found.queues.items()
+            for queue_id, queue in queues.items()
         }
     finally:
         disk.close()
@@ -114,10 +117,12 @@ def assert_equal(disks: list[Path]) -> None:
     assert all(record is not None and record.whole for record in records), records
     assert len({record.list for record in records if record is not None}) == 1
     assert all(each.inside for record in records if record is not None for each in record.list.disks)
+    # None of a node whose definitions are in etcd.
     definitions = [glance(each / "metadata.db") for each in disks]
+    assert None not in definitions
     assert definitions.count(definitions[0]) == len(definitions), definitions
     first, *others = [contents(each) for each in disks]
-    assert first
+    assert any(first)
     for each in others:
         assert each == first
 
@@ -201,6 +206,63 @@ def test_a_second_disk_fails_after_the_first_was_repaired(broker: BrokerProcess,
     shutil.rmtree(disks[2])
     broker.start()
     book.check_all_there()
+
+
+def test_a_node_starts_without_its_first_disk(broker: BrokerProcess, disks: list[Path]) -> None:
+    broker.start()
+    book = Book(broker)
+    book.publish(20)
+    stop(broker)
+    empty(disks[0])
+    in_the_way = disks[0] / "amqpd.lock"
+    in_the_way.mkdir()
+    broker.start()
+    book.publish(20)
+    assert f"{disks[0]} left behind" in status_of(broker, disks[2])
+    in_the_way.rmdir()
+    wait_repaired(broker, disks[0])
+    stop(broker)
+    assert_equal(disks)
+    broker.start()
+    book.check_all_there()
+
+
+def test_a_node_of_one_directory_gets_two_more(make_broker: MakeBroker, disks: list[Path]) -> None:
+    alone = make_broker(disks[0])
+    alone.start()
+    book = Book(alone)
+    book.publish(30)
+    stop(alone)
+    broker = book.broker = on(make_broker, disks)
+    broker.start()
+    wait_all_in(broker, disks)
+    book.publish(10)
+    stop(broker)
+    assert_equal(disks)
+    with pytest.raises(BrokerFailed):
+        alone.start()
+    assert "is one of several data directories of a node" in alone.log
+    # The first one is not needed any more.
+    shutil.rmtree(disks[0])
+    broker.start()
+    book.check_all_there()
+
+
+def test_definitions_of_another_process_are_on_all_disks(broker: BrokerProcess, disks: list[Path]) -> None:
+    broker.start()
+    for name, where in (("while it runs", disks[1]), ("and again", disks[0])):
+        done = subprocess.run(
+            [*broker.command()[:3], "vhost", "add", name, "--data-dir", str(where)],
+            env=broker.child_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    book = Book(broker)
+    book.publish(1)
+    stop(broker)
+    assert_equal(disks)
 
 
 def test_two_of_three_are_missing_at_the_start(broker: BrokerProcess, disks: list[Path]) -> None:

@@ -13,8 +13,10 @@ from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
 from amqpd.journal.promptness import PAUSE_S_MIN
+from amqpd.journal.records import SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
+from tests.journal.disks import appended
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -327,6 +329,34 @@ async def test_what_is_settled_leaves_the_disk_when_no_commit_follows(
         assert buffer.deletable
         clock.s += 1000
         await told.wait_for(2)
+        nursery.cancel_scope.cancel()
+    assert not buffer.deletable
+
+
+async def test_what_is_committed_later_is_told_to_the_disk_when_no_commit_follows(
+    writer: JournalWriter,
+    buffer: JournalBuffer,
+    disk: Disk,
+    told: Told,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replica's word may come when housekeeping has nothing to do any more, and nobody wakes the writer for it."""
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
+    steps: list[bool] = []
+    monkeypatch.setattr(disk, "vacuum_step", lambda: bool(steps.append(False)))
+    buffer.write([appended(disk, SourceEntry(1, 1, 1))])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        await told.wait_for(1)
+        clock.s += 1000
+        with trio.fail_after(60):
+            while not steps:
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+        buffer.is_committed(1, (1, 1))
+        with trio.fail_after(10):
+            await told.wait_for(2)
         nursery.cancel_scope.cancel()
     assert not buffer.deletable
 

@@ -96,6 +96,29 @@ def test_an_empty_disk_gets_all(drive, other):
         disk.close()
 
 
+def test_a_copy_that_is_dropped_leaves_its_seal_and_may_be_made_again(drive, other):
+    home, replica = a_home(drive), opened(other)
+    write(replica, Sealed(SOURCE, Seal(1, "home", 1)))
+    write(replica, *state(home, START, (1, 6)), Completed(SOURCE))
+    store(replica, SOURCE, 1, 7, row(20, 30, 30))
+    store(replica, 2, 1, 8, row(30, 0, 9))
+    others = replica.recovered_of({2}).queues
+    write(replica, Staged(SOURCE), StateEnd(SOURCE, START), Completed(SOURCE))
+    for _ in range(2):
+        assert queues_of(replica) == {}
+        assert replica.recovered_of({2}).queues == others
+        [left] = [each for each in replica.replicas() if each.source == SOURCE]
+        assert (left.seal, left.base, left.tail) == (Seal(1, "home", 1), START, [])
+        idle(replica)
+        assert rows_on_disk(replica) == [(30, 0)]
+        replica.close()
+        replica = opened(other)
+    write(replica, *state(home, START, (1, 6)), Completed(SOURCE))
+    assert queues_of(replica) == queues_of(home)
+    for disk in (home, replica):
+        disk.close()
+
+
 def test_what_stands_is_unchanged_until_all_has_come(drive, other):
     home, replica = a_home(drive), opened(other)
     store(replica, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19), row(21, 0, 9))

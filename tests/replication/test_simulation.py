@@ -12,7 +12,7 @@ from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.planted import PLANTED, UNSEEN
 from tests.replication.simulation.run import Stuck, run
 
-SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "250"))
+SEEDS = int(os.environ.get("AMQPD_SIMULATION_SEEDS", "400"))
 FIRST = int(os.environ.get("AMQPD_SIMULATION_FIRST", "0"))
 DISK = os.environ.get("AMQPD_SIMULATION_DISK", "memory")
 SQLITE_SEEDS = 4

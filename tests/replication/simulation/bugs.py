@@ -26,9 +26,10 @@ class NoBug:
     seed = 0
     """that finds it"""
     nodes = members = sources = 0
-    """how many, where the mistake needs a certain number; 0: as drawn"""
+    """of a cluster in which it can be found; 0: as drawn"""
     only: dict[str, int] = {}
-    """what it needs, by the name of the fault: every so many ms; nothing else goes wrong then. Empty: as drawn"""
+    """what it needs: the name of a fault, and about how many ms are between two of them; nothing else goes wrong.
+    Empty: as drawn"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:

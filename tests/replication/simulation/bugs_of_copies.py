@@ -67,7 +67,7 @@ class SealOvertakesTheWriter(Patched):
     """The answer to a seal says what is on the disk now, and not what is on its way there."""
 
     where, name, instead = Copies, "_ballot", _ballot_of_the_disk
-    only = {"late": 3500}
+    only = {"late": 6000}
     nodes = members = 3
     sources = 1
 
@@ -127,7 +127,7 @@ _answer = Receiver._answer
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
-    only = {"late": 3500}
+    only = {"late": 6000}
     nodes = members = 3
     sources = 1
 

@@ -158,7 +158,7 @@ _open = home_module.HomeLane.open
 class ReignFromTheAnswer(Patched):
     """A home reigns for a lease from when an answer came."""
 
-    only = {"late": 3500}
+    only = {"late": 6000}
     nodes = members = 3
     sources = 1
     where, name = Homes, "answered"
@@ -241,6 +241,9 @@ class LeftOutIsConfirmed(Patched):
     """A source without a majority is taken for committed as far as its lane is."""
 
     where, name = home_module.HomeLane, "_look"
+    only = {"chain": 4000, "isolate": 2500, "break": 500}
+    nodes = members = 3
+    sources = 3
 
     @staticmethod
     def instead(self: Any) -> None:
@@ -271,6 +274,8 @@ class FetchedStateIsEverything(Patched):
     """A taker goes on from the state of the winner, without what follows it."""
 
     where, name = take_over_module.TakeOver, "fetched_state"
+    only = {"chain": 4000, "wipe": 2000}
+    nodes = members = 3
 
     @staticmethod
     def instead(self: Any, member: str, state: Any, writes: list[Write]) -> Any:

@@ -80,20 +80,22 @@ class Scenarios:
         self._clock.counts["member late"] += 1
         self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
         self._faults.cut_off_from_store(home)
-        stalls_ms = chance.choice([1600, 1900, 2200])
+        goes_on_ms, stalls_ms = chance.uniform(1.05 * WAIT_MS, 1500), chance.choice([1600, 1900, 2200, 2800])
         for name in names:
-            self._faults.stop_for(cluster.machines[name].up, 1.05 * WAIT_MS, 2000)
+            self._faults.stop_for(cluster.machines[name].up, goes_on_ms, goes_on_ms)
             cluster.machines[name].stalls_until_ms = self._clock.now_ms + stalls_ms
         self._take_over_soon(taker, source, 20, 1500)
 
-        def cut() -> None:
-            if cluster.faults:
-                back = {(name, home.name) for name in names}
-                out = {(home.name, name) for name in names} if chance.random() < 0.5 else set()
-                self._faults.cut(cluster.network.cut | back | out)
-                self._clock.after(500, 2000, self._faults.reconnect)
+        out, back = {(home.name, name) for name in names}, {(name, home.name) for name in names}
 
-        self._clock.after(stalls_ms + 20, stalls_ms + 120, cut)
+        def cut(more: set[tuple[str, str]]) -> None:
+            if cluster.faults:
+                self._faults.cut(cluster.network.cut | more)
+
+        # It hears the home once more, and what it answers to that goes out when its disk is done.
+        self._clock.after(goes_on_ms + 20, goes_on_ms + 150, lambda: cut(out))
+        self._clock.after(stalls_ms + 20, stalls_ms + 120, lambda: cut(back))
+        self._clock.after(stalls_ms + 1000, stalls_ms + 2000, self._faults.reconnect)
 
     def taker_answers(self) -> None:
         """A member that may seal by then begins to take over, answers the old home again while another one, which is

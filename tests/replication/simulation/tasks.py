@@ -4,7 +4,7 @@ What comes in: coroutines of `amqpd.journal.writer` and `amqpd.cluster.own_disk`
 steps, as events of the clock; what they have done in threads, when the disk is done with it.
 Rules: 1. A task goes on in an event of its own, never inside of the call that wakes it, as with trio. 2. A thread
 works on while its process is stopped, and its task hears of it later. 3. Tasks of a process that has ended do not go
-on; whether what a thread did then is on the disk, the process's disk says (`node.py`).
+on; whether what a thread did then is on the disk, the process's disk says (`machine.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""Copies of sources whose sets this forwarder is not in any more: dropped, when that is certain.
+
+What comes in: records, as the store had them last; which homes send here; the time. What goes out: writes that
+leave nothing of a source but its seal.
+Rules: 1. A copy is dropped when no home sends its source here, for `DROP_S`, and the record does not name this
+forwarder. 2. That is compared in the store: by a swap of the record with itself, after which every swap that was on
+its way, of a home that still counts on this copy, is refused. A home that hears of the new revision admits nobody who
+has not answered since (`set_changes.py`). 3. A record of an older epoch than was sealed here is of a store that has
+gone back, and a record that is missing is no record: nothing is dropped then.
+Not here: a queue that is deleted (its home has that in the log), whether a copy counts (`SourceRecord.counts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from amqpd.cluster.copies import Copies
+from amqpd.cluster.log_events import place_of
+from amqpd.cluster.shell import Shell
+from amqpd.replication.entry import START
+from amqpd.replication.replica import Replicas
+from amqpd.replication.take_over import SourceRecord
+
+DROP_S = 30.0
+"""A home that is lost while this one learns is followed by another one long before: it need not begin again."""
+DROPS_MAX = 2
+"""at the same time: what a copy had goes in one transaction of the disk"""
+ANSWER_S = 40.0
+"""The store may never answer. Longer than a swap takes (`swaps.SWAP_S`)."""
+
+
+class Leftovers:
+    """Of one forwarder."""
+
+    def __init__(self, name: str, shell: Shell, replicas: Replicas, copies: Copies) -> None:
+        self._name = name
+        self._shell = shell
+        self._replicas = replicas
+        self._copies = copies
+        self._since_s: dict[int, float] = {}
+        """sources of which there is a copy too many, as far as is known"""
+        self._asked: dict[int, float] = {}
+        """those of which the store is asked, and until when its answer is waited for"""
+
+    def beat(self, records: Iterable[SourceRecord]) -> None:
+        """`records`: as the store had them last."""
+        now_s = self._shell.now_s
+        self._asked = {source: until_s for source, until_s in self._asked.items() if until_s > now_s}
+        for record in records:
+            source = record.source
+            if not self._is_leftover(record):
+                self._since_s.pop(source, None)
+            elif now_s - self._since_s.setdefault(source, now_s) >= DROP_S and self._may_ask(source):
+                self._ask(record)
+
+    def _may_ask(self, source: int) -> bool:
+        return source not in self._asked and len(self._asked) < DROPS_MAX
+
+    def _is_leftover(self, record: SourceRecord) -> bool:
+        replica = self._replicas[record.source]
+        return (
+            self._name not in record.members
+            and replica.log.last > START
+            and record.home.epoch >= replica.seal.epoch
+            and not self._copies.is_sent(record.source)
+        )
+
+    def _ask(self, record: SourceRecord) -> None:
+        source = record.source
+        self._asked[source] = self._shell.now_s + ANSWER_S
+
+        def answered(found: SourceRecord | None) -> None:
+            if self._asked.pop(source, 0.0) <= self._shell.now_s or found is None:
+                self._since_s.pop(source, None)
+            elif self._is_leftover(found):
+                last = self._replicas[source].log.last
+                self._copies.drop(source)
+                self._shell.log("copy_dropped", source=source, last=place_of(last), members=list(found.members))
+
+        self._shell.swap(record, answered)

@@ -1,0 +1,37 @@
+"""What a home knows of another member of a replica set, while there is a connection to it.
+
+What comes in: nothing. What goes out: a record of what it has answered, and of what is on its way to it.
+Rules: 1. It goes with the connection: what the member has on its disk it says again over the next one.
+Not here: what follows from it (`home.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from amqpd.replication.catch_up import Resend, Sent, Transfer
+from amqpd.replication.entry import Position
+
+
+class Peer:
+    """Another member of the set, while there is a connection to it."""
+
+    def __init__(self, uncounted: Iterable[int]) -> None:
+        self.uncounted = set(uncounted)
+        """sources whose record names another disk than it has: what it acknowledges is no copy yet"""
+        self.number = 0
+        """of its last answer"""
+        self.apart: frozenset[int] = frozenset()
+        """sources that do not count there"""
+        self.transfers: dict[int, Transfer] = {}
+        """sources that are caught up by state"""
+        self.transfers_begun = 0
+        self.resends: dict[int, Resend] = {}
+        """sources that are caught up by entries"""
+        self.sent = Sent()
+        """again, over this connection"""
+        self.bases: Mapping[int, Position] = {}
+        """what it knows to be committed, of sources that it lacks something of"""
+
+    def counts(self, source: int) -> bool:
+        return source not in self.apart and source not in self.uncounted

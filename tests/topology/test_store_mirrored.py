@@ -1,0 +1,169 @@
+"""The embedded store's file on several disks (`topology/metadata/sqlite/mirrored_file.py`).
+
+What is verified: each commit is on all of them; when one fails, also the one that is worked with, the others go on,
+and a majority knows of it before the next commit; without a majority nothing is committed; what another process wrote
+is on all; a disk that is added has everything.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from amqpd.datadir.disks.copying import copy_definitions
+from amqpd.topology.metadata.sqlite.batch import Call
+from amqpd.topology.metadata.sqlite.glance import glance
+from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile, TooFewDisks
+from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
+from amqpd.topology.metadata.store import MetadataStoreError, PutKey, Transaction
+
+
+class Disks:
+    """A stand-in for the node's disks."""
+
+    def __init__(self, count: int) -> None:
+        self.gone: dict[int, str] = {}
+        self.told: list[set[int]] = []
+        self.majority = count // 2 + 1
+
+    def takes(self, number: int) -> bool:
+        return number not in self.gone
+
+    def counts(self, number: int) -> bool:
+        return number not in self.gone
+
+    def leave(self, number: int, reason: str) -> None:
+        self.gone.setdefault(number, reason)
+
+    def left(self) -> None:
+        self.told.append(set(self.gone))
+
+    def copy(self, source: Path, directory: Path) -> None:
+        copy_definitions(source, directory)
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> list[Path]:
+    found = [tmp_path / name for name in "abc"]
+    for each in found:
+        each.mkdir()
+    return found
+
+
+def opened(disks: Disks, directories: list[Path]) -> MirroredFile:
+    return MirroredFile(disks, {at: each / "metadata.db" for at, each in enumerate(directories)})
+
+
+def put(file: SqliteFile, key: str, value: str = "v") -> None:
+    file.commit([Call([Transaction((), (PutKey(key, value),))])])
+
+
+def keys(directory: Path) -> list[str]:
+    file = SqliteFile(directory / "metadata.db", 100)
+    found = [each.key for each in file.range("").entries]
+    file.close()
+    return found
+
+
+def break_writing(file: MirroredFile, number: int) -> None:
+    """What is written to this disk fails."""
+    if file.number == number:
+        file._fan_out.driver.execute("PRAGMA query_only = ON")
+    else:
+        (other,) = [each for each in file._others if each.number == number]
+        other.driver.execute("PRAGMA query_only = ON")
+
+
+def test_each_commit_is_on_all(directories: list[Path]) -> None:
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    put(file, "two")
+    file.set_journal("j" * 32, 7)
+    file.close()
+    found = [glance(each / "metadata.db") for each in directories]
+    assert found[0] is not None
+    assert found[0].journal == ("j" * 32, 7)
+    assert found.count(found[0]) == 3
+    assert [keys(each) for each in directories] == [["one", "two"]] * 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_fails_and_the_others_go_on(directories: list[Path], number: int) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    break_writing(file, number)
+    put(file, "two")
+    assert set(disks.gone) == {number}
+    assert disks.told == [{number}], "a majority was not told before the commit was answered"
+    put(file, "three")
+    assert disks.told == [{number}]
+    assert [each.key for each in file.range("").entries] == ["one", "three", "two"]
+    file.close()
+    for at, each in enumerate(directories):
+        assert keys(each) == (["one"] if at == number else ["one", "three", "two"])
+
+
+def test_without_a_majority_nothing_is_committed(directories: list[Path]) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    disks.leave(0, "it failed")
+    disks.leave(2, "it failed")
+    with pytest.raises(TooFewDisks):
+        put(file, "two")
+    assert [each.key for each in file.range("").entries] == ["one"]
+    file.close()
+    assert [keys(each) for each in directories] == [["one"]] * 3
+
+
+def test_what_is_on_too_few_disks_in_the_end_is_no_answer(directories: list[Path]) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    break_writing(file, 1)
+    break_writing(file, 2)
+    with pytest.raises(MetadataStoreError, match="is on 1 data directories, and 2 are needed"):
+        put(file, "one")
+
+
+def test_what_another_process_wrote_is_copied(directories: list[Path]) -> None:
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    other = SqliteFile(directories[0] / "metadata.db", 100)
+    put(other, "two")
+    other.close()
+    file.refresh()
+    put(file, "three")
+    file.close()
+    assert [keys(each) for each in directories] == [["one", "three", "two"]] * 3
+
+
+def test_another_process_wrote_just_before_a_commit(directories: list[Path]) -> None:
+    file = opened(Disks(3), directories)
+    other = SqliteFile(directories[0] / "metadata.db", 100)
+    put(other, "one")
+    other.close()
+    put(file, "two")
+    file.close()
+    assert [keys(each) for each in directories] == [["one", "two"]] * 3
+
+
+def test_a_disk_is_added_and_the_first_one_is_worked_with_again(directories: list[Path]) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    disks.leave(0, "it failed")
+    put(file, "two")
+    assert file.number == 1
+    shutil.rmtree(directories[0])
+    directories[0].mkdir()
+    assert file.add(0, directories[0]) is not None or 0 in disks.gone
+    del disks.gone[0]
+    assert file.add(0, directories[0]) is None
+    file.prefer_first()
+    assert file.number == 0
+    put(file, "three")
+    file.close()
+    assert [keys(each) for each in directories] == [["one", "three", "two"]] * 3
