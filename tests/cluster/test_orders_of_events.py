@@ -14,6 +14,7 @@ from amqpd.cluster.homes import ADMITTED_S
 from amqpd.cluster.shell import OwnLog
 from amqpd.replication import seal as seals
 from amqpd.replication.messages import Ask, FetchEntries, FetchParts, Message, RequestSeal
+from amqpd.replication.receiver import Answer, Missed
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.forwarders import LEASE_S, World
@@ -62,7 +63,12 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
     world.new_source(5, "a")
     (lane,) = world["a"].forwarder.homes.lanes.values()
     answered = lane.home.answered
-    lane.home.answered = lambda peer, answer: (answered(peer, answer)[0], [5])  # type: ignore[method-assign]
+    asks = [5, 5]  # each peer once: what is sent is answered, too
+
+    def answers(peer: str, answer: Answer) -> tuple[list[Missed], list[int]]:
+        return answered(peer, answer)[0], [asks.pop()] if asks else []
+
+    lane.home.answered = answers  # type: ignore[method-assign]
     index = world["a"].publish(5, b"one")
     world.move()
     assert world["a"].journal.bases[5] == (1, index)
