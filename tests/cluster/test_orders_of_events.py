@@ -61,8 +61,8 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
     world = World()
     world.new_source(5, "a")
     (lane,) = world["a"].forwarder.homes.lanes.values()
-    answered = lane.home.answered
-    lane.home.answered = lambda peer, answer: (answered(peer, answer)[0], [5])  # type: ignore[method-assign]
+    answered, asks = lane.home.answered, iter([[5]])
+    lane.home.answered = lambda peer, answer: (answered(peer, answer)[0], next(asks, []))  # type: ignore[method-assign]
     index = world["a"].publish(5, b"one")
     world.move()
     assert world["a"].journal.bases[5] == (1, index)
