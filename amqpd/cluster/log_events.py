@@ -45,7 +45,6 @@ LEVELS = {
     "member_removed": "info",
     "copy_dropped": "info",
     "majority_given_up": "warning",
-    "copy_dropped": "info",
     "replica_contradicts": "error",
     # Links and the store.
     "link_closed": "warning",
