@@ -129,6 +129,7 @@ def names(members: list[str]) -> str:
     return "".join(sorted(member.partition("@")[0] for member in members))
 
 
+@pytest.mark.heavy
 def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> None:
     cluster = make("abc", "abc")
     queues = [f"balanced{number}" for number in range(12)]
@@ -155,6 +156,7 @@ def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> N
     assert all(row["well"] for row in rows.values())
 
 
+@pytest.mark.heavy
 def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None:
     cluster = make("abcd", "abc")
     cluster.declare_one("a", "orders")
@@ -210,6 +212,7 @@ def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     assert set(cluster.drain("bills")) == set(bodies(0))
 
 
+@pytest.mark.heavy
 def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
     cluster = make("abc", "abc")
     for name in "abc":

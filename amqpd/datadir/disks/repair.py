@@ -4,8 +4,9 @@ What comes in: the number of the disk. What goes out: a disk that counts again; 
 it may be tried again.
 Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
 that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
-the list has that. 3. One that is only behind is brought up in one transaction, and never counts for less than it
-did. 4. Blocking, in threads; one repair at a time.
+the list has that. What would count at the next start is given up only while a majority has everything. 3. One that is
+only behind is brought up in one transaction, and never counts for less than it did. 4. Blocking, in threads; one
+repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
@@ -67,9 +68,12 @@ class Repair:
             raise NotRepaired("the disk still hangs")
         try:
             self._hold_lock()
-            whole = self._is_whole()
+            listed = self._is_listed()
+            whole = listed and not self._member.damaged
             self._check_space()
             if not whole:
+                if listed:
+                    self._require_others()
                 self.generation = draw()
                 self._disks.roster.is_new(self._number, self.generation)
             return self._copy(whole=whole)
@@ -140,12 +144,20 @@ class Repair:
         self._disks.locks[self._number] = lock = open_data_directory(self.directory)
         assert isinstance(lock, DataDirectory)
 
-    def _is_whole(self) -> bool:
-        if self._member.damaged:
-            return False
+    def _is_listed(self) -> bool:
+        """What it has counts at a start, if it can be read."""
         record = read_record(self.directory)
         mine = self._disks.roster.list.disks[self._number]
         return record is not None and record.whole and record.generation == mine.generation
+
+    def _require_others(self) -> None:
+        """What is on it may be needed at the next start, where it counts if it can be read. Raises NotRepaired."""
+        counting, majority = len(self._group.counting()), self._group.standings.majority
+        if counting < majority:
+            raise NotRepaired(
+                f"it is not emptied while only {counting} of the others have everything, and {majority} are needed: "
+                "start the node again when the directories can be written"
+            )
 
     def _check_space(self) -> None:
         """Raises NotRepaired, OSError."""
