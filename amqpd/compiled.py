@@ -49,6 +49,7 @@ MODULES = (
     "amqpd.journal.storing",
     "amqpd.journal.transaction",
     "amqpd.journal.unwritten",
+    "amqpd.journal.places",
     "amqpd.journal.withheld",
     "amqpd.journal.sqlite.checksums",
     "amqpd.journal.sqlite.intake",

@@ -5,10 +5,11 @@ ranges that are left out of that transaction, and come with a later one.
 Rules: 1. Across sources nothing is atomic: after a failure each has its own end. So a dead letter, a delayed or a
 moved message is settled when the sources that got something in its transaction have that committed; until then a
 crash leaves it where it was. It may come twice then, and is never lost. 2. Inside one source both are in one entry.
-3. A row of which something is withheld is not settled as a whole before that. 4. A source whose home goes elsewhere
-before it has committed may never do so: what waited for it stays unsettled, and comes again with the next home or
-start.
-Not here: a node without replicas, where one transaction has both (`docs/decisions/letters-twice.md`).
+3. A row of which something is withheld is not settled as a whole before all of that. Beside that each waits for its
+own lanes only, and not for what was let go before. 4. A source whose home goes elsewhere before it has committed may
+never do so: what waited for it stays unsettled, and comes again with the next home or start.
+Not here: a node without replicas, where one transaction has both (`docs/decisions/letters-twice.md`), what is found
+by its place in a queue (`journal/places.py`).
 """
 
 from __future__ import annotations
@@ -18,45 +19,85 @@ from collections.abc import Collection, Mapping
 
 from amqpd.journal.homes import Home
 from amqpd.journal.lane import Lane
+from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.transaction import Transaction
 
 
-class _Later:
-    """Of one transaction."""
+class _Row:
+    """A row that is settled as a whole."""
 
-    def __init__(
-        self, index: int, lanes: list[Lane], sources: set[int], settled: list[Range], retired: list[Range]
-    ) -> None:
+    __slots__ = ("range", "waits")
+
+    def __init__(self, row: Range) -> None:
+        self.range = row
+        self.waits = 0
+        """for this many parts; one that is lost is never taken off"""
+
+
+class _Part:
+    """What one queue let go in one transaction."""
+
+    __slots__ = ("index", "queue_id", "rows", "settled", "sources")
+
+    def __init__(self, index: int, queue_id: int, sources: Collection[int]) -> None:
         self.index = index
-        self.lanes = lanes
+        self.queue_id = queue_id
         self.sources = sources
-        self.settled = settled
-        self.retired = retired
+        self.settled: list[Range] = []
+        """without whole rows"""
+        self.rows: list[_Row] = []
+        """that wait for it, and for others maybe"""
 
 
 class Withheld:
     """Of one journal."""
 
     def __init__(self) -> None:
-        self._waiting: deque[_Later] = deque()
-        self._lost: list[Range] = []
-        """what is never settled by this home: where it went is not known to be safe"""
+        self._waiting: dict[tuple[Lane, ...], deque[_Part]] = {}
+        """by the lanes that must have reported its transaction; there are few different ones"""
+        self._parts: dict[int, dict[_Part, None]] = {}
+        """by queue"""
+        self._places: dict[int, Places[_Part]] = {}
+        """by queue: where what the parts have settled stands"""
+        self._lost: dict[int, Merged] = {}
+        """by queue: what is never settled by this home, since where it went is not known to be safe"""
         self.strayed: set[int] = set()
         """queues that let something go to a source which this node left before that was taken"""
 
     @property
     def is_due(self) -> bool:
         """Some of it may be settled with the next transaction."""
-        waiting = self._waiting
-        return bool(waiting) and all(lane.reported >= waiting[0].index for lane in waiting[0].lanes)
+        return any(_are_due(lanes, parts) for lanes, parts in self._waiting.items())
 
     def release(self, transaction: Transaction, retired: list[Range]) -> None:
         """What is due goes with this transaction."""
-        while self.is_due:
-            later = self._waiting.popleft()
-            transaction.settled += later.settled
-            retired += later.retired
+        for lanes, parts in list(self._waiting.items()):
+            while _are_due(lanes, parts):
+                self._release(parts.popleft(), transaction, retired)
+            if not parts:
+                del self._waiting[lanes]
+
+    def _release(self, part: _Part, transaction: Transaction, retired: list[Range]) -> None:
+        self._forget_part(part)
+        transaction.settled += part.settled
+        for row in part.rows:
+            row.waits -= 1
+            if not row.waits:
+                transaction.settled.append(row.range)
+                retired.append(row.range)
+
+    def _forget_part(self, part: _Part) -> None:
+        queue_id = part.queue_id
+        parts = self._parts.get(queue_id)
+        if parts is None:
+            return  # its queue is forgotten
+        del parts[part]
+        places = self._places[queue_id]
+        for each in part.settled:
+            places.remove(each.first_seq)
+        if not parts:
+            del self._parts[queue_id], self._places[queue_id]
 
     def withhold(
         self,
@@ -72,8 +113,9 @@ class Withheld:
         if self.strayed:
             retired, self.strayed = self._lose(transaction, retired, self.strayed), set()
         if going:
-            retired = self._put_off(transaction, retired, going, entered, homes, local)
-        return self._keep_rows(transaction, retired) if self._waiting or self._lost else retired
+            lanes = [local if source == LOCAL else homes[source].lane for source in sorted(entered)]
+            retired = self._put_off(transaction, retired, going, entered, tuple(dict.fromkeys(lanes)))
+        return self._keep_rows(transaction, retired) if self._parts or self._lost else retired
 
     def _put_off(
         self,
@@ -81,53 +123,84 @@ class Withheld:
         retired: list[Range],
         going: Collection[int],
         entered: Collection[int],
-        homes: Mapping[int, Home],
-        local: Lane,
+        lanes: tuple[Lane, ...],
     ) -> list[Range]:
-        lanes = [local if source == LOCAL else homes[source].lane for source in entered]
-        settled = [each for each in transaction.settled if each.queue_id in going]
         gone = [each for each in retired if each.queue_id in going]
-        if settled:
-            self._waiting.append(_Later(transaction.index, lanes, set(entered), settled, gone))
-            transaction.settled = [each for each in transaction.settled if each.queue_id not in going]
+        whole, parts, sources = set(gone), dict[int, _Part](), frozenset(entered)
+        for each in transaction.settled:
+            queue_id = each.queue_id
+            if queue_id not in going:
+                continue
+            part = parts.get(queue_id)
+            if part is None:
+                part = parts[queue_id] = _Part(transaction.index, queue_id, sources)
+            if each not in whole:
+                part.settled.append(each)
+        if not parts:
+            return retired
+        self._waiting.setdefault(lanes, deque()).extend(parts.values())
+        for queue_id, part in parts.items():
+            self._parts.setdefault(queue_id, {})[part] = None
+            places = self._places.setdefault(queue_id, Places())
+            for each in part.settled:
+                places.add(each.first_seq, each.last_seq, part)
+        for each in gone:
+            self._wait(each, parts[each.queue_id])
+        transaction.settled = [each for each in transaction.settled if each.queue_id not in going]
         return [each for each in retired if each.queue_id not in going]
 
     def _lose(self, transaction: Transaction, retired: list[Range], queues: Collection[int]) -> list[Range]:
         """What these queues let go is in no transaction. What is left of `retired`."""
-        self._lost += [each for each in transaction.settled if each.queue_id in queues]
+        for each in transaction.settled:
+            if each.queue_id in queues:
+                self._lost.setdefault(each.queue_id, Merged()).add(each.first_seq, each.last_seq)
         transaction.settled = [each for each in transaction.settled if each.queue_id not in queues]
         return [each for each in retired if each.queue_id not in queues]
 
     def _keep_rows(self, transaction: Transaction, retired: list[Range]) -> list[Range]:
         """Rows of which only what is withheld is not settled wait with that. What is left of `retired`."""
-        kept: set[Range] = set()
-        for row in retired:
-            if _meets(self._lost, row):
-                kept.add(row)
-                continue
-            later = next((each for each in reversed(self._waiting) if _meets(each.settled, row)), None)
-            if later is not None:
-                kept.add(row)
-                later.settled.append(row)
-                later.retired.append(row)
+        kept = {row for row in retired if self._wait(row)}
         if kept:
             transaction.settled = [each for each in transaction.settled if each not in kept]
             return [each for each in retired if each not in kept]
         return retired
 
+    def _wait(self, row: Range, own: _Part | None = None) -> bool:
+        """The row waits for all parts that have some of it, and its own; for ever, if some of it is lost. False if
+        there is nothing to wait for."""
+        lost, places = self._lost.get(row.queue_id), self._places.get(row.queue_id)
+        if lost is not None and lost.meets(row.first_seq, row.last_seq):
+            return True
+        found = dict.fromkeys(() if places is None else places.within(row.first_seq, row.last_seq))
+        if own is not None:
+            found[own] = None
+        waiting = _Row(row)
+        waiting.waits = len(found)
+        for part in found:
+            part.rows.append(waiting)
+        return bool(found)
+
     def leave(self, source: int) -> None:
         """This node is its home no more: whether what it got was committed is not known here."""
-        if any(source in later.sources for later in self._waiting):
-            self._lost += [each for later in self._waiting if source in later.sources for each in later.settled]
-            self._waiting = deque(later for later in self._waiting if source not in later.sources)
+        for lanes, parts in list(self._waiting.items()):
+            left = [part for part in parts if source in part.sources]
+            if not left:
+                continue
+            for part in left:
+                self._forget_part(part)
+                for each in [*part.settled, *[row.range for row in part.rows]]:
+                    self._lost.setdefault(part.queue_id, Merged()).add(each.first_seq, each.last_seq)
+            self._waiting[lanes] = deque(part for part in parts if source not in part.sources)
+            if not self._waiting[lanes]:
+                del self._waiting[lanes]
 
     def forget(self, queues: Collection[int]) -> None:
         """They are deleted, or their home is elsewhere."""
-        if self._lost:
-            self._lost = [each for each in self._lost if each.queue_id not in queues]
-        for later in self._waiting:
-            later.settled = [each for each in later.settled if each.queue_id not in queues]
-            later.retired = [each for each in later.retired if each.queue_id not in queues]
+        for queue_id in queues:
+            self._lost.pop(queue_id, None)
+            self._places.pop(queue_id, None)
+            for part in self._parts.pop(queue_id, ()):
+                part.settled, part.rows = [], []
 
 
 def going_elsewhere(gone_on: Collection[int], entered: Collection[int], of: Mapping[int, int]) -> set[int]:
@@ -136,9 +209,6 @@ def going_elsewhere(gone_on: Collection[int], entered: Collection[int], of: Mapp
     return {queue_id for queue_id in gone_on if any(source != of.get(queue_id, LOCAL) for source in entered)}
 
 
-def _meets(ranges: list[Range], row: Range) -> bool:
-    """Some of them are in the row."""
-    return any(
-        each.queue_id == row.queue_id and each.first_seq <= row.last_seq and row.first_seq <= each.last_seq
-        for each in ranges
-    )
+def _are_due(lanes: tuple[Lane, ...], parts: deque[_Part]) -> bool:
+    """The first of them is."""
+    return bool(parts) and all(lane.reported >= parts[0].index for lane in lanes)

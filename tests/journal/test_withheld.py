@@ -6,13 +6,22 @@ is (`tests/publishing`), replicas.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from amqpd.audit.kinds import ACKED, DEAD_REJECTED
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.homes import Home
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
+from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.transaction import Transaction
+from amqpd.journal.withheld import Withheld
 from amqpd.queues.backlog import Backlog
 from tests.journal.test_numbers import run
 
@@ -180,3 +189,112 @@ def test_what_did_not_all_arrive_is_not_settled(journal: Journal) -> None:
     assert settled(journal.take(), 1) == []
     journal.buffer.force()
     assert settled(journal.take(), 1) == []
+
+
+def test_what_waits_for_one_source_does_not_wait_for_another(journal: Journal) -> None:
+    """Source 2 has no majority, source 1 does."""
+    for queue_id in (10, 20):
+        journal.publish(queue_id)
+    journal.take()
+    journal.goes(20, to=30)
+    journal.take()
+    journal.goes(10, to=21)
+    journal.take()
+    journal.report(1)
+    assert journal.buffer.deletable
+    taken = journal.take()
+    assert (settled(taken, 0), settled(taken, 1)) == ([Range(10, 0, 0)], [])
+    journal.report(2)
+    assert settled(journal.take(), 1) == [Range(20, 0, 0)]
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_row_waits_for_all_of_its_letters(journal: Journal, first: int) -> None:
+    """Its messages went to two sources, in two transactions; either may commit first."""
+    for _ in range(2):
+        journal.publish(10)
+    journal.take()
+    for seq, to in ((0, 20), (1, 30)):
+        journal.publish(to)
+        journal.queues[10].settle(seq, seq, DEAD_REJECTED, 1)
+        journal.take()
+    journal.report(first)
+    journal.buffer.force()
+    assert Range(10, 0, 1) not in settled(journal.take(), 0)
+    journal.report(3 - first)
+    journal.buffer.force()
+    assert settled(journal.take(), 0)[-1] == Range(10, 0, 1)
+
+
+def test_a_row_of_which_a_letter_is_lost_is_never_settled_as_a_whole(journal: Journal) -> None:
+    for _ in range(2):
+        journal.publish(10)
+    journal.take()
+    for seq, to in ((0, 20), (1, 30)):
+        journal.publish(to)
+        journal.queues[10].settle(seq, seq, DEAD_REJECTED, 1)
+        journal.take()
+    journal.buffer.leave(2)
+    journal.report(1)
+    journal.buffer.force()
+    assert settled(journal.take(), 0) == [Range(10, 0, 0)]
+    assert not journal.buffer.deletable
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> None:
+    """Counted in calls and lines, not in time."""
+
+    def cost(waiting: int) -> int:
+        withheld, lane, home = Withheld(), JournalLane(lambda: None, 0, 0), JournalLane(lambda: None, 0, 0)
+        homes = {2: Home(7, Numbers(0, NUMBERS_STEP), home)}
+        for number in range(waiting):
+            transaction = Transaction(number + 1)
+            # Each in a queue of four, with gaps in between.
+            transaction.settled = [Range(20 + number % 4, 10 * number, 10 * number)]
+            withheld.withhold(transaction, [], {20 + number % 4}, {2}, homes, lane)
+        if lost:
+            withheld.leave(2)
+        steps = 0
+
+        def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            nonlocal steps
+            steps += 1
+            return trace
+
+        rows = [Range(20 + number % 4, 10 * number + 5, 10 * number + 6) for number in range(50)]
+        rows += [Range(20 + number % 4, 10 * number, 10 * number + 1) for number in range(50)]
+        transaction = Transaction(waiting + 1)
+        transaction.settled = list(rows)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            left = withheld.withhold(transaction, rows, (), (), homes, lane)
+        finally:
+            sys.settrace(before)
+        assert left == transaction.settled == rows[:50]
+        return steps
+
+    assert cost(10_000) <= cost(100) + 100
+
+
+def test_ranges_that_touch_are_one() -> None:
+    merged = Merged()
+    for first in (8, 0, 4, 2, 6, 20):
+        merged.add(first, first + 1)
+    assert len(merged) == 2
+    assert [at for at in (0, 9, 10, 19, 20, 21, 22) if merged.meets(at, at)] == [0, 9, 20, 21]
+    merged.add(5, 30)
+    assert len(merged) == 1
+    assert merged.meets(15, 15)
+
+
+def test_places_find_what_meets_a_range() -> None:
+    places = Places[str]()
+    for first, last, name in ((10, 19, "b"), (0, 4, "a"), (30, 30, "c")):
+        places.add(first, last, name)
+    assert places.within(4, 10) == ["a", "b"]
+    assert places.within(15, 15) == ["b"]
+    assert places.within(5, 9) == places.within(20, 29) == places.within(31, 40) == []
+    places.remove(10)
+    assert places.within(0, 40) == ["a", "c"]
