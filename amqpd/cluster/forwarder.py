@@ -69,10 +69,10 @@ class Forwarder:
             self.counters,
         )
         self.changes = SetChanges(shell, journal, self.homes)
-        self._leftovers = Leftovers(name, shell, replicas, self.copies)
-        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
+        self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
+        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self._lives: dict[str, int] = {}
         """the highest life of each forwarder that was heard of, from itself or from the store"""
         self._gone: dict[str, int] = {}
@@ -189,7 +189,7 @@ class Forwarder:
         self.takeovers.beat()
         if not self._leaves:
             self.changes.beat()
-            self._leftovers.beat(self.records.values())
+            self._leftovers.beat()
         mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -250,6 +251,39 @@ def test_nothing_is_dropped_while_the_store_does_not_say_so(monkeypatch: pytest.
     world.store_answers = False
     world.wait(10)
     assert world["d"].entries[5] != []
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_copy_that_counts_again_before_the_store_answers_is_kept(
+    monkeypatch: pytest.MonkeyPatch, hears: bool
+) -> None:
+    """The answer to the question whether it may be dropped comes after the home has made it a member again, and has
+    lost the connection. `hears`: the watch tells of that first."""
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    world = a_world("abcd", "abcd")
+    world["a"].publish(5, b"1;")
+    world.move()
+    world.put_wish(WishRecord(5, tuple("abc")))
+    held: list[Callable[[], None]] = []
+
+    def swaps(record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        found = world.swap(record)
+        held.append(lambda: answered(found))
+
+    world["d"].swap = swaps  # type: ignore[method-assign]
+    while not held:
+        world.wait(0.1)
+    if not hears:
+        monkeypatch.setattr(world["d"].forwarder, "record_is", lambda record: None)
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(2)
+    assert world.records[5].members == ("a", "b", "c", "d")
+    world.disconnect("a", "d")
+    held[0]()
+    assert payloads(world, "d") == b"1;"
+    world.move()
+    assert payloads(world, "d") == b"1;"
+    assert "copy_dropped" not in world["d"].events
 
 
 def test_a_copy_is_kept_when_the_store_has_gone_back(monkeypatch: pytest.MonkeyPatch) -> None:
