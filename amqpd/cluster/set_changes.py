@@ -139,10 +139,10 @@ class SetChanges:
             self._tell(source, wish, _reason(step))
 
     def _next(self, source: int, own: Own, wish: WishRecord) -> SetStep | None:
-        home, generations = own.lane.home, self._homes.generations
+        generations = self._homes.generations
 
         def counts(member: str) -> bool:
-            return member in home.members and home.has_all(member, source)
+            return member in own.lane.members and self._homes.has_all(source, member)
 
         def may_learn(member: str) -> bool:
             return member in generations and (source, member) not in self._refused

@@ -13,7 +13,7 @@ from amqpd.replication.entry import START
 from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import forced
 from amqpd.replication.take_over import SourceRecord
-from tests.cluster.forwarders import RESERVES, World
+from tests.cluster.forwarders import LEASE_S, RESERVES, World
 
 
 def a_world(names: str = "abcd", members: str = "abc") -> World:
@@ -171,6 +171,45 @@ def test_nobody_is_taken_out_without_a_majority_of_the_others() -> None:
     world.wait(3)
     assert world.records[5].members == ("a", "b", "c")
     assert world.wishes[5].reason == "without c only 1 of 2 copies would have everything"
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (WishRecord(5, tuple("ac")), "without b only 1 of 2 copies would have everything"),
+        (WishRecord(5, home="c"), "c does not have everything by now"),
+    ],
+)
+def test_who_has_answered_once_and_does_not_any_more_is_not_counted_on(
+    monkeypatch: pytest.MonkeyPatch, wish: WishRecord, reason: str
+) -> None:
+    """Its disk stands still; the connection does not break."""
+    world = a_world("abc", "abc")
+    with monkeypatch.context() as stuck:
+        stuck.setattr(world["c"], "commit", lambda: False)
+        world["a"].publish(5, b"1;")
+        world.wait(1.5 * LEASE_S)
+        world.put_wish(wish)
+        world.wait(3)
+        assert world.wishes[5].reason == reason
+        assert "source_handed_over" not in world["a"].events
+        assert world.records[5].members == ("a", "b", "c")
+    world.wait(3)
+    assert world.wishes == {}
+
+
+def test_who_is_a_frame_behind_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load each peer but the fastest one is, whenever one looks."""
+    world = a_world("abc", "abc")
+    homes = world["a"].forwarder.homes
+    monkeypatch.setattr(world["c"], "commit", lambda: False)
+    index = world["a"].publish(5, b"1;")
+    world.move()
+    [lane] = homes.lanes.values()
+    assert lane.home.passed == index > lane.home.peers["c"].number
+    assert homes.has_all(5, "c")
+    world.now_s += 1.1 * LEASE_S
+    assert not homes.has_all(5, "c")
 
 
 # A majority is gone for good
