@@ -68,7 +68,7 @@ class Forwarder:
             *(name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended),
             self.counters,
         )
-        self.changes = SetChanges(shell, journal, self.homes)
+        self.changes = SetChanges(name, shell, journal, self.homes)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
@@ -92,6 +92,7 @@ class Forwarder:
             self._met(name, life)
             self._heard_s.setdefault(name, self._shell.now_s)
             self._gone.pop(name, None)
+        self.changes.members = lives.keys()
         self._gone.update((name, life) for name, life in were.items() if name not in lives)
 
     def record_is(self, record: SourceRecord) -> None:
@@ -224,7 +225,7 @@ class Forwarder:
         """Up to where it is known here to be committed."""
         return self.replicas[source].log.base
 
-    def _won(self, record: SourceRecord, own: OwnLog) -> str:
+    def _won(self, record: SourceRecord, before: Seal, own: OwnLog) -> str:
         """Why this is not its home all the same; empty: it is."""
         self.record_is(record)
         known = self.records[record.source]
@@ -245,6 +246,7 @@ class Forwarder:
             )
         # Somebody may have put the same again since, to be sure of it (`leftovers.py`): swaps are of that revision.
         self.homes.begin(known, own)
+        self.changes.took_over(record.source, before)
         return ""
 
     def _ended(self, source: int, won: bool) -> None:

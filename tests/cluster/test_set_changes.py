@@ -68,6 +68,54 @@ def test_the_home_moves_to_the_one_that_is_named() -> None:
     assert world.wishes == {}
 
 
+def test_a_home_that_is_wished_for_and_cannot_take_over_is_asked_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The source went to and fro for ever, and each time its clients were interrupted."""
+    world = a_world()
+    reason = "c could not take it over when asked, and is asked again 30 s after that"
+    with monkeypatch.context() as broken:
+        broken.setattr(world["c"].forwarder.takeovers, "begin", lambda record: None)
+        world.put_wish(WishRecord(5, home="c"))
+        world.wait(25)
+        handed = [name for name in "abc" for event in world[name].events if event == "source_handed_over"]
+        assert handed == ["a"]
+        assert world.wishes[5].reason == reason
+        assert world["a"].serving | world["b"].serving == {5}
+    world.wait(2)
+    assert world.wishes[5].reason == reason
+    world.wait(10)
+    assert world.wishes == {}
+    assert world["c"].serving == {5}
+
+
+def test_a_home_that_is_wished_for_is_tried_at_once_when_it_is_wished_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_world()
+    with monkeypatch.context() as broken:
+        broken.setattr(world["c"].forwarder.takeovers, "begin", lambda record: None)
+        world.put_wish(WishRecord(5, home="c"))
+        world.wait(5)
+    world.put_wish(world.wishes[5], drops=True)
+    world.wait(0.1)
+    world.put_wish(WishRecord(5, home="c"))
+    world.wait(2)
+    assert world["c"].serving == {5}
+
+
+def test_who_has_no_lease_is_not_asked_to_be_the_home() -> None:
+    world = a_world()
+    living = {"a": 1, "b": 1, "c": 1, "d": 1}
+    without = {name: life for name, life in living.items() if name != "c"}
+    world["a"].forwarder.members_are(without, living)
+    world.put_wish(WishRecord(5, home="c"))
+    world.wait(3)
+    assert world.wishes[5].reason == "c has no lease in the metadata store now"
+    assert world["a"].serving == {5}
+    world["a"].forwarder.members_are(living, without)
+    world.wait(2)
+    assert world["c"].serving == {5}
+
+
 def test_a_home_that_is_to_leave_hands_over_and_is_taken_out() -> None:
     world = a_world()
     world["a"].publish(5, b"1;")
