@@ -135,8 +135,8 @@ class Homes:
             # What waits there for what it had then is not known to be committed, either.
             self._shell.ended(source, own.before.lane)
             del own.before.left[source]
-            self._forget_unused(own.before)
-        self._forget_unused(own.lane)
+            self._forget_unused(own.before, lost=True)
+        self._forget_unused(own.lane, lost=not settled)
 
     @property
     def between(self) -> bool:
@@ -186,10 +186,19 @@ class Homes:
                     self._connect(lane, peer)
         return lane
 
-    def _forget_unused(self, lane: OwnLane) -> None:
-        """It has no source, and nothing waits for one that it had."""
-        if lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane:
-            del self.lanes[lane.key], self._by_number[lane.number]
+    def _forget_unused(self, lane: OwnLane, *, lost: bool = False) -> None:
+        """It has no source, and nothing waits for one that it had. `lost`: what one of them had is not known to be
+        committed, and who waited for that was told."""
+        if not (lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane):
+            return
+        del self.lanes[lane.key], self._by_number[lane.number]
+        # Nobody reports it any more. Of sources that have moved everything is committed; who asks for it later, or
+        # still waits for their sake, is not to wait for ever.
+        waits = lane.lane
+        waits.lost = lost
+        if waits.reported < waits.gathering:
+            waits.reported = waits.gathering
+            self._on_report(waits)
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
