@@ -38,6 +38,10 @@ from amqpd.replication.take_over import SourceRecord
 
 CHANGES_MAX = 4
 """sources of this forwarder that change at the same time: all of each is sent to somebody"""
+SLOT_S = 30.0
+"""A step that takes longer, of one that learns slowly or stands still, does not count among those: others go on."""
+SLOW_MAX = 16
+"""of these and those together"""
 ANSWER_S = 40.0
 """The store may never answer. Longer than a swap takes (`swaps.SWAP_S`)."""
 AGAIN_S = 0.5
@@ -59,6 +63,8 @@ class _Change:
     """the store's answer is waited for, or it is tried again then"""
     stopped: int = 0
     """its queues stand still since this transaction; 0: they do not"""
+    counts_until_s: float = 0.0
+    """among `CHANGES_MAX`: its step is as young as that"""
     stopped_until_s: float = 0.0
 
 
@@ -120,13 +126,19 @@ class SetChanges:
             return
         change = self._changing.get(source)
         if change is None or change.own is not own:
-            if len(self._changing) >= CHANGES_MAX:
+            if self._is_full():
+                if wish is not None:
+                    self._tell(source, wish, "waits for other changes")
                 return
-            change = self._changing[source] = _Change(own)
+            change = self._changing[source] = _Change(own, counts_until_s=self._shell.now_s + SLOT_S)
         if change.stopped:
             self._finish(source, change)
         elif change.not_before_s <= self._shell.now_s:
             self._step(source, change, wish)
+
+    def _is_full(self) -> bool:
+        now_s, changing = self._shell.now_s, self._changing.values()
+        return len(changing) >= SLOW_MAX or sum(each.counts_until_s > now_s for each in changing) >= CHANGES_MAX
 
     def _step(self, source: int, change: _Change, wish: WishRecord | None) -> None:
         own = change.own
@@ -189,10 +201,11 @@ class SetChanges:
         member: str,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        change.not_before_s = self._shell.now_s + ANSWER_S
+        change.not_before_s = change.counts_until_s = self._shell.now_s + ANSWER_S
 
         def answered(found: SourceRecord | None) -> None:
             change.not_before_s = self._shell.now_s + (AGAIN_S if found is None else 0)
+            change.counts_until_s = self._shell.now_s + SLOT_S
             if found is None or self._homes.sources.get(source) is not change.own:
                 return
             self._homes.record_is(source, found)

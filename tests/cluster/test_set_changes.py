@@ -260,6 +260,42 @@ def test_who_is_a_frame_behind_is_counted_on(monkeypatch: pytest.MonkeyPatch) ->
     assert not homes.has_all(5, "c")
 
 
+def test_learners_that_stand_still_hold_up_other_changes_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_changes, "SLOT_S", 5.0)
+    world = World("abcd")
+    for source in range(1, set_changes.CHANGES_MAX + 2):
+        world.new_source(source, "a", "abc")
+    monkeypatch.setattr(world["d"], "commit", lambda: False)
+    for source in range(1, set_changes.CHANGES_MAX + 1):
+        world.put_wish(WishRecord(source, tuple("abcd")))
+    world.wait(1)
+    last = set_changes.CHANGES_MAX + 1
+    world.put_wish(WishRecord(last, home="b"))
+    world.wait(3)
+    assert world.wishes[last].reason == "waits for other changes"
+    world.wait(4)
+    assert list(world.wishes) == list(range(1, last))
+    assert {wish.reason for wish in world.wishes.values()} == {"d is being caught up"}
+    assert world["b"].serving == {last}
+
+
+def test_learners_that_stand_still_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_changes, "SLOT_S", 1.0)
+    world = World("abcd")
+    sources = range(1, set_changes.SLOW_MAX + 4)
+    for source in sources:
+        world.new_source(source, "a", "abc")
+    homes = world["a"].forwarder.homes.sources
+    with monkeypatch.context() as stuck:
+        stuck.setattr(world["d"], "commit", lambda: False)
+        for source in sources:
+            world.put_wish(WishRecord(source, tuple("abcd")))
+        world.wait(8)
+        assert sum(bool(own.lane.learners) for own in homes.values()) == set_changes.SLOW_MAX
+    world.wait(8)
+    assert {own.record.members for own in homes.values()} == {("a", "b", "c", "d")}
+
+
 # A majority is gone for good
 
 
