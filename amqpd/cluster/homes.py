@@ -207,6 +207,11 @@ class Homes:
             return False
         return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
 
+    def has_all(self, source: int, member: str) -> bool:
+        """What was sent to it up to some time within the lease: at each moment something is on its way under load."""
+        lane = self.sources[source].lane
+        return lane.reign.hears(member, self._shell.now_s) and lane.home.has_all(member, source)
+
     # Connections
 
     def dialed(self, peer: str, generation: int) -> None:

@@ -179,7 +179,7 @@ class ClusterRunner(Shell):
             self._look_for_sources()
 
     def _look_for_sources(self) -> None:
-        for answer in self.search.found():
+        for answer in self.search.look():
             answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
@@ -374,7 +374,7 @@ class ClusterRunner(Shell):
             self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
-            self.search.look()
+            self._do(self._look_for_sources)
 
 
 def _write(level: str, event: str, fields: dict[str, Any]) -> None:
