@@ -302,6 +302,15 @@ def test_two_directories_with_a_journal_and_no_list_are_refused() -> None:
     assert choose([Seen("/0"), Seen("/1", None, True), Seen("/2")], accept_loss=False).members == [1]
 
 
+@pytest.mark.parametrize("accept_loss", [False, True])
+def test_a_journal_of_its_own_beside_directories_with_a_list_is_refused(accept_loss: bool) -> None:
+    of = listed(True, True, True)
+    with pytest.raises(Refused, match=r"^/0 has a journal of its own, which is not that of /1 and /2: empty it"):
+        choose([Seen("/0", None, True), seen(1, of), seen(2, of)], accept_loss=accept_loss)
+    damaged = Seen("/0", None, True, has_record=True)
+    assert choose([damaged, seen(1, of), seen(2, of)], accept_loss=accept_loss).members == [1, 2]
+
+
 def test_directories_of_two_nodes_are_refused() -> None:
     of = listed(True, True, True)
     other = DiskList("m", (9, 0), of.disks)

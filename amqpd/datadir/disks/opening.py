@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from amqpd.datadir.disk_record import DiskList, Listed, Record, read_record, write_record
+from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
 from amqpd.datadir.disks.copying import copy_definitions, copy_journal, moment_of
 from amqpd.datadir.disks.election import (
     Chosen,
@@ -143,6 +143,7 @@ class _Opening:
                     raise Refused(f"{seen.path} and {other} are the same directory: name each once with --data-dir")
                 self._locks[at] = self._failing.enter_context(open_data_directory(path))
                 seen.record = read_record(path)
+                seen.has_record = has_record(path)
                 seen.has_journal = (path / JOURNAL).exists()
             except (Unusable, OSError) as error:
                 seen.unusable = getattr(error, "strerror", None) or str(error)

@@ -5,7 +5,8 @@ it may be tried again.
 Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
 that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
 the list has that. What would count at the next start is given up only while a majority has everything. 3. One that is
-only behind is brought up in one transaction, and never counts for less than it did. 4. Blocking, in threads; one
+only behind is brought up in one transaction, and never counts for less than it did. 4. A directory of another node, or of this one while it had that alone, is not
+erased. 5. Blocking, in threads; one
 repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from amqpd.datadir.disk_record import read_record
+from amqpd.datadir.disk_record import has_record, read_record
 from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
@@ -26,6 +27,7 @@ from amqpd.datadir.disks.standing import State
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.adoption import Known
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.likeness import Likeness
 
@@ -68,6 +70,7 @@ class Repair:
             raise NotRepaired("the disk still hangs")
         try:
             self._hold_lock()
+            self._require_ours()
             listed = self._is_listed()
             whole = listed and not self._member.damaged
             self._check_space()
@@ -143,6 +146,14 @@ class Repair:
             held.close()
         self._disks.locks[self._number] = lock = open_data_directory(self.directory)
         assert isinstance(lock, DataDirectory)
+
+    def _require_ours(self) -> None:
+        """What is in the directory may be erased. Raises NotRepaired, OSError."""
+        record = read_record(self.directory)
+        if record is not None and record.list.node != self._disks.roster.list.node:
+            raise NotRepaired("it belongs to another node: empty it, or mount the right disk")
+        if record is None and not has_record(self.directory) and (self.directory / JOURNAL).exists():
+            raise NotRepaired("it has a journal of its own: empty it, or mount the right disk")
 
     def _is_listed(self) -> bool:
         """What it has counts at a start, if it can be read."""
