@@ -1,7 +1,6 @@
 """`datadir/disks`: several directories of one node, opened and repaired in this process.
 
-What is verified: what is refused, at a start and by a repair, because it would erase what is nowhere else; what a kill
-between two writes leaves can be opened again.
+What is verified: what is refused, at a start and by a repair, because it would erase what is nowhere else.
 """
 
 from __future__ import annotations
@@ -76,6 +75,6 @@ def test_a_repair_erases_nothing_that_is_not_of_this_node(paths: list[Path], ope
         assert record is not None
         write_record(paths[0], replace(record, list=replace(record.list, node="m")))
     before = (paths[0] / "journal.db").stat()
-    with pytest.raises(NotRepaired, match="a journal of its own|belongs to another node"):
+    with pytest.raises(NotRepaired, match=r"a journal of its own|belongs to another node"):
         Repair(disks, 0).copy()
     assert (paths[0] / "journal.db").stat().st_ino == before.st_ino

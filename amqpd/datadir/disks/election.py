@@ -65,10 +65,9 @@ def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:
             "name those of one node"
         )
     if alone := [each.path for each in seen if has_own_journal(each)]:
-        raise Refused(
-            f"{_named(alone)} {'have' if alone[1:] else 'has'} a journal of {'their' if alone[1:] else 'its'} own, which "
-            f"is not that of {_named(each.path for each in seen if each.record)}: empty it, or name it alone"
-        )
+        having = "have journals of their own" if alone[1:] else "has a journal of its own"
+        others = _named(each.path for each in seen if each.record)
+        raise Refused(f"{_named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
     newest = max((record.list for record in records), key=lambda each: each.version)
     members = [at for at, each in enumerate(seen) if is_member(each, newest)]
     enough(seen, newest, members, accept_loss=accept_loss)

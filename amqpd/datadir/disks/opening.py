@@ -126,7 +126,7 @@ class _Opening:
         accepting = self._accept_loss and len(self._disks) < majority_of(len(before.disks))
         roster = Roster(self._paths, life, None if accepting else before)
         following = next_list(self._seen, before, before.node, (life, 0), inside, draw)
-        roster.begin(following, sorted({*inside, *self._disks}))
+        roster.begin(following, sorted({*inside, *self._disks}), before)
         members = self._members(inside)
         disk = MirroredDisk(DiskGroup(members), life)
         disk.accepted = [sentence for at in inside for sentence in self._disks[at].accepted]
