@@ -5,8 +5,8 @@ it may be tried again.
 Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
 that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
 the list has that. What would count at the next start is given up only while a majority has everything. 3. One that is
-only behind is brought up in one transaction, and never counts for less than it did. 4. A directory of another node, or
-of this one while it had that alone, is not erased. 5. Blocking, in threads; one repair at a time.
+only behind is brought up in one transaction, and never counts for less than it did. 4. A directory of another node,
+or one that this node went on with alone, is not erased. 5. Blocking, in threads; one repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
