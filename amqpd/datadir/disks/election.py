@@ -35,10 +35,10 @@ class Seen:
     path: str
     record: Record | None = None
     has_journal: bool = False
-    has_record: bool = False
-    """the file is there, if it can be read or not"""
     unusable: str = ""
     """why it cannot be used; empty: it can"""
+    has_record: bool = False
+    """the file is there, if it can be read or not"""
 
 
 @dataclass(slots=True)

@@ -179,6 +179,8 @@ class MirroredFile(SqliteFile):
         failed: MetadataStoreError | None = None
         for accepting in (False, True) if accept_loss else (False,):
             for self._number in sorted(paths):
+                if failed is not None and not paths[self._number].exists():
+                    continue  # it would be begun, empty
                 try:
                     super().__init__(paths[self._number], HISTORY_REVISIONS_MAX, accepting)
                 except (NewerFormat, StoreBusy):
