@@ -127,7 +127,7 @@ def test_a_kill_between_two_records_of_a_first_list(
             ended = False
         else:
             ended = True
-        seen = [Seen(str(each), read_record(each), at < needed, at < needed) for at, each in enumerate(paths)]
+        seen = [Seen(str(each), read_record(each), at < needed) for at, each in enumerate(paths)]
         chosen = choose(seen, accept_loss=False)
         assert 0 in chosen.members, f"killed at {kill_at}"
         assert ended == (kill_at >= 2 * needed - 1)

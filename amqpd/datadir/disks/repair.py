@@ -13,7 +13,7 @@ Not here: when (`watch.py`), what is copied (`copying.py`).
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import structlog
@@ -124,9 +124,12 @@ class Repair:
         def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
             if self._stopped:
                 raise TimeoutError("the repair was stopped")
-            connection = open_moment(disk.path)
-            self._group.begin_repair(self._number, like)
-            return connection, disk.known()
+            with ExitStack() as failing:
+                connection = failing.enter_context(closing(open_moment(disk.path)))
+                self._group.begin_repair(self._number, like)
+                known = disk.known()
+                failing.pop_all()
+            return connection, known
 
         try:
             return self._group.run_on(like, work, MOMENT_S)
