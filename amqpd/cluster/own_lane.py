@@ -16,6 +16,8 @@ from amqpd.journal.lane import Lane
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.home import HomeLane
 from amqpd.replication.reign import Reign
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
 
 LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
@@ -78,3 +80,21 @@ class OwnLane:
         self.home.close(peer)
         self.reign.closed(peer)
         self.questions.pop(peer, None)
+
+
+@dataclass(slots=True)
+class Own:
+    """A source, while this forwarder is its home."""
+
+    seal: Seal
+    record: SourceRecord
+    """as the store had it last"""
+    lane: OwnLane
+    first: int = 0
+    """number of the first frame of this epoch; 0: it is not cut yet"""
+    serving: bool = False
+    begun_s: float = 0.0
+    before: OwnLane | None = None
+    """the lane that it came from, while that waits for this one"""
+    known_at: int = 0
+    """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""
