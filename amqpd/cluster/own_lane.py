@@ -4,12 +4,13 @@ What comes in: transactions of the journal, answers of peers. What goes out: mes
 number.
 Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md), and with the same
 learner. 2. Where somebody waits for a transaction in which the lane has nothing, an empty frame is cut.
-Not here: which sources it has, and how they came (`homes.py`).
+Not here: how sources come to it (`homes.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
