@@ -108,7 +108,7 @@ class Pair:
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
             if any(self.disk.names.get(name) != value for name, value in names.items()):
                 await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
-            journal = self.disk.names["identity"], self.disk.index
+            journal = self.disk.names["identity"], self.disk.stored_index
             if both and self._noted is None:
                 self._noted = await self.store.journal()
             if both and self._noted != journal:

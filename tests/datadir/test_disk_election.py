@@ -147,7 +147,11 @@ class Process:
             self.platters[at].definitions = list(definitions)
         self.list = next_list(seen, before, "n", (life, 0), inside, self.world.draw)
         self.life, self.number = life, 0
-        for at in sorted({*inside, *members}):
+        known = {each.generation for each in before.disks}
+        new = [at for at in sorted({*inside, *members}) if self.list.disks[at].generation not in known]
+        for at in new:
+            self.world.put(at, Record(self.list.disks[at].generation, True, life, before))
+        for at in [*new, *(at for at in sorted({*inside, *members}) if at not in new)]:
             self.world.put(at, Record(self.list.disks[at].generation, True, life, self.list))
         self.world.counts["starts"] += 1
         self.inside = set(inside)
@@ -300,6 +304,15 @@ def test_two_directories_with_a_journal_and_no_list_are_refused() -> None:
     with pytest.raises(Refused, match=r"/0 and /1 have a journal each"):
         choose([Seen("/0", None, True), Seen("/1", None, True), Seen("/2")], accept_loss=False)
     assert choose([Seen("/0"), Seen("/1", None, True), Seen("/2")], accept_loss=False).members == [1]
+
+
+@pytest.mark.parametrize("accept_loss", [False, True])
+def test_a_journal_of_its_own_beside_directories_with_a_list_is_refused(accept_loss: bool) -> None:
+    of = listed(True, True, True)
+    with pytest.raises(Refused, match=r"^/0 has a journal of its own, beside /1 and /2 of a node: empty it"):
+        choose([Seen("/0", None, True), seen(1, of), seen(2, of)], accept_loss=accept_loss)
+    damaged = Seen("/0", None, True, has_record=True)
+    assert choose([damaged, seen(1, of), seen(2, of)], accept_loss=accept_loss).members == [1, 2]
 
 
 def test_directories_of_two_nodes_are_refused() -> None:

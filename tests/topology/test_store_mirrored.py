@@ -8,6 +8,8 @@ is on all; a disk that is added has everything.
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from amqpd.topology.metadata.sqlite.batch import Call
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile, TooFewDisks
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
-from amqpd.topology.metadata.store import MetadataStoreError, PutKey, Transaction
+from amqpd.topology.metadata.store import MetadataStoreError, PutKey, StoreDamaged, Transaction
 
 
 class Disks:
@@ -167,3 +169,62 @@ def test_a_disk_is_added_and_the_first_one_is_worked_with_again(directories: lis
     put(file, "three")
     file.close()
     assert [keys(each) for each in directories] == [["one", "three", "two"]] * 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_disk_is_repaired_before_it_was_missed(directories: list[Path], number: int) -> None:
+    """It was left behind, and is under repair, before anything was committed."""
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    shutil.rmtree(directories[number])
+    directories[number].mkdir()
+    assert file.add(number, directories[number]) is None
+    assert sorted([file.number, *(each.number for each in file._others)]) == [0, 1, 2]
+    assert len(file._counting()) == 3
+    file.prefer_first()
+    put(file, "two")
+    assert disks.told, "the list may say that it missed nothing"
+    assert not disks.gone
+    file.close()
+    assert [keys(each) for each in directories] == [["one", "two"]] * 3
+
+
+def test_the_only_file_is_not_made_a_copy_of_itself(directories: list[Path]) -> None:
+    file = opened(Disks(1), directories[:1])
+    put(file, "one")
+    assert file.add(0, directories[0]) is not None
+    assert [each.key for each in file.range("").entries] == ["one"]
+    file.close()
+    assert keys(directories[0]) == ["one"]
+
+
+def rot(directory: Path) -> None:
+    """An entry's value is not what was written."""
+    with closing(sqlite3.connect(directory / "metadata.db")) as connection:
+        connection.execute("UPDATE entries SET value = 'rotten'")
+        connection.commit()
+
+
+def test_what_is_damaged_in_the_first_one_is_no_reason_to_stop(directories: list[Path]) -> None:
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    file.close()
+    rot(directories[0])
+    disks = Disks(3)
+    file = opened(disks, directories)
+    assert set(disks.gone) == {0}
+    put(file, "two")
+    assert disks.told == [{0}], "a majority was not told before the commit was answered"
+    file.close()
+    assert [keys(each) for each in directories[1:]] == [["one", "two"]] * 2
+
+
+def test_all_are_damaged(directories: list[Path]) -> None:
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    file.close()
+    for each in directories:
+        rot(each)
+    with pytest.raises(StoreDamaged, match="/a/"):
+        opened(Disks(3), directories)

@@ -42,7 +42,7 @@ class DisksOutside:
     def left(self) -> None:
         """See `Outside`."""
         try:
-            self._disks.roster.changes(self._disks.group.counting())
+            self._disks.roster.changes(self._disks.group.counting)
         except Unwritten as error:
             raise TooFewDisks(str(error)) from error
 

@@ -6,7 +6,9 @@ one sentence.
 Rules: 1. The newest list counts, and only directories that it names by their generation, and that are whole. 2. A
 majority of that list must be there: then one of them has everything that was ever confirmed. 3. The journal that is
 furthest, by (life, index), has it (as the most up-to-date log in Raft section 5.4). 4. Of definitions one that was
-`inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. Pure: no I/O.
+`inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. A journal without a record beside
+directories that have one is of a node that went on with it alone: nobody but the operator knows which is to be
+kept. 7. Pure: no I/O.
 Not here: reading the directories (`opening.py`), what is done while the node runs (`roster.py`, `repair.py`).
 """
 
@@ -35,6 +37,8 @@ class Seen:
     has_journal: bool = False
     unusable: str = ""
     """why it cannot be used; empty: it can"""
+    has_record: bool = False
+    """the file is there, if it can be read or not"""
 
 
 @dataclass(slots=True)
@@ -60,6 +64,10 @@ def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:
             f"the data directories {_named(each.path for each in seen if each.record)} belong to different nodes: "
             "name those of one node"
         )
+    if alone := [each.path for each in seen if has_own_journal(each)]:
+        having = "have journals of their own" if alone[1:] else "has a journal of its own"
+        others = _named(each.path for each in seen if each.record)
+        raise Refused(f"{_named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
     newest = max((record.list for record in records), key=lambda each: each.version)
     members = [at for at, each in enumerate(seen) if is_member(each, newest)]
     enough(seen, newest, members, accept_loss=accept_loss)
@@ -71,6 +79,11 @@ def is_member(seen: Seen, of: DiskList) -> bool:
     if seen.unusable or record is None or not record.whole:
         return False
     return any(each.generation == record.generation for each in of.disks)
+
+
+def has_own_journal(seen: Seen) -> bool:
+    """It was used alone: what the list says of it, or of its path, is older than what it has."""
+    return seen.has_journal and seen.record is None and not seen.has_record and not seen.unusable
 
 
 def enough(seen: Sequence[Seen], of: DiskList, members: Collection[int], *, accept_loss: bool) -> None:

@@ -154,8 +154,11 @@ class DiskGroup:
     # Repairs
 
     def begin_repair(self, number: int, like: int) -> None:
-        """By `run_on` the disk `like`: what is not stored there yet, and all that follows, waits for this one too."""
+        """By `run_on` the disk `like`: what is not stored there yet, and all that follows, waits for this one too.
+        Raises TimeoutError if that one was left behind meanwhile."""
         with self.changed:
+            if not self.standings.disks[like].counts:
+                raise TimeoutError(f"{self.members[like].path} was left behind: {self.members[like].reason}")
             self.standings.repair(number, like)
             self.members[number].steps = deque(self.members[like].steps)
 

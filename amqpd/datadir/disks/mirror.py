@@ -43,6 +43,7 @@ class MirroredDisk:
         self._transaction: Transaction | None = None
         """that was handed out last, as this step"""
         self._step = 0
+        self._stored = self._first.index
         self._noted: dict[str, str] = {}
 
     # As the journal's disk
@@ -74,6 +75,7 @@ class MirroredDisk:
 
             self._transaction, self._step = transaction, self.group.hand(step, _bytes_of(transaction))
         self.group.wait(self._step)
+        self._stored = transaction.index
 
     @property
     def prompt(self) -> bool:
@@ -118,8 +120,13 @@ class MirroredDisk:
 
     @property
     def index(self) -> int:
-        """Of the last transaction."""
+        """Of the last transaction that was handed out: the next one follows it."""
         return self._first.index if self._transaction is None else self._transaction.index
+
+    @property
+    def stored_index(self) -> int:
+        """Of the last transaction that a majority has."""
+        return self._first.index if self._transaction is None else self._stored
 
     @property
     def names(self) -> dict[str, str]:

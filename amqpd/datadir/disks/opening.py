@@ -18,8 +18,9 @@ from pathlib import Path
 
 import structlog
 
-from amqpd.datadir.disk_record import DiskList, Listed, Record, read_record, write_record
+from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
 from amqpd.datadir.disks.copying import copy_definitions, copy_journal, moment_of
+from amqpd.datadir.disks.definitions_chosen import Definitions
 from amqpd.datadir.disks.election import (
     Chosen,
     Refused,
@@ -43,7 +44,6 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.topology.metadata.sqlite.glance import glance
 
 FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, sqlite3.Error, OSError)
 
@@ -62,6 +62,8 @@ class OpenDisks:
     keep_free_bytes: int
     definitions: list[int] = field(default_factory=list)
     """directories whose metadata.db is the same; the first one is worked with"""
+    definitions_lost: bool = False
+    """some were, and the operator accepts it"""
 
     @property
     def directory(self) -> Path:
@@ -106,6 +108,7 @@ class _Opening:
         self._seen = [Seen(str(path)) for path in paths]
         self._disks: dict[int, SqliteDisk] = {}
         self._damaged: set[int] = set()
+        self._definitions = Definitions(paths, accept_loss=accept_loss)
 
     def run(self) -> OpenDisks:
         self._lock()
@@ -120,17 +123,19 @@ class _Opening:
         life = max(chosen.promised, before.version[0], self._disks[best].head(SOURCE).epoch) + 1
         self._promise(before, life)
         chosen.members = list(self._disks)
-        definitions = self._with_most(with_definitions(self._seen, chosen) if chosen.newest else [best])
+        candidates = with_definitions(self._seen, chosen) if chosen.newest else [best]
+        definitions = self._definitions.choose(candidates, list(self._disks))
         inside = self._make_equal(best, before, life)
         self._copy_definitions(definitions, inside)
         accepting = self._accept_loss and len(self._disks) < majority_of(len(before.disks))
         roster = Roster(self._paths, life, None if accepting else before)
         following = next_list(self._seen, before, before.node, (life, 0), inside, draw)
-        roster.begin(following, sorted({*inside, *self._disks}))
+        roster.begin(following, sorted({*inside, *self._disks}), before)
         members = self._members(inside)
         disk = MirroredDisk(DiskGroup(members), life)
         disk.accepted = [sentence for at in inside for sentence in self._disks[at].accepted]
-        return OpenDisks(self._paths, self._locks, disk, roster, life, self._keep_free_bytes, inside)
+        lost = self._definitions.lost
+        return OpenDisks(self._paths, self._locks, disk, roster, life, self._keep_free_bytes, inside, lost)
 
     def _lock(self) -> None:
         devices: dict[int, str] = {}
@@ -143,6 +148,7 @@ class _Opening:
                     raise Refused(f"{seen.path} and {other} are the same directory: name each once with --data-dir")
                 self._locks[at] = self._failing.enter_context(open_data_directory(path))
                 seen.record = read_record(path)
+                seen.has_record = has_record(path)
                 seen.has_journal = (path / JOURNAL).exists()
             except (Unusable, OSError) as error:
                 seen.unusable = getattr(error, "strerror", None) or str(error)
@@ -202,15 +208,6 @@ class _Opening:
                 self._gives_up(at, f"{self._paths[at]}: {error.strerror or error}")
         enough(self._seen, before, list(self._disks), accept_loss=self._accept_loss)
 
-    def _with_most(self, candidates: list[int]) -> int | None:
-        """Whose metadata.db has the highest revision; None: there is none."""
-        revisions = {}
-        for at in candidates:
-            path = self._paths[at] / METADATA_DB
-            if path.exists() and (found := glance(path)) is not None:
-                revisions[at] = found.revision
-        return max(revisions, key=lambda at: (revisions[at], -at), default=None)
-
     def _make_equal(self, best: int, before: DiskList, life: int) -> list[int]:
         """The directories that have everything: a majority of the setting."""
         position = self._disks[best].head(SOURCE).position
@@ -249,7 +246,7 @@ class _Opening:
     def _copy_definitions(self, best: int | None, inside: list[int]) -> None:
         """All of them have the same. None of a node whose definitions are elsewhere, or that is new."""
         for at in list(inside):
-            if best is None or at == best or self._has_same(at, best):
+            if best is None or self._definitions.are_same(at, best):
                 continue
             try:
                 copy_definitions(self._paths[best] / METADATA_DB, self._paths[at])
@@ -258,12 +255,6 @@ class _Opening:
                 self._gives_up(at, str(error))
         if len(inside) < majority_of(len(self._paths)):
             raise Refused(f"the definitions could not be copied to enough data directories: {self._reasons()}")
-
-    def _has_same(self, at: int, best: int) -> bool:
-        ours, theirs = (glance(self._paths[each] / METADATA_DB) for each in (at, best))
-        if ours is None or theirs is None:
-            return False
-        return (ours.identity, ours.revision) == (theirs.identity, theirs.revision)
 
     def _members(self, inside: list[int]) -> list[Member]:
         members = []

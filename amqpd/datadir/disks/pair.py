@@ -54,5 +54,5 @@ async def pair_on_disks(disks: OpenDisks, *, accept_loss: bool) -> tuple[Pair, S
 
     store = await opened(SqliteStore.on(make), path.parent)
     pair = Pair(disks.disk, store)
-    pair.suspect = bool(lost or store.accepted)
+    pair.suspect = bool(lost or store.accepted or disks.definitions_lost)
     return pair, StoreOnDisks(store, made[0])

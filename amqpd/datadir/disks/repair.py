@@ -5,20 +5,20 @@ it may be tried again.
 Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
 that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
 the list has that. What would count at the next start is given up only while a majority has everything. 3. One that is
-only behind is brought up in one transaction, and never counts for less than it did. 4. Blocking, in threads; one
-repair at a time.
+only behind is brought up in one transaction, and never counts for less than it did. 4. A directory of another node,
+or one that this node went on with alone, is not erased. 5. Blocking, in threads; one repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import structlog
 
-from amqpd.datadir.disk_record import read_record
+from amqpd.datadir.disk_record import has_record, read_record
 from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
@@ -26,6 +26,7 @@ from amqpd.datadir.disks.standing import State
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.adoption import Known
+from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.likeness import Likeness
 
@@ -68,6 +69,7 @@ class Repair:
             raise NotRepaired("the disk still hangs")
         try:
             self._hold_lock()
+            self._require_ours()
             listed = self._is_listed()
             whole = listed and not self._member.damaged
             self._check_space()
@@ -90,7 +92,7 @@ class Repair:
     def join(self) -> None:
         """It counts. Raises NotRepaired, `roster.Unwritten`."""
         generations = {} if self.generation is None else {self._number: self.generation}
-        self._disks.roster.changes(sorted({*self._group.counting(), self._number}), generations)
+        self._disks.roster.changes(lambda: sorted({*self._group.counting(), self._number}), generations)
         try:
             self._group.join(self._number)
         except TimeoutError as error:
@@ -122,9 +124,12 @@ class Repair:
         def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
             if self._stopped:
                 raise TimeoutError("the repair was stopped")
-            connection = open_moment(disk.path)
-            self._group.begin_repair(self._number, like)
-            return connection, disk.known()
+            with ExitStack() as failing:
+                connection = failing.enter_context(closing(open_moment(disk.path)))
+                self._group.begin_repair(self._number, like)
+                known = disk.known()
+                failing.pop_all()
+            return connection, known
 
         try:
             return self._group.run_on(like, work, MOMENT_S)
@@ -143,6 +148,14 @@ class Repair:
             held.close()
         self._disks.locks[self._number] = lock = open_data_directory(self.directory)
         assert isinstance(lock, DataDirectory)
+
+    def _require_ours(self) -> None:
+        """What is in the directory may be erased. Raises NotRepaired, OSError."""
+        record = read_record(self.directory)
+        if record is not None and record.list.node != self._disks.roster.list.node:
+            raise NotRepaired("it belongs to another node: empty it, or mount the right disk")
+        if record is None and not has_record(self.directory) and (self.directory / JOURNAL).exists():
+            raise NotRepaired("it has a journal of its own: empty it, or mount the right disk")
 
     def _is_listed(self) -> bool:
         """What it has counts at a start, if it can be read."""

@@ -3,7 +3,8 @@
 What comes in: which disks joined, or were left behind. What goes out: records (`datadir/disk_record.py`) on a
 majority.
 Rules: 1. One list at a time: a new one, with a higher version, is in effect when a majority of its disks and one of
-the list before it have it; `Unwritten` says that this was not to be had. 2. A disk joins the list with a generation
+the list before it have it; `Unwritten` says that this was not to be had, and is said
+again until a list is. 2. A disk joins the list with a generation
 that is new when what it had was lost meanwhile. 3. Any thread may call, one at a time.
 Not here: which disks those are (`group.py`), what a start reads of this (`election.py`).
 """
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,8 +42,9 @@ class Roster:
         """`before`: the list that is in effect; None: there is none."""
         self._paths = paths
         self._life = life
-        self._before = before
+        self._in_effect = before
         self._list: DiskList | None = None
+        """the last one that was written anywhere"""
         self._turn = threading.Lock()
         self._counter = 0
 
@@ -55,21 +58,29 @@ class Roster:
         assert self._list is not None
         return self._list
 
-    def begin(self, first: DiskList, writable: Collection[int]) -> None:
+    def begin(self, first: DiskList, writable: Collection[int], before: DiskList) -> None:
         """The list of this life. Raises Unwritten."""
+        known = {each.generation for each in before.disks}
+        new = [at for at in writable if first.disks[at].generation not in known]
         with self._turn:
-            self._put(first, writable)
+            # They are whole before any record has the new list, and those of the list before get that last: a kill
+            # in between leaves a majority of one of the two.
+            for at in new:
+                with suppress(OSError):  # it is tried again
+                    write_record(self._paths[at], Record(first.disks[at].generation, True, self._life, before))
+            self._put(first, [*new, *(at for at in writable if at not in new)])
 
-    def changes(self, inside: Collection[int], generations: dict[int, str] | None = None) -> None:
-        """These disks have everything from now on, the others not; `generations`: of those that are new. Raises
-        Unwritten. Nothing is written when nothing has changed."""
+    def changes(self, having: Callable[[], Collection[int]], generations: dict[int, str] | None = None) -> None:
+        """The disks that it names have everything from now on, the others not; `generations`: of those that are new.
+        Raises Unwritten. Nothing is written when nothing has changed since a list came into effect."""
         with self._turn:
+            inside = having()  # now: a list of an earlier moment might undo the one of a caller who was before
             given = generations or {}
             disks = tuple(
                 replace(each, inside=at in inside, generation=given.get(at, each.generation))
                 for at, each in enumerate(self.list.disks)
             )
-            if disks != self.list.disks:
+            if disks != self.list.disks or self._list is not self._in_effect:
                 self._counter += 1
                 self._put(DiskList(self.list.node, self.version, disks), inside)
 
@@ -79,7 +90,7 @@ class Roster:
             write_record(self._paths[number], Record(generation, False, self._life, self.list))
 
     def _put(self, following: DiskList, writable: Collection[int]) -> None:
-        before = self._before
+        before = self._in_effect
         took: set[str] = set()
         reasons = []
         for at in writable:
@@ -96,4 +107,4 @@ class Roster:
             if len([disk for disk in each.disks if disk.generation in took]) < needed:
                 why = f" ({'; '.join(reasons)})" if reasons else ""
                 raise Unwritten(f"the list of the data directories could not be written to {needed} of them{why}")
-        self._before = following
+        self._in_effect = following

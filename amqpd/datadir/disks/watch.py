@@ -128,7 +128,7 @@ class DisksWatch:
 
     async def _write_list(self) -> None:
         try:
-            await self._in_thread(partial(self._disks.roster.changes, self._group.counting()))
+            await self._in_thread(partial(self._disks.roster.changes, self._group.counting))
         except Unwritten as error:
             if str(error) != self._unwritten:
                 log.error("list of disks not written", reason=str(error))

@@ -82,6 +82,8 @@ class Worker:
         self._beside: deque[Step] = deque()
         self._short = False
         """its reserve was given up"""
+        self._ended = False
+        """nothing is done any more"""
         self._resting = True
         """housekeeping has nothing left to do, as before the first step"""
         self.began_s: float | None = None
@@ -95,7 +97,7 @@ class Worker:
         return not self._thread.is_alive()
 
     def run(self, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
-        """See `DiskGroup.run_on`."""
+        """See `DiskGroup.run_on`. Raises TimeoutError at once when the disk is closed."""
         done = threading.Event()
         answers: list[T] = []
         errors: list[Exception] = []
@@ -109,6 +111,8 @@ class Worker:
                 done.set()
 
         with self._group.changed:
+            if self._ended:
+                raise TimeoutError(f"{self._member.path} is not open any more")
             self._beside.append(beside)
             self._group.changed.notify_all()
         if not done.wait(timeout_s):
@@ -203,7 +207,10 @@ class Worker:
 
     def _end(self) -> None:
         member, disk = self._member, self._disk
-        for beside in self._beside:
+        with self._group.changed:
+            self._ended = True
+            left, self._beside = self._beside, deque()
+        for beside in left:
             beside(disk)
         with member.using:
             member.disk = None

@@ -108,6 +108,14 @@ def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
     return Opened(connection, contents.identity, mark, opening.accepted)
 
 
+def examine_database(path: Path) -> Contents | None:
+    """What it has, if that is all that it promised. None: there is none, or none whose rows have checksums. Nothing
+    is changed. Raises as `open_database`."""
+    opening = _Opening(path, accept_loss=False, busy_timeout_s=BUSY_TIMEOUT_S)
+    with explained(path), ExitStack() as looking:
+        return opening.look(looking) if opening.exists() else None
+
+
 def close_database(connection: sa.Connection, path: Path) -> None:
     """Raises as `explained`."""
     with explained(path):
@@ -140,7 +148,7 @@ class _Opening:
         if not self.path.exists():
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
-    def look(self, looking: ExitStack) -> None:
+    def look(self, looking: ExitStack) -> Contents | None:
         """Read everything. What is opened for it is closed with `looking`: a connection that may not write does not
         empty the log into the database, and none does that while this one is open."""
         # Before the database: what it promises then is less than what is read, never more.
@@ -162,6 +170,7 @@ class _Opening:
             self.accepted += keep_log(self.path)
             if not self._formats:
                 self.accepted += promises.keep_copies_aside(self.path)
+        return contents
 
     def _contents(self, looking: ExitStack) -> Contents | None:
         # `immutable` makes no file beside the database, and is right while there is no write-ahead log. Should a

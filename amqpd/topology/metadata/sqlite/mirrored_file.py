@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from amqpd.storage.files import mark_path
 from amqpd.storage.mark import Mark
 from amqpd.topology.metadata.sqlite.batch import Call
@@ -34,6 +36,7 @@ from amqpd.topology.metadata.store import (
     Entry,
     Event,
     MetadataStoreError,
+    NewerFormat,
     Outcome,
     Snapshot,
     StoreBusy,
@@ -43,6 +46,8 @@ from amqpd.topology.metadata.store import (
 
 SPACE_BYTES = 1 << 20
 """What a disk must have free for a commit to begin: more than any but the largest takes."""
+
+log = structlog.get_logger(component="topology")
 
 T = TypeVar("T")
 
@@ -93,19 +98,23 @@ class MirroredFile(SqliteFile):
     """See `SqliteFile`. One thread at a time."""
 
     def __init__(self, outside: Outside, paths: dict[int, Path], *, accept_loss: bool = False) -> None:
-        """`paths`: by the disk's number; all have the same. The lowest number is worked with."""
+        """`paths`: by the disk's number; all have the same. The lowest number that can be opened is worked
+        with."""
         self._outside = outside
         self._others: list[_Other] = []
-        self._number, *rest = sorted(paths)
         self._foreign = self._untold = False
         """another process has written the first file, and the others do not have that; the list of disks does not say
         yet that some were left"""
-        super().__init__(paths[self._number], HISTORY_REVISIONS_MAX, accept_loss)
+        unusable = self._open_first(paths, accept_loss=accept_loss)
         self._fan_out = _FanOut(self._driver)
         self._driver = self._fan_out  # type: ignore[assignment]
-        for number in rest:
-            if (reason := self._join(number, paths[number])) is not None:
+        for number in sorted(paths):
+            if number == self._number:
+                continue
+            reason = unusable.get(number) or self._join(number, paths[number])
+            if reason is not None:
                 self._outside.leave(number, reason)
+                self._untold = True
 
     # As the file of one disk
 
@@ -147,6 +156,8 @@ class MirroredFile(SqliteFile):
     def add(self, number: int, directory: Path) -> str | None:
         """The disk gets a copy, and what is committed from now on. Why that failed; None: it has it."""
         self._leave_left()
+        if (reason := self._drop(number)) is not None:
+            return reason
         return self._copy_to(number, directory / self.path.name)
 
     def prefer_first(self) -> None:
@@ -160,6 +171,27 @@ class MirroredFile(SqliteFile):
         return self._number
 
     # Inside
+
+    def _open_first(self, paths: dict[int, Path], *, accept_loss: bool) -> dict[int, str]:
+        """Why those could not be opened that were tried before: losses are accepted when each has some. Raises as
+        `SqliteFile`, of the first one."""
+        unusable: dict[int, str] = {}
+        failed: MetadataStoreError | None = None
+        for accepting in (False, True) if accept_loss else (False,):
+            for self._number in sorted(paths):
+                if failed is not None and not paths[self._number].exists():
+                    continue  # it would be begun, empty
+                try:
+                    super().__init__(paths[self._number], HISTORY_REVISIONS_MAX, accepting)
+                except (NewerFormat, StoreBusy):
+                    raise
+                except MetadataStoreError as error:
+                    failed = failed or error
+                    unusable[self._number] = str(error)
+                else:
+                    return {number: reason for number, reason in unusable.items() if number != self._number}
+        assert failed is not None
+        raise failed
 
     def _join(self, number: int, path: Path) -> str | None:
         """At the start. A new node has made the first file only."""
@@ -182,6 +214,21 @@ class MirroredFile(SqliteFile):
         except (MetadataStoreError, sqlite3.Error, OSError) as error:
             return str(error)
         self._others.sort(key=lambda other: other.number)
+        return None
+
+    def _drop(self, number: int) -> str | None:
+        """What is still open of a disk, whose file may be another one by now. Why that cannot be."""
+        if number == self._number:
+            if not self._others:
+                return f"no other data directory has what {self.path} has"
+            self._exchange()
+        for other in [each for each in self._others if each.number == number]:
+            self._others.remove(other)
+            self._untold = True
+            try:
+                self._close_file(other)
+            except MetadataStoreError as error:
+                log.warning("definitions could not be closed", path=str(other.path), reason=str(error))
         return None
 
     def _surviving(self, work: Callable[[], T]) -> T:
@@ -246,9 +293,9 @@ class MirroredFile(SqliteFile):
             self._untold = False
 
     def _counting(self) -> list[Path]:
-        """Files of disks that count."""
-        files = [(self._number, self.path), *((other.number, other.path) for other in self._others)]
-        return [path for number, path in files if self._outside.counts(number)]
+        """Files of disks that count, one of each."""
+        files = {self._number: self.path} | {other.number: other.path for other in self._others}
+        return [path for number, path in files.items() if self._outside.counts(number)]
 
     def _leave_left(self) -> None:
         """Disks that were left behind, for whatever reason, are not worked with."""
@@ -285,12 +332,17 @@ class MirroredFile(SqliteFile):
     def _close(self, other: _Other) -> None:
         """Whatever its disk says: it was left, or all ends."""
         try:
-            close_database(other.opened.connection, other.path)
+            self._close_file(other)
         except MetadataStoreError as error:
             self._outside.leave(other.number, str(error))
-        if other.mark is not None:
-            other.mark.close()
-            other.mark = None
+
+    def _close_file(self, other: _Other) -> None:
+        try:
+            close_database(other.opened.connection, other.path)
+        finally:
+            if other.mark is not None:
+                other.mark.close()
+                other.mark = None
 
     def _catch_up(self) -> tuple[int, int]:
         before = self._seen

@@ -1,0 +1,88 @@
+"""Which metadata.db a start of several directories goes on with.
+
+What comes in: the directories of which one has all definitions (`election.with_definitions`), and the others. What
+goes out: the one with most; which others have the same; or `Refused`, with one sentence.
+Rules: 1. One is taken only when all of it was read, and has everything that it promised. 2. Without one that is
+whole, what else is there is older: it is taken only when the operator accepts losses. 3. The same revision is not the
+same contents, and what a directory has that may have missed some is never taken for the same.
+Not here: copying (`copying.py`), the open file (`definitions.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from amqpd.datadir.disks.election import Refused
+from amqpd.datadir.opening import METADATA_DB
+from amqpd.topology.metadata.sqlite.database import close_database, examine_database, open_database
+from amqpd.topology.metadata.sqlite.glance import Glance, glance
+from amqpd.topology.metadata.sqlite.verification import Contents
+from amqpd.topology.metadata.store import MetadataStoreError, NewerFormat
+
+
+class Definitions:
+    """Of one start."""
+
+    def __init__(self, paths: list[Path], *, accept_loss: bool) -> None:
+        self._paths = [each / METADATA_DB for each in paths]
+        self._accept_loss = accept_loss
+        self._found: dict[int, tuple[Glance | None, Contents | None]] = {}
+        """those of candidates that are whole"""
+        self.lost = False
+        """what was taken lacks some, and the operator accepts it"""
+
+    def choose(self, candidates: list[int], members: list[int]) -> int | None:
+        """None: there are none. Raises Refused, OSError."""
+        reasons = []
+        for at in candidates:
+            try:
+                contents = examine_database(self._paths[at])
+            except NewerFormat as error:
+                raise Refused(str(error)) from error
+            except MetadataStoreError as error:
+                reasons.append(str(error))
+                continue
+            if self._is_there(at):
+                self._found[at] = glance(self._paths[at]), contents
+        if self._found:
+            return max(self._found, key=lambda at: (self._revision(at), -at))
+        others = [at for at in members if at not in candidates and self._is_there(at)]
+        if not reasons and not others:
+            return None
+        if self._accept_loss:
+            return self._least_lost([*candidates, *others], reasons)
+        missing = [str(self._paths[at]) for at in candidates if not self._is_there(at)]
+        if missing:
+            reasons.append(f"{' and '.join(missing)} {'are' if missing[1:] else 'is'} missing")
+        raise Refused(
+            f"no data directory has all definitions ({'; '.join(reasons)}): restore a backup, or start once with "
+            "--accept-loss to go on with what can be read"
+        )
+
+    def are_same(self, at: int, best: int) -> bool:
+        """Nothing is to be copied."""
+        return at == best or (at in self._found and self._found[at] == self._found.get(best))
+
+    def _least_lost(self, those: list[int], reasons: list[str]) -> int:
+        """The first one that can be opened. Raises Refused."""
+        self.lost = True
+        for at in [each for each in those if self._is_there(each)]:
+            path = self._paths[at]
+            try:
+                opened = open_database(path, accept_loss=True)
+                if opened.mark is not None:
+                    opened.mark.close()
+                close_database(opened.connection, path)
+            except MetadataStoreError as error:
+                reasons.append(str(error))
+            else:
+                return at
+        raise Refused(f"no data directory has definitions that can be read ({'; '.join(dict.fromkeys(reasons))})")
+
+    def _revision(self, at: int) -> int:
+        contents = self._found[at][1]
+        return -1 if contents is None else contents.revision
+
+    def _is_there(self, at: int) -> bool:
+        path = self._paths[at]
+        return path.exists() and path.stat().st_size > 0
