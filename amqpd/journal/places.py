@@ -34,7 +34,8 @@ class Places(Generic[Value]):
 
     def within(self, first: int, last: int) -> list[Value]:
         """Those of the ranges that have something of first..last."""
-        firsts, found, values = self._firsts, self._found, list[Value]()
+        firsts, found = self._firsts, self._found
+        values: list[Value] = []
         at = bisect_left(firsts, first)
         if at and found[firsts[at - 1]][0] >= first:
             at -= 1
