@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from random import Random
 from types import FrameType
 from typing import Any
 
@@ -298,3 +299,46 @@ def test_places_find_what_meets_a_range() -> None:
     assert places.within(5, 9) == places.within(20, 29) == places.within(31, 40) == []
     places.remove(10)
     assert places.within(0, 40) == ["a", "c"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> None:
+    """Rows of five messages, each of which goes to one of two sources or is acknowledged, in any order; the sources
+    commit in any order too. In the end all of it is settled, and each row once."""
+    random = Random(seed)
+    withheld, lanes = Withheld(), {source: JournalLane(lambda: None, 0, 0) for source in (0, 2, 3)}
+    homes = {source: Home(7, Numbers(0, NUMBERS_STEP), lanes[source]) for source in (2, 3)}
+    left = {(queue_id, 5 * row): set(range(5)) for queue_id in (20, 21) for row in range(20)}
+    needs: dict[tuple[int, int], list[tuple[int, int]]] = {row: [] for row in left}
+    seen: list[Range] = []
+    index = 0
+    done = False
+    while not done:
+        index += 1
+        done = not left
+        if done:
+            lanes[2].reported = lanes[3].reported = index
+        transaction, retired, going = Transaction(index), list[Range](), set[int]()
+        entered = set(random.sample((2, 3), random.randint(0, 2)))
+        for queue_id, first in random.sample(sorted(left), min(4, len(left))):
+            seq = random.choice(sorted(left[queue_id, first]))
+            left[queue_id, first].discard(seq)
+            going |= {queue_id} if entered else set()
+            needs[queue_id, first] += [(source, index) for source in entered]
+            if left[queue_id, first]:
+                transaction.settled.append(Range(queue_id, first + seq, first + seq))
+            else:
+                del left[queue_id, first]
+                retired.append(Range(queue_id, first, first + 4))
+        transaction.settled += retired
+        retired = withheld.withhold(transaction, retired, going, entered, homes, lanes[0])
+        withheld.release(transaction, retired)
+        for row in retired:
+            assert all(lanes[source].reported >= at for source, at in needs[row.queue_id, row.first_seq])
+            assert row in transaction.settled
+        assert len([each for each in transaction.settled if each.last_seq > each.first_seq]) == len(retired)
+        seen += transaction.settled
+        if not done:
+            lane = lanes[random.choice((2, 3))]
+            lane.reported = random.randint(lane.reported, index)
+    assert len(seen) == len(set(seen)) == 40 * 5, "four messages of each row, and the row"
