@@ -15,11 +15,10 @@ Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.log_events import place_of
-from amqpd.cluster.own_lane import LaneKey, OwnLane, ReplicaSetLane
+from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
@@ -29,7 +28,6 @@ from amqpd.replication.home import KEPT_BYTES_MAX
 from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
 LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
@@ -40,24 +38,6 @@ UNADMITTED = -1
 HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
-
-
-@dataclass(slots=True)
-class Own:
-    """A source, while this forwarder is its home."""
-
-    seal: Seal
-    record: SourceRecord
-    """as the store had it last"""
-    lane: OwnLane
-    first: int = 0
-    """number of the first frame of this epoch; 0: it is not cut yet"""
-    serving: bool = False
-    begun_s: float = 0.0
-    before: OwnLane | None = None
-    """the lane that it came from, while that waits for this one"""
-    known_at: int = 0
-    """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""
 
 
 class Homes:

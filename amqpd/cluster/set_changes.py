@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.homes import HANDED_OVER, Homes, Own
+from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import WishRecord
 from amqpd.cluster.shell import Shell
 from amqpd.cluster.wished_homes import WishedHomes

@@ -24,7 +24,7 @@ from amqpd.message.properties import Properties
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from amqpd.queues.expiry import RETRY_MS, Transfer
+from amqpd.queues.expiry import RETRY_MS
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import drop_over_limits
 from amqpd.queues.host import Host
