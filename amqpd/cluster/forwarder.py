@@ -219,7 +219,9 @@ class Forwarder:
 
     def statistics(self) -> ClusterStatistics:
         """As of now."""
-        return statistics(self.counters, self.homes, self.records.values(), self.name, self.generation)
+        return statistics(
+            self.counters, self.homes, self.records.values(), self.name, self.generation, self._shell.now_s
+        )
 
     def base_of(self, source: int) -> Position:
         """Up to where it is known here to be committed."""

@@ -172,13 +172,8 @@ class Homes:
         if not (lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane):
             return
         del self.lanes[lane.key], self._by_number[lane.number]
-        # Nobody reports it any more. Of sources that have moved everything is committed; who asks for it later, or
-        # still waits for their sake, is not to wait for ever.
-        waits = lane.lane
-        waits.lost = lost
-        if waits.reported < waits.gathering:
-            waits.reported = waits.gathering
-            self._on_report(waits)
+        if lane.lane.ends(lost=lost):
+            self._on_report(lane.lane)
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
@@ -186,11 +181,6 @@ class Homes:
         if own is None:
             return False
         return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
-
-    def has_all(self, source: int, member: str) -> bool:
-        """What was sent to it up to some time within the lease: at each moment something is on its way under load."""
-        lane = self.sources[source].lane
-        return lane.reign.hears(member, self._shell.now_s) and lane.home.has_all(member, source)
 
     # Connections
 

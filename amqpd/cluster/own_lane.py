@@ -38,6 +38,14 @@ class ReplicaSetLane(Lane):
         self.forced = self.gathering
         self._force_journal()
 
+    def ends(self, *, lost: bool) -> bool:
+        """Nobody reports it any more. Of sources that have moved everything is committed; who asks for it later, or
+        still waits for their sake, is not to wait for ever. `lost`: not everything is; who waited was told. Whether
+        this is to be reported."""
+        self.lost = lost
+        before, self.reported = self.reported, max(self.reported, self.gathering)
+        return self.reported > before
+
 
 class OwnLane:
     """One of them."""
@@ -65,6 +73,11 @@ class OwnLane:
 
     def has(self, peer: str) -> bool:
         return peer in self.members or peer in self.learners
+
+    def has_all(self, peer: str, source: int, now_s: float) -> bool:
+        """Of the source, what was sent to it up to some time within the lease: under load something always is on its
+        way."""
+        return self.reign.hears(peer, now_s) and self.home.has_all(peer, source)
 
     def answered(self, peer: str, question: int) -> None:
         """It has answered up to this question."""

@@ -168,7 +168,7 @@ class SetChanges:
         generations = self._homes.generations
 
         def counts(member: str) -> bool:
-            return member in own.lane.members and self._homes.has_all(source, member)
+            return member in own.lane.members and own.lane.has_all(member, source, self._shell.now_s)
 
         def may_learn(member: str) -> bool:
             return member in generations and (source, member) not in self._refused

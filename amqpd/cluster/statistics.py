@@ -51,7 +51,7 @@ class ClusterStatistics:
 
 
 def statistics(
-    counters: Counters, homes: Homes, records: Iterable[SourceRecord], name: str, generation: int
+    counters: Counters, homes: Homes, records: Iterable[SourceRecord], name: str, generation: int, now_s: float
 ) -> ClusterStatistics:
     """`name`, `generation`: of this forwarder and its disk."""
     lanes = list(homes.lanes.values())
@@ -67,7 +67,7 @@ def statistics(
     }
     under = without = 0
     for source, own in homes.sources.items():
-        up_to_date = 1 + sum(homes.has_all(source, member) for member in own.lane.members if member != name)
+        up_to_date = 1 + sum(own.lane.has_all(member, source, now_s) for member in own.lane.members if member != name)
         under += up_to_date < len(own.lane.members)
         without += up_to_date < majority(len(own.lane.members))
     gauges = {

@@ -249,15 +249,14 @@ def test_who_has_answered_once_and_does_not_any_more_is_not_counted_on(
 def test_who_is_a_frame_behind_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load each peer but the fastest one is, whenever one looks."""
     world = a_world("abc", "abc")
-    homes = world["a"].forwarder.homes
     monkeypatch.setattr(world["c"], "commit", lambda: False)
     index = world["a"].publish(5, b"1;")
     world.move()
-    [lane] = homes.lanes.values()
+    [lane] = world["a"].forwarder.homes.lanes.values()
     assert lane.home.passed == index > lane.home.peers["c"].number
-    assert homes.has_all(5, "c")
+    assert lane.has_all("c", 5, world.now_s)
     world.now_s += 1.1 * LEASE_S
-    assert not homes.has_all(5, "c")
+    assert not lane.has_all("c", 5, world.now_s)
 
 
 def test_learners_that_stand_still_hold_up_other_changes_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
