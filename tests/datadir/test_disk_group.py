@@ -1,7 +1,7 @@
 """`datadir/disks`: what is said of disks that fail at a moment that is hard to hit.
 
-What is verified: what waits for a majority is not said to be safe; a repair whose source fails ends, and leaves nothing
-open; a disk that is closed is not waited for.
+What is verified: what waits for a majority is not said to be safe; a repair whose source fails ends, and leaves
+nothing open; a disk that is closed is not waited for.
 """
 
 from __future__ import annotations
