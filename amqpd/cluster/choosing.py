@@ -41,32 +41,68 @@ class Heard:
 
 def home_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
     """The node that a new queue is to have its home at. `queues`: of each source."""
-    if not wanted.balanced or not heard.living:
-        return heard.me
-    loads = dict.fromkeys(heard.living, 0)
-    for source, record in heard.records.items():
-        if record.home.forwarder in loads:
-            loads[record.home.forwarder] += queues.get(source, 0)
-    bound = bound_of(sum(loads.values()) + 1, len(loads))
-    return next(name for name in ranked(wanted.balanced, loads) if loads[name] < bound)
+    return Choices(heard, queues, (), 0).home_for(wanted)
 
 
 def choose(
     wanted: Wanted, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int
 ) -> tuple[int, str]:
-    """The source for a new queue and where it has its home; `LOCAL` if there is none that is as it is wanted.
-    `served`: sources whose home is here, and serves them."""
-    home, size = home_for(wanted, heard, queues), heard.copies_of(wanted, copies)
-    found = served if home == heard.me else heard.records
-    fitting = []
-    for source in found:
-        record = heard.records.get(source)
-        if record is None or record.home.forwarder != home:
-            continue
-        have = len(record.members)
-        if have == size or (have > size and not wanted.copies):
-            fitting.append((have > size, queues.get(source, 0), source))
-    return min(fitting, default=(False, 0, LOCAL))[-1], home
+    """See `Choices.choose`, for one queue."""
+    return Choices(heard, queues, served, copies).choose(wanted)
+
+
+class Choices:
+    """For the queues that are asked about at one moment: what they have in common is computed once."""
+
+    def __init__(self, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int) -> None:
+        """`queues`: of each source; `served`: sources whose home is here, and serves them; `copies`: as the cluster
+        has it."""
+        self._heard = heard
+        self._queues = queues
+        self._served = served
+        self._copies = copies
+        self._loads: dict[str, int] = {}
+        """queues of each node that lives, once they are needed; with the bound of them"""
+        self._bound = 0
+        self._fitting: dict[tuple[str, int, bool], int] = {}
+        """by home, number of copies, and whether exactly that is wanted"""
+
+    def choose(self, wanted: Wanted) -> tuple[int, str]:
+        """The source for a new queue and where it has its home; `LOCAL` if there is none that is as it is wanted."""
+        home, size, exact = self.home_for(wanted), self.copies_of(wanted), wanted.copies > 0
+        found = self._fitting.get((home, size, exact))
+        if found is None:
+            found = self._fitting[home, size, exact] = self._fits(home, size, exact)
+        return found, home
+
+    def copies_of(self, wanted: Wanted) -> int:
+        """See `Heard.copies_of`."""
+        return self._heard.copies_of(wanted, self._copies)
+
+    def home_for(self, wanted: Wanted) -> str:
+        """The node that a new queue is to have its home at."""
+        if not wanted.balanced or not self._heard.living:
+            return self._heard.me
+        loads = self._loads
+        if not loads:
+            loads.update(dict.fromkeys(self._heard.living, 0))
+            for source, record in self._heard.records.items():
+                if record.home.forwarder in loads:
+                    loads[record.home.forwarder] += self._queues.get(source, 0)
+            self._bound = bound_of(sum(loads.values()) + 1, len(loads))
+        return next(name for name in ranked(wanted.balanced, loads) if loads[name] < self._bound)
+
+    def _fits(self, home: str, size: int, exact: bool) -> int:
+        heard = self._heard
+        fitting = []
+        for source in self._served if home == heard.me else heard.records:
+            record = heard.records.get(source)
+            if record is None or record.home.forwarder != home:
+                continue
+            have = len(record.members)
+            if have == size or (have > size and not exact):
+                fitting.append((have > size, self._queues.get(source, 0), source))
+        return min(fitting, default=(False, 0, LOCAL))[-1]
 
 
 def new_set(source: int, home: str, heard: Heard, copies: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ Not here: what is compared with what (`replication/receiver.py`), the home's end
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from amqpd.cluster.counters import Counters
@@ -98,6 +98,8 @@ class Copies:
         self._bases: dict[int, Position] = {}
         """up to where the disk was told that they are"""
         self._put_off: list[tuple[float, HomeLink, RequestSeal]] = []
+        self.openings: Counter[int] = Counter()
+        """how often homes have begun to send each source here"""
 
     def accepted(self, incoming: HomeLink) -> None:
         self._connections[incoming] = None
@@ -142,6 +144,7 @@ class Copies:
         self._seal_delay.answers(incoming, self._shell.now_s)
         try:
             if isinstance(message, OpenLane):
+                self.openings.update(each.source for each in message.opening.sources if self._has(each.source))
                 answer = receiver.open(message.opening, writes)
                 for opened in message.opening.sources:
                     for other in incoming.receivers.values():

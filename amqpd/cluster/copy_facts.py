@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.cluster.homes import Homes, Own
+from amqpd.cluster.homes import Homes
+from amqpd.cluster.own_lane import Own
 from amqpd.replication.entry import START
 from amqpd.replication.peer import Peer
 from amqpd.replication.replica import Replicas

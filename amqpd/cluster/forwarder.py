@@ -68,11 +68,11 @@ class Forwarder:
             *(name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended),
             self.counters,
         )
-        self.changes = SetChanges(shell, journal, self.homes)
-        self._leftovers = Leftovers(name, shell, replicas, self.copies)
-        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
+        self.changes = SetChanges(name, shell, journal, self.homes)
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
+        self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
+        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self._lives: dict[str, int] = {}
         """the highest life of each forwarder that was heard of, from itself or from the store"""
         self._gone: dict[str, int] = {}
@@ -92,6 +92,7 @@ class Forwarder:
             self._met(name, life)
             self._heard_s.setdefault(name, self._shell.now_s)
             self._gone.pop(name, None)
+        self.changes.members = lives.keys()
         self._gone.update((name, life) for name, life in were.items() if name not in lives)
 
     def record_is(self, record: SourceRecord) -> None:
@@ -189,7 +190,7 @@ class Forwarder:
         self.takeovers.beat()
         if not self._leaves:
             self.changes.beat()
-            self._leftovers.beat(self.records.values())
+            self._leftovers.beat()
         mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
@@ -224,7 +225,7 @@ class Forwarder:
         """Up to where it is known here to be committed."""
         return self.replicas[source].log.base
 
-    def _won(self, record: SourceRecord, own: OwnLog) -> str:
+    def _won(self, record: SourceRecord, before: Seal, own: OwnLog) -> str:
         """Why this is not its home all the same; empty: it is."""
         self.record_is(record)
         known = self.records[record.source]
@@ -245,6 +246,7 @@ class Forwarder:
             )
         # Somebody may have put the same again since, to be sure of it (`leftovers.py`): swaps are of that revision.
         self.homes.begin(known, own)
+        self.changes.took_over(record.source, before)
         return ""
 
     def _ended(self, source: int, won: bool) -> None:

@@ -15,11 +15,10 @@ Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.log_events import place_of
-from amqpd.cluster.own_lane import LaneKey, OwnLane, ReplicaSetLane
+from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, ReplicaSetLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
@@ -29,7 +28,6 @@ from amqpd.replication.home import KEPT_BYTES_MAX
 from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
 LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
@@ -40,24 +38,6 @@ UNADMITTED = -1
 HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
-
-
-@dataclass(slots=True)
-class Own:
-    """A source, while this forwarder is its home."""
-
-    seal: Seal
-    record: SourceRecord
-    """as the store had it last"""
-    lane: OwnLane
-    first: int = 0
-    """number of the first frame of this epoch; 0: it is not cut yet"""
-    serving: bool = False
-    begun_s: float = 0.0
-    before: OwnLane | None = None
-    """the lane that it came from, while that waits for this one"""
-    known_at: int = 0
-    """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""
 
 
 class Homes:
@@ -135,8 +115,8 @@ class Homes:
             # What waits there for what it had then is not known to be committed, either.
             self._shell.ended(source, own.before.lane)
             del own.before.left[source]
-            self._forget_unused(own.before)
-        self._forget_unused(own.lane)
+            self._forget_unused(own.before, lost=True)
+        self._forget_unused(own.lane, lost=not settled)
 
     @property
     def between(self) -> bool:
@@ -186,10 +166,19 @@ class Homes:
                     self._connect(lane, peer)
         return lane
 
-    def _forget_unused(self, lane: OwnLane) -> None:
-        """It has no source, and nothing waits for one that it had."""
-        if lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane:
-            del self.lanes[lane.key], self._by_number[lane.number]
+    def _forget_unused(self, lane: OwnLane, *, lost: bool = False) -> None:
+        """It has no source, and nothing waits for one that it had. `lost`: what one of them had is not known to be
+        committed, and who waited for that was told."""
+        if not (lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane):
+            return
+        del self.lanes[lane.key], self._by_number[lane.number]
+        # Nobody reports it any more. Of sources that have moved everything is committed; who asks for it later, or
+        # still waits for their sake, is not to wait for ever.
+        waits = lane.lane
+        waits.lost = lost
+        if waits.reported < waits.gathering:
+            waits.reported = waits.gathering
+            self._on_report(waits)
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
@@ -197,6 +186,11 @@ class Homes:
         if own is None:
             return False
         return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
+
+    def has_all(self, source: int, member: str) -> bool:
+        """What was sent to it up to some time within the lease: at each moment something is on its way under load."""
+        lane = self.sources[source].lane
+        return lane.reign.hears(member, self._shell.now_s) and lane.home.has_all(member, source)
 
     # Connections
 

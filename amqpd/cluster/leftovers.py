@@ -5,14 +5,16 @@ leave nothing of a source but its seal.
 Rules: 1. A copy is dropped when no home sends its source here, for `DROP_S`, and the record does not name this
 forwarder. 2. That is compared in the store: by a swap of the record with itself, after which every swap that was on
 its way, of a home that still counts on this copy, is refused. A home that hears of the new revision admits nobody who
-has not answered since (`set_changes.py`). 3. A record of an older epoch than was sealed here is of a store that has
-gone back, and a record that is missing is no record: nothing is dropped then.
+has not answered since (`set_changes.py`). 3. The store's answer may come late. Nothing is dropped when there is a
+later record by then, or a home has begun to send the source here since it was asked: that home may have heard of the
+swap first, and made this copy one that counts by another one. 4. A record of an older epoch than was sealed here is
+of a store that has gone back, and a record that is missing is no record: nothing is dropped then.
 Not here: a queue that is deleted (its home has that in the log), whether a copy counts (`SourceRecord.counts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from amqpd.cluster.copies import Copies
 from amqpd.cluster.log_events import place_of
@@ -32,21 +34,25 @@ ANSWER_S = 40.0
 class Leftovers:
     """Of one forwarder."""
 
-    def __init__(self, name: str, shell: Shell, replicas: Replicas, copies: Copies) -> None:
+    def __init__(
+        self, name: str, shell: Shell, replicas: Replicas, copies: Copies, records: Mapping[int, SourceRecord]
+    ) -> None:
+        """`records`: as the store had them last."""
         self._name = name
         self._shell = shell
         self._replicas = replicas
         self._copies = copies
+        self._records = records
         self._since_s: dict[int, float] = {}
         """sources of which there is a copy too many, as far as is known"""
         self._asked: dict[int, float] = {}
         """those of which the store is asked, and until when its answer is waited for"""
 
-    def beat(self, records: Iterable[SourceRecord]) -> None:
-        """`records`: as the store had them last."""
+    def beat(self) -> None:
+        """Some twenty times in a lease."""
         now_s = self._shell.now_s
         self._asked = {source: until_s for source, until_s in self._asked.items() if until_s > now_s}
-        for record in records:
+        for record in self._records.values():
             source = record.source
             if not self._is_leftover(record):
                 self._since_s.pop(source, None)
@@ -68,11 +74,13 @@ class Leftovers:
     def _ask(self, record: SourceRecord) -> None:
         source = record.source
         self._asked[source] = self._shell.now_s + ANSWER_S
+        openings = self._copies.openings[source]
 
         def answered(found: SourceRecord | None) -> None:
-            if self._asked.pop(source, 0.0) <= self._shell.now_s or found is None:
+            in_time = self._asked.pop(source, 0.0) > self._shell.now_s
+            if not in_time or found is None or self._copies.openings[source] != openings:
                 self._since_s.pop(source, None)
-            elif self._is_leftover(found):
+            elif self._records[source].revision <= found.revision and self._is_leftover(found):
                 last = self._replicas[source].log.last
                 self._copies.drop(source)
                 self._shell.log("copy_dropped", source=source, last=place_of(last), members=list(found.members))

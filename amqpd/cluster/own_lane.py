@@ -4,18 +4,21 @@ What comes in: transactions of the journal, answers of peers. What goes out: mes
 number.
 Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md), and with the same
 learner. 2. Where somebody waits for a transaction in which the lane has nothing, an empty frame is cut.
-Not here: which sources it has, and how they came (`homes.py`).
+Not here: how sources come to it (`homes.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.home import HomeLane
 from amqpd.replication.reign import Reign
+from amqpd.replication.seal import Seal
+from amqpd.replication.take_over import SourceRecord
 
 LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
@@ -78,3 +81,21 @@ class OwnLane:
         self.home.close(peer)
         self.reign.closed(peer)
         self.questions.pop(peer, None)
+
+
+@dataclass(slots=True)
+class Own:
+    """A source, while this forwarder is its home."""
+
+    seal: Seal
+    record: SourceRecord
+    """as the store had it last"""
+    lane: OwnLane
+    first: int = 0
+    """number of the first frame of this epoch; 0: it is not cut yet"""
+    serving: bool = False
+    begun_s: float = 0.0
+    before: OwnLane | None = None
+    """the lane that it came from, while that waits for this one"""
+    known_at: int = 0
+    """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""

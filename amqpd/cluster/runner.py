@@ -22,11 +22,11 @@ from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.homes import Own
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
 from amqpd.cluster.records import SOURCES, MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
@@ -179,7 +179,7 @@ class ClusterRunner(Shell):
             self._look_for_sources()
 
     def _look_for_sources(self) -> None:
-        for answer in self.search.found():
+        for answer in self.search.look():
             answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
@@ -374,7 +374,7 @@ class ClusterRunner(Shell):
             self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
-            self.search.look()
+            self._do(self._look_for_sources)
 
 
 def _write(level: str, event: str, fields: dict[str, Any]) -> None:

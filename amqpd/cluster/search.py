@@ -4,7 +4,8 @@ What comes in: declarations that wait; members and records, as the store had the
 sources; whether there is one, to those that wait.
 Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A source of this node is taken over by it
 at once. One for another node gets a number for which that node is the first to try (`succession.py`), and has no
-other advantage: should it be slower, another source is made. 3. Sources without a home are bounded.
+other advantage: should it be slower, another source is made. 3. Sources without a home are bounded. 4. So is what is
+looked at in one call, however many wait: the loop is everybody's.
 Not here: how a source is taken over (`takeovers.py`), which of several a queue gets and who keeps a new one
 (`choosing.py`).
 """
@@ -12,13 +13,14 @@ Not here: how a source is taken over (`takeovers.py`), which of several a queue 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
-from amqpd.cluster.choosing import Heard, choose, new_set
+from amqpd.cluster.choosing import Choices, Heard, new_set
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.records import SOURCES
 from amqpd.cluster.succession import successors
@@ -33,6 +35,8 @@ SEARCH_S = 3.0
 """After that another source is tried, while somebody still waits: longer than an attempt to take over."""
 UNSERVED_MAX = 4
 """Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
+LOOKS_MAX = 256
+"""Declarations that are looked at in one call, some milliseconds; the others in the next beats."""
 
 Answer = Callable[[bool], None]
 
@@ -67,7 +71,8 @@ class SourceSearch:
         self._is_home = is_home
         self._created = created
         self._sources = sources
-        self._wants: list[_Want] = []
+        self._wants: deque[_Want] = deque()
+        """first of all the one that is to be looked at next"""
         self._again_s: dict[tuple[str, int], float] = {}
         """homes and numbers of copies that a source is made for, and when another one may be"""
         self._made: set[int] = set()
@@ -78,41 +83,51 @@ class SourceSearch:
         directory = self._directory
         return Heard(directory.me.name, directory.members, directory.known, directory.records)
 
+    @property
+    def _choices(self) -> Choices:
+        return Choices(self._heard, self._sources.queues, self._sources.serving, self._copies_max)
+
     def choose(self, wanted: Wanted) -> int:
         """See `Sources.choose`."""
-        sources = self._sources
-        return choose(wanted, self._heard, sources.queues, sources.serving, self._copies_max)[0]
+        return self._choices.choose(wanted)[0]
 
     def want(self, wanted: Wanted, answer: Answer) -> None:
         """See `Sources.want`."""
         self._wants.append(_Want(wanted, self._now_s() + WANT_S, answer))
-        self.look()
+        self._is_there(wanted, self._choices)
 
-    def found(self) -> list[Answer]:
-        """Those for which there is a source by now: something may be served, or have another home, that was not."""
-        found = {each.wanted for each in self._wants if self.choose(each.wanted) != LOCAL}
-        answers = [each.answer for each in self._wants if each.wanted in found]
-        self._wants = [each for each in self._wants if each.wanted not in found]
+    def look(self) -> list[Answer]:
+        """Now and then, and when something may be served, or have another home, that was not: those for which there
+        is a source by now. For others one is made. At most `LOOKS_MAX` are looked at, next time those after them."""
+        choices, answers = self._choices, list[Answer]()
+        if not self._wants:
+            self._again_s.clear()
+        for _ in range(min(len(self._wants), LOOKS_MAX)):
+            each = self._wants.popleft()
+            if self._is_there(each.wanted, choices):
+                answers.append(each.answer)
+            else:
+                self._wants.append(each)
         return answers
 
     def late(self) -> list[Answer]:
         """Those that have waited for long enough."""
         now_s = self._now_s()
         late = [each.answer for each in self._wants if each.until_s <= now_s]
-        self._wants = [each for each in self._wants if each.until_s > now_s]
+        if late:
+            self._wants = deque(each for each in self._wants if each.until_s > now_s)
         return late
 
-    def look(self) -> None:
-        """Now and then: begin, while somebody waits."""
-        now_s, heard, sources = self._now_s(), self._heard, self._sources
-        if not self._wants:
-            self._again_s.clear()
-        for wanted in dict.fromkeys(each.wanted for each in self._wants):
-            found, home = choose(wanted, heard, sources.queues, sources.serving, self._copies_max)
-            wish = home, heard.copies_of(wanted, self._copies_max)
-            if found == LOCAL and now_s >= self._again_s.get(wish, now_s):
-                self._again_s[wish] = now_s + SEARCH_S
-                self._start(partial(self.make, *wish))
+    def _is_there(self, wanted: Wanted, choices: Choices) -> bool:
+        """There is a source, or one begins to be made."""
+        found, home = choices.choose(wanted)
+        if found != LOCAL:
+            return True
+        wish, now_s = (home, choices.copies_of(wanted)), self._now_s()
+        if now_s >= self._again_s.get(wish, now_s):
+            self._again_s[wish] = now_s + SEARCH_S
+            self._start(partial(self.make, *wish))
+        return False
 
     def _is_unserved(self, record: SourceRecord) -> bool:
         """It is to be had by this forwarder, or by another one soon."""

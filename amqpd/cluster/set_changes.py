@@ -7,19 +7,23 @@ then. 2. A source is in the lane of its record's set, beside it the one that lea
 makes it move. 3. One step of a source at a time, the next one when the step before is committed. A swap of unknown
 outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
 handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
-stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once.
+stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once. 6. Who
+was asked to be the home and could not is asked again later, less and less often (`wished_homes.py`).
 Not here: which step is next (`replication/set_change.py`), lanes (`homes.py`), who takes over (`succession.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.homes import HANDED_OVER, Homes, Own
+from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import WishRecord
 from amqpd.cluster.shell import Shell
+from amqpd.cluster.wished_homes import WishedHomes
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import (
     Add,
     HandOver,
@@ -35,6 +39,10 @@ from amqpd.replication.take_over import SourceRecord
 
 CHANGES_MAX = 4
 """sources of this forwarder that change at the same time: all of each is sent to somebody"""
+SLOT_S = 30.0
+"""A step that takes longer, of one that learns slowly or stands still, does not count among those: others go on."""
+SLOW_MAX = 16
+"""of these and those together"""
 ANSWER_S = 40.0
 """The store may never answer. Longer than a swap takes (`swaps.SWAP_S`)."""
 AGAIN_S = 0.5
@@ -56,18 +64,23 @@ class _Change:
     """the store's answer is waited for, or it is tried again then"""
     stopped: int = 0
     """its queues stand still since this transaction; 0: they do not"""
+    counts_until_s: float = 0.0
+    """among `CHANGES_MAX`: its step is as young as that"""
     stopped_until_s: float = 0.0
 
 
 class SetChanges:
     """Of one forwarder."""
 
-    def __init__(self, shell: Shell, journal: JournalBuffer, homes: Homes) -> None:
+    def __init__(self, name: str, shell: Shell, journal: JournalBuffer, homes: Homes) -> None:
         self._shell = shell
         self._journal = journal
         self._homes = homes
         self.wishes: Mapping[int, WishRecord] = {}
         """as the store had them last, by source"""
+        self.members: Collection[str] = ()
+        """forwarders with a lease in the store"""
+        self._wished_homes = WishedHomes(name)
         self.handing: dict[int, float] = {}
         """sources that are just handed over, not to be taken over here; until when the store is waited for"""
         self._changing: dict[int, _Change] = {}
@@ -83,8 +96,15 @@ class SetChanges:
         self.handing = {source: until_s for source, until_s in self.handing.items() if until_s > now_s}
         self._waits = {source: each for source, each in self._waits.items() if source in self.wishes}
         self._refused = {each: until_s for each, until_s in self._refused.items() if until_s > now_s}
+        self._wished_homes.wishes_are(self.wishes)
         for source in list(sources):
             self._look(source)
+
+    def took_over(self, source: int, before: Seal) -> None:
+        """This forwarder is its home now, after this one."""
+        wish = self.wishes.get(source)
+        if wish is not None:
+            self._wished_homes.took_over(wish, before, self._shell.now_s)
 
     def stops(self, source: int) -> bool:
         """Its queues stand still, to be handed over."""
@@ -107,13 +127,19 @@ class SetChanges:
             return
         change = self._changing.get(source)
         if change is None or change.own is not own:
-            if len(self._changing) >= CHANGES_MAX:
+            if self._is_full():
+                if wish is not None:
+                    self._tell(source, wish, "waits for other changes")
                 return
-            change = self._changing[source] = _Change(own)
+            change = self._changing[source] = _Change(own, counts_until_s=self._shell.now_s + SLOT_S)
         if change.stopped:
             self._finish(source, change)
         elif change.not_before_s <= self._shell.now_s:
             self._step(source, change, wish)
+
+    def _is_full(self) -> bool:
+        now_s, changing = self._shell.now_s, self._changing.values()
+        return len(changing) >= SLOW_MAX or sum(each.counts_until_s > now_s for each in changing) >= CHANGES_MAX
 
     def _step(self, source: int, change: _Change, wish: WishRecord | None) -> None:
         own = change.own
@@ -139,15 +165,17 @@ class SetChanges:
             self._tell(source, wish, _reason(step))
 
     def _next(self, source: int, own: Own, wish: WishRecord) -> SetStep | None:
-        home, generations = own.lane.home, self._homes.generations
+        generations = self._homes.generations
 
         def counts(member: str) -> bool:
-            return member in home.members and home.has_all(member, source)
+            return member in own.lane.members and self._homes.has_all(source, member)
 
         def may_learn(member: str) -> bool:
             return member in generations and (source, member) not in self._refused
 
-        step = next_step(own.record, wish.members, wish.home, counts, may_learn)
+        step = next_step(own.record, wish.members, wish.home, counts, may_learn, self.members.__contains__)
+        if isinstance(step, HandOver) and (reason := self._wished_homes.waits(wish, self._shell.now_s)):
+            return Wait(reason)
         if isinstance(step, Wait):
             refused = [member for of, member in self._refused if of == source and member in wish.members]
             if refused:
@@ -174,10 +202,11 @@ class SetChanges:
         member: str,
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        change.not_before_s = self._shell.now_s + ANSWER_S
+        change.not_before_s = change.counts_until_s = self._shell.now_s + ANSWER_S
 
         def answered(found: SourceRecord | None) -> None:
             change.not_before_s = self._shell.now_s + (AGAIN_S if found is None else 0)
+            change.counts_until_s = self._shell.now_s + SLOT_S
             if found is None or self._homes.sources.get(source) is not change.own:
                 return
             self._homes.record_is(source, found)

@@ -67,7 +67,7 @@ def statistics(
     }
     under = without = 0
     for source, own in homes.sources.items():
-        up_to_date = 1 + sum(own.lane.home.has_all(member, source) for member in own.lane.members if member != name)
+        up_to_date = 1 + sum(homes.has_all(source, member) for member in own.lane.members if member != name)
         under += up_to_date < len(own.lane.members)
         without += up_to_date < majority(len(own.lane.members))
     gauges = {

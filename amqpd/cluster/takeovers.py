@@ -18,6 +18,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
+from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
@@ -34,7 +35,7 @@ class Attempt:
         self.take_over = take_over
         self.begun_s = now_s
         self.ends_s = now_s + ATTEMPT_S
-        self.before = take_over.record.home.forwarder
+        self.before = take_over.record.home
         """the home that it had"""
 
 
@@ -50,12 +51,12 @@ class TakeOvers:
         journal: JournalBuffer,
         replicas: Replicas,
         would_seal: Callable[[int, str], bool],
-        won: Callable[[SourceRecord, OwnLog], str],
+        won: Callable[[SourceRecord, Seal, OwnLog], str],
         ended: Callable[[int, bool], None],
         counters: Counters,
     ) -> None:
-        """`would_seal`: the own replica, if this forwarder asks; `won`: why it is lost all the same;
-        `ended`: of a source, and whether it was won."""
+        """`would_seal`: the own replica, if this forwarder asks; `won`: after this home; why it is lost all the
+        same; `ended`: of a source, and whether it was won."""
         self._name = name
         self._life = life
         self._generation = generation
@@ -201,7 +202,7 @@ class TakeOvers:
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
         if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:
             self._end(attempt)
-            reason = self._won(attempt.take_over.record, own)
+            reason = self._won(attempt.take_over.record, attempt.before, own)
             if reason:
                 self._tell_lost(attempt, reason)
             else:
@@ -215,7 +216,12 @@ class TakeOvers:
 
     def _tell(self, event: str, attempt: Attempt, **fields: str) -> None:
         take_over, lasted_s = attempt.take_over, self._shell.now_s - attempt.begun_s
-        named = {"source": take_over.source, "epoch": take_over.seal.epoch, "from": attempt.before, **fields}
+        named = {
+            "source": take_over.source,
+            "epoch": take_over.seal.epoch,
+            "from": attempt.before.forwarder,
+            **fields,
+        }
         self._shell.log(event, **named, duration_ms=round(lasted_s * 1000))
 
     def _end(self, attempt: Attempt) -> None:

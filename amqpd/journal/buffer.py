@@ -170,7 +170,7 @@ class JournalBuffer:
         self._retired = [each for each in self._retired if each.queue_id not in gone]
         self._dropped = [each for each in self._dropped if each not in gone]
         if any(queue_id in gone for queue_id, _ in self._segments):
-            self._withheld.strayed |= self.unwritten.gone_on
+            self.stray()
         self._segments = [each for each in self._segments if each[0] not in gone]
         self._paged = deque([each for each in self._paged if each[0] not in gone])
         self._paged_bytes = sum([nbytes for _, _, nbytes in self._paged])
@@ -187,8 +187,7 @@ class JournalBuffer:
 
     def is_committed(self, source: int, position: Position) -> None:
         """The source is, up to this entry, which is written with this transaction or an earlier one, and stands (what
-        is staged tells that with `Completed`). Told to the disk with the next transaction that there is, or by itself
-        when there is none for some time: it only frees space there, so nobody waits for it."""
+        is staged tells that with `Completed`). Told to the disk some time: it only frees space, so nobody waits."""
         self._committed[source] = max(position, self._committed.get(source, position))
 
     def nothing_committed(self, source: int) -> None:
@@ -205,8 +204,7 @@ class JournalBuffer:
         return self.lane if source is None else self.homes[source].lane
 
     def numbers_of(self, queue_id: int) -> Numbers | None:
-        """What a queue's sequence numbers are bounded by; None: the queue is of the local source, which needs no
-        reservation (`numbers.py`)."""
+        """What a queue's sequence numbers are bounded by; None: of the local source, which reserves none."""
         source = self._sources.get(queue_id)
         return None if source is None else self.homes[source].numbers
 
@@ -239,9 +237,8 @@ class JournalBuffer:
         self.unwritten.came(queue_id)
 
     def drop_settled(self) -> list[int]:
-        """The end of a tick: queues of which nothing that gathers has to be written any more, since all of it was
-        settled. What waits for these entries waits for nothing. If that is so of all queues, they are no reason for a
-        commit."""
+        """The end of a tick: queues of which all that gathers was settled, and need not be written. What waits for
+        these entries waits for nothing. If that is so of all queues, they are no reason for a commit."""
         unwritten = self.unwritten
         settled = unwritten.look()
         if settled and not unwritten.is_left:
@@ -287,9 +284,12 @@ class JournalBuffer:
         self._delivered.pop(queue_id, None)
         self._counts.pop(queue_id, None)
 
+    def stray(self) -> None:
+        """What goes on elsewhere did not all arrive: none of it is settled on the disk (`Withheld`, rule 4)."""
+        self._withheld.strayed |= self.unwritten.gone_on
+
     def hold(self) -> None:
-        """Commit nothing until `release`: what gathers until then is to be in one transaction, and others may have
-        their turns meanwhile."""
+        """Commit nothing until `release`: what gathers until then is to be in one transaction, others in between."""
         self.held += 1
         self.unwritten.together()
 

@@ -25,6 +25,8 @@ class Lane:
         """what is handed in now has this number; it only grows"""
         self.reported = reported
         """everything up to this number is decided; smaller than `gathering`"""
+        self.lost = False
+        """it has ended, and nobody will know what was handed to it"""
         self.writes = False
         """it waits for what is written here: what needs no write does not wait for it"""
         self.alone: Lanes = (self,)

@@ -24,7 +24,7 @@ import trio
 from amqpd.journal.records import Row
 from amqpd.management.bodies import Bodies, Reader
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
-from amqpd.management.home_queues import home_queue
+from amqpd.management.home_queues import home_queue, require_here
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.quarantine_files import keep_row
@@ -83,6 +83,7 @@ class DamagedRows:
             row = await self._read(damage)
             if not damage.segment.left or queue.deleted:
                 continue
+            require_here(queue)
             about = {"count": damage.segment.left, "first_id": first, "last_id": last, "whole": False, "file": None}
             if row.data and not body_segment(row).damage:
                 if not dry_run:
@@ -109,6 +110,7 @@ class DamagedRows:
                 f"the damaged messages cannot be written to {self._data_dir / 'quarantine'}: {error.strerror}; they "
                 "stay in the queue"
             ) from error
+        require_here(queue)
         level, segment = damage.level, damage.segment
         count = delete(self._node, queue, level, segment.first, segment.last)
         queue.look_for_damage()

@@ -22,9 +22,9 @@ import trio
 
 from amqpd.journal.lane import Lanes, joined
 from amqpd.management.bodies import Bodies, Part, Reader
-from amqpd.management.errors import BadArgument, Conflict, Unavailable
+from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.management.holders import Holders
-from amqpd.management.home_queues import home_queue
+from amqpd.management.home_queues import home_queue, require_here
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.repair import Mover, delete
@@ -105,8 +105,7 @@ class MessageOperations:
         for stretch in stretches(queue, wish):
             async with aclosing(bodies.parts(stretch, wish.step)) as parts:
                 async for part in parts:
-                    if queue.deleted:
-                        raise Conflict(f"the queue '{wish.queue}' was deleted meanwhile")
+                    require_here(queue)
                     if stretch.level.store.damaged:
                         queue.look_for_damage()
                     yield part
@@ -169,14 +168,13 @@ class _Act:
 
     async def move(self, target: HomeQueue) -> AsyncGenerator[Rows, None]:
         mover = Mover(self._node, self.queue, target)
-        lanes, nbytes = joined(self.queue.lane.alone, target.lane.alone), 0
+        nbytes = 0
         try:
             async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
                 async for part in parts:
                     if short := sorted(SHORTAGES & self._node.alarms.kinds):
                         raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
-                    if target.deleted:
-                        raise Conflict(f"the queue '{self._wish.to_queue}' was deleted meanwhile")
+                    require_here(target)
                     level = part.stretch.level
                     if part.bodies.damage:
                         self._stopped_at(part)
@@ -194,11 +192,11 @@ class _Act:
                     if not self._left or mover.full:
                         break
                     if nbytes > MOVED_BYTES_MAX:
-                        await self._durable(lanes)
+                        await self._durable(joined(self.queue.lane.alone, target.lane.alone))
                         nbytes = 0
                     for page in self._progress():
                         yield page
-            await self._durable(lanes)
+            await self._durable(joined(self.queue.lane.alone, target.lane.alone))
             yield [self._account(mover.full)]
         finally:
             self._log("messages moved by an operator", to_queue=target.record.name, to_vhost=target.record.vhost)
@@ -226,6 +224,8 @@ class _Act:
                     self.queue.look_for_damage()
                 if found is None:
                     break
+                if self.queue.elsewhere:
+                    require_here(self.queue)
                 self._done(stretch, *found, delete(self._node, self.queue, stretch.level, *found))
                 seq = found[1] + 1
                 yield

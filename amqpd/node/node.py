@@ -50,6 +50,7 @@ from amqpd.publishing.replies import Replies
 from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.home import HomeQueue
+from amqpd.queues.host import Released
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
@@ -325,7 +326,7 @@ class Node(HomeNode):
         kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 
-    def release(self, vhost: str, run: Run) -> int:
+    def release(self, vhost: str, run: Run) -> Released:
         """See `HomeNode.release`."""
         return releasing.release(self, self.delayed.get(vhost), vhost, run)
 

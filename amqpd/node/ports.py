@@ -19,8 +19,8 @@ from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import Sources
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
-from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.home import HomeQueue
+from amqpd.queues.host import Released
 from amqpd.queues.queue import Queue
 from amqpd.session.holds import Holds
 from amqpd.vocabulary.records import QueueRecord
@@ -36,10 +36,8 @@ class HomeNode(PublishingNode):
     sources: Sources
     queues: dict[tuple[str, str], Queue]
     """by virtual host and name: those of this node"""
-    elsewhere: dict[tuple[str, str], ElsewhereQueue]
-    """those whose homes are other nodes"""
     ports: QueuePorts
-    """both"""
+    """with those that are elsewhere"""
     active: dict[HomeQueue, None]
     """queues of this node to which something has happened lately (`management/sampling.py`)"""
     delayed: dict[str, DelayedMessages]
@@ -49,8 +47,8 @@ class HomeNode(PublishingNode):
     def make_queue(self, record: QueueRecord) -> Queue: ...
 
     @abstractmethod
-    def release(self, vhost: str, run: Run) -> int:
-        """The delay of the run has passed. Its publication in the audit log."""
+    def release(self, vhost: str, run: Run) -> Released:
+        """The delay of the run has passed."""
 
     @abstractmethod
     def audited(self) -> list[HomeQueue]:

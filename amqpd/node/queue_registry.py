@@ -175,10 +175,12 @@ class QueueRegistry:
             node.to_dispatch.forget(queue)
             node.congestion.forget(queue)
             queue.stopped = queue.refuses = queue.elsewhere = True
-            for answer in queue.abandoned():
-                answer(None)
             ended.append(queue)
             node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
+        # What an answer leads to may meet another queue of the source: all of them are stopped by then.
+        for queue in ended:
+            for answer in queue.abandoned():
+                answer(None)
         node.books.source_ends(source, ended)
 
     def source_moves(self, source: int, lane: Lane) -> None:

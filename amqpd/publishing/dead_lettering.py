@@ -3,7 +3,8 @@
 What comes in: messages that die in a queue. What goes out: the same in other queues, their deaths in the headers.
 Rules: 1. The letter enters its queues in the tick in which the message leaves its own: one transaction of the journal
 has both or neither. 2. A missing exchange, no route, or a queue that refuses (or is out of service) loses the letter;
-at-least-once keeps the message where it was instead. 3. A letter does not go back into a queue when nobody rejected
+at-least-once keeps the message where it was instead. So does every queue for one whose home is another node, or none
+at present: that one is well, and only not here. 3. A letter does not go back into a queue when nobody rejected
 it since it died there.
 Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
 
@@ -23,7 +24,7 @@ from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
-from amqpd.publishing.routing import find, in_steps, queue_steps, route_again
+from amqpd.publishing.routing import elsewhere_of, find, in_steps, queue_steps, route_again
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
@@ -36,6 +37,8 @@ LETTER_WORK, COPIED_LETTER_WORK = 20, 4
 HEADER_BYTES_A_WORK = 16
 # Routing keys with which a letter is routed in one step.
 KEYS_AT_ONCE = 16
+# That a queue's letters wait for one that is elsewhere stands in the log this often: it may be so for good.
+WAITS_TOLD_MS = 60_000
 
 
 def dead_letter(
@@ -106,6 +109,18 @@ def _post(
 ) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
+    away = elsewhere_of(targets)
+    if away is not None:
+        if node.now_ms >= queue.letters_wait_told_ms + WAITS_TOLD_MS:
+            queue.letters_wait_told_ms = node.now_ms
+            node.log(
+                "dead_letters_wait",
+                queue=queue.record.name,
+                vhost=queue.record.vhost,
+                target=away.record.name,
+                reason="the home of that queue is another node, or none at present",
+            )
+        return 0, 0
     if queue.settings.at_least_once:
         taken = min((capacity(node, target, letter) for target in targets), default=taken)
         if not routed or taken <= 0:
@@ -146,8 +161,9 @@ def _copy(
 
 
 def _takes_long(node: PublishingNode, queue: HomeQueue, letter: DeadLetter) -> bool:
-    """To find out where it goes, and to bring it there. At-least-once has to know at once which queues take it."""
-    if queue.settings.at_least_once or queue.record.vhost not in node.topology.vhosts:
+    """To find out where it goes, and to bring it there. At-least-once has to know at once which queues take it,
+    and so has everybody while some may be elsewhere."""
+    if queue.settings.at_least_once or node.elsewhere or queue.record.vhost not in node.topology.vhosts:
         return False
     exchange = queue.settings.dead_letter_exchange or ""
     entrance = node.routes.entrance(queue.record.vhost, exchange)
@@ -176,6 +192,9 @@ def _post_slowly(
             if not target.deleted and target.record.name not in cycle
         ]
         node.work_left -= COPY_WORK * len(targets)
+        if elsewhere_of(targets) is not None:
+            # Its home has moved in between: what died is dead here, and comes again from the disk.
+            node.journal.stray()
         _copy(node, targets, run, run.count, properties, publication)
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(found))

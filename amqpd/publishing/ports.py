@@ -23,6 +23,7 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes
 from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ChannelBase, SessionNode
@@ -77,6 +78,8 @@ class PublishingNode(SessionNode):
     replies: Replies
     unroutable: Unroutable
     histories: Histories
+    elsewhere: dict[tuple[str, str], ElsewhereQueue]
+    """queues whose homes are other nodes, by virtual host and name"""
 
     @abstractmethod
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:

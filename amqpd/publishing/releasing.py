@@ -2,7 +2,8 @@
 
 What comes in: a run from the store of a virtual host's delayed messages. What goes out: the run, to the queues that
 it reaches now.
-Rules: 1. What takes long goes on in later ticks, in the name of the store (`Dispatching.carry_out`).
+Rules: 1. What takes long goes on in later ticks, in the name of the store (`Dispatching.carry_out`). 2. What reaches
+a queue whose home is another node, or none at present, stays in the store, and enters no other queue either.
 Not here: the store (`queues/delayed.py`), what delays a message (`message/delays.py`), the way to the queues
 (`routing.py`).
 """
@@ -25,6 +26,7 @@ from amqpd.publishing.routing import (
     KEYS_AT_ONCE,
     PARTS_AT_ONCE,
     count_unroutable,
+    elsewhere_of,
     find,
     in_steps,
     parts,
@@ -34,41 +36,55 @@ from amqpd.publishing.routing import (
 )
 from amqpd.publishing.unroutable import Outcome
 from amqpd.queues.home import HomeQueue
+from amqpd.queues.host import Released
 
 
-def release(node: PublishingNode, store: HomeQueue | None, vhost: str, run: Run) -> int:
+def release(node: PublishingNode, store: HomeQueue | None, vhost: str, run: Run) -> Released:
     """Publish the run now that its delay has passed: as if it had been published now, but not mandatory, and by
-    nobody who may be told. Its publication in the audit log, 0 if that does not record."""
+    nobody who may be told."""
     node.dispatching.source = store
     try:
-        publication = _release(node, vhost, run)
+        return _release(node, vhost, run)
     finally:
         node.dispatching.source = None
-    return 0 if publication is None else publication.first
 
 
-def _release(node: PublishingNode, vhost: str, run: Run) -> Publication | None:
+def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
     if vhost not in node.topology.vhosts:
-        return None
+        return run.count, 0, ""
     exchange, routing_key = run_names(run)
     properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
     entrance = node.routes.entrance(vhost, exchange)
+    if node.elsewhere:
+        if run.count > 1 and entrance.reads & Reads.CHANCE:
+            run = run.part(0, 1)  # each may reach another queue, and has to stay then
+        route = find(node, vhost, exchange, routing_key)
+        found = route.queues
+        if found is None or len(keys) > 1:
+            found = queues_of(node, vhost, route, keys, run, properties, True, True)
+        away = elsewhere_of(found)
+        if away is not None:
+            return 0, 0, away.record.name
+    else:
+        found = None
     delivered, publication = without_bcc(run, properties), None
     read = node.properties.read(delivered.properties, True)
     if node.audit.active:
         publication = node.audit.begin_own(vhost, exchange, routing_key, "delayed", run.count, read)
     light = entrance.light and len(keys) <= KEYS_AT_ONCE
-    if not light or (run.count > PARTS_AT_ONCE and entrance.reads & Reads.CHANCE):
+    if found is None and (not light or (run.count > PARTS_AT_ONCE and entrance.reads & Reads.CHANCE)):
         # It takes long to find out where it goes, or to bring it there.
         route = Route(entrance, routing_key, False)
         steps = _release_slowly(node, vhost, route, run, delivered, keys, properties, read, publication)
         node.dispatching.carry_out(steps, node.dispatching.source)
-        return publication
+        return run.count, 0 if publication is None else publication.first, ""
     route = find(node, vhost, exchange, routing_key)
     for at, part in enumerate(parts(route, run)):
-        queues = route.queues
-        if queues is None or len(keys) > 1:
+        queues = found
+        if queues is None:
+            queues = route.queues if len(keys) == 1 else None
+        if queues is None:
             queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
             count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
@@ -79,7 +95,7 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Publication | None:
         offer(node, queues, piece, read, recorded)
         if recorded is not None:
             node.audit.end(recorded, piece.body_size, bool(queues))
-    return publication
+    return run.count, 0 if publication is None else publication.first, ""
 
 
 def _piece(
@@ -113,6 +129,9 @@ def _release_slowly(
             step = queues[begin : begin + COPIES_A_STEP]
             if node.disk_space.fits(piece, step, read):
                 there = [queue for queue in step if not queue.deleted]
+                if elsewhere_of(there) is not None:
+                    # Its home has moved in between: the store has let go of it here, and has it again at a start.
+                    node.journal.stray()
                 offer(node, there, piece, read, recorded)
                 reached = reached or bool(there)
             yield

@@ -45,9 +45,10 @@ def queues_of(
     run: Run,
     properties: Properties,
     count: bool = True,
+    stays: bool = False,
 ) -> tuple[QueuePort, ...]:
     """As `queue_steps`, at once."""
-    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, count))
+    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, count, stays))
 
 
 def queue_steps(
@@ -58,22 +59,35 @@ def queue_steps(
     run: Run,
     properties: Properties,
     count: bool = True,
+    stays: bool = False,
 ) -> Steps:
-    """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted."""
+    """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted. With
+    `stays`, what reaches a queue whose home is elsewhere comes again, and is counted and kept then."""
     contents = node.topology.vhosts.get(vhost)
     if contents is None:
         return ()
     message = Message(keys, properties.headers, run.properties, node.chance)
     names = yield from contents.walk(route.exchange, message)
     queues = yield from _named_in_steps(node, vhost, names)
-    if not queues and route.reroutes_to is not None:
+    rerouted = not queues and route.reroutes_to is not None
+    if rerouted and route.reroutes_to is not None:
         names = yield from contents.walk(route.reroutes_to, message)
         queues = yield from _named_in_steps(node, vhost, names)
-        if queues and count:
-            count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
+    if stays and elsewhere_of(queues) is not None:
+        return queues
+    if rerouted and queues and count:
+        count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     if message.kept_by:
         yield from _kept(node, contents, message.kept_by, without_bcc(run, properties))
     return queues
+
+
+def elsewhere_of(queues: Sequence[QueuePort]) -> QueuePort | None:
+    """The first of them whose home is another node, or none at present: what must not be lost waits for it."""
+    for queue in queues:
+        if queue.elsewhere:
+            return queue
+    return None
 
 
 def at_once(node: PublishingNode, steps: Steps) -> tuple[QueuePort, ...]:
@@ -116,7 +130,7 @@ def route_again(
     route = find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
         return route.queues
-    return queues_of(node, vhost, route, keys, run, properties, False)
+    return queues_of(node, vhost, route, keys, run, properties, False, True)
 
 
 def find(node: PublishingNode, vhost: str, exchange: str, routing_key: str) -> Route:

@@ -26,8 +26,18 @@ from amqpd.wire.fieldwriter import Encoded
 
 REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT = "rejected", "expired", "maxlen", "delivery_limit"
 # What the audit log calls it, without a dead letter exchange and with one.
-ALONE = {EXPIRED: kinds.EXPIRED, REJECTED: kinds.REJECTED, DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT}
-DEAD = {EXPIRED: kinds.DEAD_EXPIRED, REJECTED: kinds.DEAD_REJECTED, DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT}
+ALONE = {
+    EXPIRED: kinds.EXPIRED,
+    REJECTED: kinds.REJECTED,
+    DELIVERY_LIMIT: kinds.OVER_DELIVERY_LIMIT,
+    MAXLEN: kinds.DROPPED,
+}
+DEAD = {
+    EXPIRED: kinds.DEAD_EXPIRED,
+    REJECTED: kinds.DEAD_REJECTED,
+    DELIVERY_LIMIT: kinds.DEAD_DELIVERY_LIMIT,
+    MAXLEN: kinds.DEAD_DROPPED,
+}
 
 # In the reserved field of a publish: its x-death was written by a broker.
 DEAD_LETTER = 1

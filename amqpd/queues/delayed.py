@@ -4,19 +4,20 @@ What comes in: runs with a delay; the time. What goes out: the runs, when their 
 Rules: 1. Whatever their delivery mode, delayed messages are on disk before they are confirmed, and survive a restart:
 there is no client any more that could publish them again. 2. A message leaves the store in the tick in which it
 enters its queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds
-back nothing else: delayed messages have no order.
+back nothing else: delayed messages have no order. 5. What reaches a queue whose home is elsewhere waits here, by that
+queue: one message of each is tried again after some time, and when it goes the others follow.
 Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
-from amqpd.queues.host import QueueHost
+from amqpd.queues.host import QueueHost, Released
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import QueueRecord
@@ -24,8 +25,14 @@ from amqpd.vocabulary.records import QueueRecord
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
 RELEASE_WORK = 10
 
-Release = Callable[[str, Run], int]
-"""publishes the run again in the virtual host: its publication in the audit log, 0 if that does not record"""
+# Whether a queue is here by now that messages wait for: each is asked for this often, this many at a time, in turn.
+# After a start a node has none of its replicated queues for some tens of ms, and after a take-over for some seconds.
+AWAY_LOOK_MS, AWAY_LOOKS_MAX = 500, 64
+# The log names one that they still wait for this often: it may be for good.
+AWAY_TOLD_MS = 60_000
+
+Release = Callable[[str, Run], Released]
+"""publishes the run again in the virtual host"""
 
 
 class DelayedMessages(Queue):
@@ -36,8 +43,19 @@ class DelayedMessages(Queue):
         super().__init__(QueueRecord(vhost, "delayed messages", number), host, {})
         self._release = release
         self.messages.transfers(True)
-        self._falling: deque[tuple[int, int]] = deque()
-        """(first, last) whose time has come, and that must be read first"""
+        self._falling: deque[tuple[int, int, str]] = deque()
+        """(first, last) whose time has come, and that must be read first; and the queue that others wait for, too"""
+        self._away: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()
+        """(first, last) whose time has come, by the queue that they wait for; whose turn it is first"""
+        self._asked: set[str] = set()
+        """of these queues the first one is in `_falling`"""
+        self._look_ms = self._told_ms = -1 << 62
+        """when to ask next, and when the log last said that messages wait"""
+        self._left_over = 0
+        """how often something fell due and was not released at once"""
+        self._stopped_by = ""
+        self._stopped = 0
+        """the queue that the last release met elsewhere, and how many messages alike wait for it with that"""
 
     def take_over(self, level: Messages) -> None:
         """Have these messages, which are a store's, in place of none. Its books are to be looked at then."""
@@ -67,35 +85,97 @@ class DelayedMessages(Queue):
         messages, falling = self.messages, self._falling
         while self.host.work_left > 0 and (due_ms := messages.next_due_ms) is not None and due_ms <= self.host.now_ms:
             # In the order of their times, also after a pause.
-            gone, work = messages.expire(
-                due_ms,
-                self._fall_due,
-                lambda first, last: falling.append((first, last)),
-                RELEASED,
-                self.host.work_left,
-            )
+            before = self._left_over
+            gone, work = messages.expire(due_ms, self._fall_due, self._leaves, RELEASED, self.host.work_left)
             self.host.work_left -= work
             self.facts.expired += gone
-            if messages.next_due_ms == due_ms:
+            if messages.next_due_ms == due_ms and not gone and self._left_over == before:
                 break  # something must be read first
-        while falling:
-            first, last = falling[0]
-            count, _, stopped = messages.transfer(first, last, self._fall_due, RELEASED)
-            self.facts.expired += count
-            if stopped <= last:
-                falling[0] = stopped, last
-                if self.host.work_left <= 0:
-                    self.host.again(self)
-                break
-            falling.popleft()
+        if self._away and self.host.now_ms >= self._look_ms:
+            self._look_again()
+        while falling and self._goes():
+            pass
         if self.damage:
             self.look_for_damage()
         due_ms = messages.next_due_ms
         if due_ms is not None:
             self.host.wake(self, due_ms)
+        if self._away:
+            self.host.wake(self, self._look_ms)
+
+    def _goes(self) -> bool:
+        """The first that is falling; False when it has to be read, or there is no time for it."""
+        falling = self._falling
+        first, last, asked = falling.popleft()
+        count, _, stopped = self.messages.transfer(first, last, self._fall_due, RELEASED)
+        self.facts.expired += count
+        name, alike = self._stopped_by, self._stopped
+        self._stopped_by = ""
+        if asked and (stopped > last or name):
+            self._asked.discard(asked)
+            if name == asked:
+                self._wait_for(name, stopped, last, True)
+                return True
+            falling.extend((*each, "") for each in self._away.pop(asked))
+        if stopped > last:
+            return True
+        if name:
+            self._wait_for(name, stopped, stopped + alike - 1, False)
+            if stopped + alike <= last:
+                falling.appendleft((stopped + alike, last, ""))
+            return True
+        falling.appendleft((stopped, last, asked))
+        if self.host.work_left <= 0:
+            self.host.again(self)
+            return False
+        return count > 0
+
+    def _leaves(self, first: int, last: int) -> None:
+        """See `Leaving`: it was not released at once."""
+        self._left_over += 1
+        name, self._stopped_by = self._stopped_by, ""
+        if name:
+            self._wait_for(name, first, last, False)
+        else:
+            self._falling.append((first, last, ""))
+
+    def _wait_for(self, name: str, first: int, last: int, again: bool) -> None:
+        """They wait for this queue; `again`: as they did before."""
+        now_ms = self.host.now_ms
+        if not self._away:
+            self._look_ms = now_ms + AWAY_LOOK_MS
+        waiting = self._away.setdefault(name, deque())
+        if again:
+            waiting.appendleft((first, last))
+        elif waiting and waiting[-1][1] + 1 == first:
+            waiting[-1] = waiting[-1][0], last
+        else:
+            waiting.append((first, last))
+        if now_ms >= self._told_ms + AWAY_TOLD_MS:
+            self._told_ms = now_ms
+            self.host.log(
+                "delayed_messages_wait",
+                vhost=self.record.vhost,
+                queue=name,
+                reason="the home of that queue is another node, or none at present",
+            )
+
+    def _look_again(self) -> None:
+        """For each queue that messages wait for, the first of them falls due once more."""
+        self._look_ms = self.host.now_ms + AWAY_LOOK_MS
+        for _ in range(min(len(self._away), AWAY_LOOKS_MAX)):
+            name = next(iter(self._away))
+            self._away.move_to_end(name)
+            if name in self._asked:
+                continue
+            waiting = self._away[name]
+            self._asked.add(name)
+            self._falling.append((*waiting.popleft(), name))
 
     def _fall_due(self, run: Run, low: int, high: int) -> tuple[int, int]:
         if self.host.work_left <= 0:
             return 0, 0
         self.host.work_left -= RELEASE_WORK
-        return high - low, self._release(self.record.vhost, run.part(low, high))
+        gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
+        self._stopped = high - low - gone
+        return gone, publication

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from amqpd.queues.deadletters import EXPIRED, MAXLEN, REJECTED
+
 SAMPLE_MS = 5_000
 # Upper bounds of the histogram's buckets, in ms; the last bucket has none.
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
@@ -81,6 +83,17 @@ class Facts:
         """This many messages were there at the start."""
         self.accepted = self.recovered = recovered
         self._before = self._sample = (self._sample[0], self._counts())
+
+    def died(self, reason: str, count: int) -> None:
+        """They left for this reason (`deadletters.py`)."""
+        if reason == REJECTED:
+            self.rejected += count
+        elif reason == EXPIRED:
+            self.expired += count
+        elif reason == MAXLEN:
+            self.dropped += count
+        else:
+            self.delivery_limit += count
 
     def waited(self, count: int, redelivered: bool, waited_ms: int) -> None:
         """This many messages were handed out after this time. (For less than 2 ms, the queue counts itself.)"""

@@ -49,6 +49,8 @@ class HomeQueue(QueuePort):
         """the last dead letter for each reason"""
         self.letter_lost_told_s = 0
         """second in which the log last said that one was lost"""
+        self.letters_wait_told_ms = -1 << 62
+        """when the log last said that some wait for a queue whose home is elsewhere"""
 
     @abstractmethod
     def dispatch(self) -> None:

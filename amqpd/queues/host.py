@@ -14,6 +14,9 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 
 QueueOf = TypeVar("QueueOf", contravariant=True)
+Released = tuple[int, int, str]
+"""of a run whose delay has passed: how many of its messages left, from the first on; their publication in the audit
+log, 0 if that does not record; if not all did, the queue that the next one waits for, or "": it may go at once"""
 
 
 class Host(Protocol):

@@ -24,7 +24,7 @@ from amqpd.message.properties import Properties
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
-from amqpd.queues.expiry import RETRY_MS, Transfer
+from amqpd.queues.expiry import RETRY_MS
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import drop_over_limits
 from amqpd.queues.host import Host
@@ -77,8 +77,8 @@ class Mortality:
         """letters are on their way: one that comes back here must not find the queue half done"""
         self.expiring = self.late = False
         """more has expired than the tick had time for: nothing is delivered until that is gone; or it must be read"""
-        self._refused = False
-        """the last letter was not taken"""
+        self._refused = False  # the last letter was not taken
+        self._retry_ms = 0  # nor is the next one tried before that, however often the queue is dispatched
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
         self._counted_below = 0
@@ -104,6 +104,7 @@ class Mortality:
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         self.used_ms = self._host.now_ms
+        self._retry_ms = 0
         if self._expires:
             self._schedule(not self._consumers)
 
@@ -276,8 +277,14 @@ class Mortality:
             if transfers:
                 (dead_lettered, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
                 self._facts.dead_lettered += dead_lettered
-            self.forget(seq, seq + high - low - 1)
-            self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause, instead)
+                if low + dead_lettered < high:
+                    # It is not ready any more, so the limit holds; what takes its letter is not here at present.
+                    self._die(seq + dead_lettered, seq + high - low - 1, MAXLEN)
+                    self._wake(self._host.now_ms + RETRY_MS)
+                    high = low + dead_lettered
+            if low < high:
+                self.forget(seq, seq + high - low - 1)
+                self._facts.dropped += backlog.settle(seq, seq + high - low - 1, cause, instead)
         self.again = True
 
     # Rejected and returned
@@ -332,7 +339,7 @@ class Mortality:
             self.counts = {seq: count for seq, count in self.counts.items() if level.store.holds(seq)}
 
     def _send_pending(self, send: Send, now_ms: int) -> None:
-        if self._sending:
+        if self._sending or now_ms < self._retry_ms:
             return
         self._sending = True
         try:
@@ -349,7 +356,8 @@ class Mortality:
                 # What was refused waits, also when the try used up the budget: it would be tried in each tick.
                 tried = self._refused or host.work_left > 0
                 if tried and all(level.backlog.wanted is None for level in self._messages.levels()):
-                    self._wake(now_ms + RETRY_MS)
+                    self._retry_ms = now_ms + RETRY_MS
+                    self._wake(self._retry_ms)
                     return
                 break
         if self.pending and host.work_left <= 0:
@@ -361,7 +369,7 @@ class Mortality:
         assert pending
         first, last, reason = pending.popleft()
         end = min(last, first + MESSAGES_MAX - 1)
-        transfer = self._transfer(send, reason)
+        transfer = None if self.settings.dead_letter_exchange is None else partial(self._send_as, send, reason)
         if transfer is None:
             count, stopped = self._backlog.settle(first, end, ALONE[reason]), end + 1
             self._pending_count -= count
@@ -369,18 +377,10 @@ class Mortality:
             count, back, stopped = self._messages.transfer(first, end, transfer, DEAD[reason])
             self._pending_count -= back
         self.forget(first, stopped - 1)
-        if reason == REJECTED:
-            self._facts.rejected += count
-        elif reason == EXPIRED:
-            self._facts.expired += count
-        else:
-            self._facts.delivery_limit += count
+        self._facts.died(reason, count)
         if stopped <= last:
             pending.appendleft((stopped, last, reason))
         return end - first + 1 if stopped > end else 0
-
-    def _transfer(self, send: Send, reason: str) -> Transfer | None:
-        return None if self.settings.dead_letter_exchange is None else partial(self._send_as, send, reason)
 
     def _send_expired(self, send: Send, run: Run, low: int, high: int) -> tuple[int, int]:
         """At once: it was not pending."""

@@ -311,6 +311,9 @@ class Queue(HomeQueue):
                 self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
+        if self.elsewhere:
+            answer(None)  # who has kept it for some turns
+            return
         self.used()
         if self.mortality.always or self.mortality.pending or self.backlog.due or self.backlog.instants:
             self.dispatch()

@@ -234,7 +234,8 @@ class HomeLane:
         return {source for source in at.uncounted - at.apart if source in tails and at.number >= tails[source].first}
 
     def has_all(self, peer: str, source: int) -> bool:
-        """It is connected, counts for the source, and has said in this epoch that it lacks nothing."""
+        """It is connected, counts for the source, and has said in this epoch that it lacks nothing. Whether it still
+        answers, its number does not say."""
         at, tail = self.peers.get(peer), self._tails[source]
         return at is not None and at.counts(source) and at.number >= tail.first
 

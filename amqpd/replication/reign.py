@@ -43,6 +43,10 @@ class Reign:
         """There is no connection to it any more."""
         self._answered.pop(peer, None)
 
+    def hears(self, peer: str, now_s: float) -> bool:
+        """The peer has answered something that was sent to it within the lease time."""
+        return self._answered.get(peer, -math.inf) >= now_s - self._lease_s
+
     def holds(self, now_s: float, uncounted: Container[str] = ()) -> bool:
         """With the peers that have answered in time, this home is a majority of the set. `uncounted`: those whose
         disk the source's record does not name (`HomeLane.uncounted_at`): it has forgotten what they sealed."""

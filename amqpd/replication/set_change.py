@@ -58,10 +58,11 @@ def next_step(
     home: str,
     counts: Callable[[str], bool],
     lives: Callable[[str], bool],
+    has_lease: Callable[[str], bool] = lambda _: True,
 ) -> SetStep | None:
     """For the home of this record, towards this set (empty: the one that it has) and home (empty: any of it). None:
     nothing is left to be done. `counts`: this member has everything that is committed, and a connection to it stands;
-    `lives`: a connection to it stands."""
+    `lives`: a connection to it stands; `has_lease`: the metadata store has it as a member."""
     me, now = record.home.forwarder, record.members
     wished = tuple(members) or now
     if home and home not in wished:
@@ -76,12 +77,18 @@ def next_step(
     if missing:
         name = next(filter(lives, missing), None)
         return Add(name) if name is not None else Wait(f"{missing[0]} does not live")
-    goal = home or ("" if me in wished else next(filter(counts, (name for name in now if name != me)), ""))
+
+    def may_lead(name: str) -> bool:
+        return counts(name) and has_lease(name)
+
+    goal = home or ("" if me in wished else next(filter(may_lead, (name for name in now if name != me)), ""))
     if not goal and me not in wished:
         return Wait(f"no other member of the set has everything by now, so {me} stays the home")
     if not goal or goal == me:
         return None
-    return HandOver(goal) if counts(goal) else Wait(f"{goal} does not have everything by now")
+    if not counts(goal):
+        return Wait(f"{goal} does not have everything by now")
+    return HandOver(goal) if has_lease(goal) else Wait(f"{goal} has no lease in the metadata store now")
 
 
 def _remove(record: SourceRecord, leaving: list[str], counts: Callable[[str], bool]) -> SetStep:

@@ -62,7 +62,12 @@ class Durability:
 
     def wait(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
         """Some of the channel's publishes wait."""
-        lane = confirms.registered = confirms.waits_for()
+        lane = confirms.waits_for()
+        if lane is None and confirms.advance():
+            # The lanes of the first of them have reported since they were collected.
+            self.due[channel] = None
+            lane = confirms.waits_for()
+        confirms.registered = lane
         if lane is not None:
             waiting = self.waiting.get(lane)
             if waiting is None:
@@ -129,6 +134,15 @@ class Durability:
         """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one.
         `lost`: called instead, when nobody will know that of one of them (`abandon`)."""
         lanes = lanes or self._local.alone
+        # A lane that was collected some turns ago may have ended: then it has reported all, or is lost.
+        if any(lane.lost for lane in lanes):
+            if lost is not None:
+                lost()
+            return
+        lanes = tuple([lane for lane in lanes if lane.reported < lane.gathering])
+        if not lanes:
+            done()
+            return
         call = Call(done, len(lanes), lost)
         for lane in lanes:
             lane.force()

@@ -6,20 +6,24 @@ What is verified: each with the least that it needs around it. Not verified here
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 
+from amqpd.cluster import choosing
 from amqpd.cluster.choosing import home_for
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.placement import bound_of, ranked
 from amqpd.cluster.records import KnownRecord
 from amqpd.cluster.runner import ClusterRunner
-from amqpd.cluster.search import SEARCH_S, UNSERVED_MAX, WANT_S, SourceSearch
+from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, UNSERVED_MAX, WANT_S, SourceSearch
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
@@ -189,7 +193,7 @@ def test_each_wish_is_answered_when_there_is_a_source_for_it() -> None:
 
     def heard(record: SourceRecord) -> list[str]:
         runner.records[record.source] = record
-        for answer in runner.search.found():
+        for answer in runner.search.look():
             answer(True)
         said = answers.copy()
         answers.clear()
@@ -215,3 +219,43 @@ def test_who_waits_for_too_long_is_told_that_there_is_none() -> None:
     for answer in runner.search.late():
         answer(False)
     assert (answers, runner.made) == ([False], [])
+
+
+def test_what_waiting_declarations_cost_does_not_grow_with_how_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client with many channels, each of which declares a balanced queue, held up the node for minutes."""
+    runner, answers, count = Runner("ab", "ab"), list[bool](), 2 * LOOKS_MAX + 10
+    runner.taken = True
+    ranks, walks = list[str](), list[int]()
+
+    def ranks_of(source: int | str, names: Iterable[str]) -> list[str]:
+        ranks.append(str(source))
+        return ranked(source, names)
+
+    def bounds(total: int, among: int) -> int:
+        walks.append(total)
+        return bound_of(total, among)
+
+    def looks() -> tuple[int, int, int]:
+        ranks.clear(), walks.clear()
+        for answer in runner.search.look():
+            answer(True)
+        return len(answers), len(ranks), len(walks)
+
+    async def main() -> None:
+        async with trio.open_nursery() as runner._nursery:
+            monkeypatch.setattr(choosing, "ranked", ranks_of)
+            for number in range(count):
+                runner.search.want(Wanted(balanced=f"q{number}"), answers.append)
+            assert len(ranks) == count
+            monkeypatch.setattr(choosing, "bound_of", bounds)
+            assert looks() == (0, LOOKS_MAX, 1)
+
+    trio.run(main)
+    runner.sources.serving.update(dict.fromkeys((6,)))
+    runner.records[6] = SourceRecord(6, Seal(1, "a", 1), ("a", "b"), (97, 98))
+    runner.records[7] = SourceRecord(7, Seal(1, "b", 1), ("a", "b"), (97, 98))
+    # Those that have not been looked at come first.
+    assert [looks() for _ in range(3)] == [(LOOKS_MAX, LOOKS_MAX, 1), (2 * LOOKS_MAX, LOOKS_MAX, 1), (count, 10, 1)]
+    assert len(answers) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from amqpd.replication.entry import START
 from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import forced
 from amqpd.replication.take_over import SourceRecord
-from tests.cluster.forwarders import RESERVES, World
+from tests.cluster.forwarders import LEASE_S, RESERVES, World
 
 
 def a_world(names: str = "abcd", members: str = "abc") -> World:
@@ -65,6 +66,54 @@ def test_the_home_moves_to_the_one_that_is_named() -> None:
     assert world["a"].serving == set()
     assert world["a"].abandoned == [], "nobody has to ask again"
     assert world.wishes == {}
+
+
+def test_a_home_that_is_wished_for_and_cannot_take_over_is_asked_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The source went to and fro for ever, and each time its clients were interrupted."""
+    world = a_world()
+    reason = "c could not take it over when asked, and is asked again 30 s after that"
+    with monkeypatch.context() as broken:
+        broken.setattr(world["c"].forwarder.takeovers, "begin", lambda record: None)
+        world.put_wish(WishRecord(5, home="c"))
+        world.wait(25)
+        handed = [name for name in "abc" for event in world[name].events if event == "source_handed_over"]
+        assert handed == ["a"]
+        assert world.wishes[5].reason == reason
+        assert world["a"].serving | world["b"].serving == {5}
+    world.wait(2)
+    assert world.wishes[5].reason == reason
+    world.wait(10)
+    assert world.wishes == {}
+    assert world["c"].serving == {5}
+
+
+def test_a_home_that_is_wished_for_is_tried_at_once_when_it_is_wished_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_world()
+    with monkeypatch.context() as broken:
+        broken.setattr(world["c"].forwarder.takeovers, "begin", lambda record: None)
+        world.put_wish(WishRecord(5, home="c"))
+        world.wait(5)
+    world.put_wish(world.wishes[5], drops=True)
+    world.wait(0.1)
+    world.put_wish(WishRecord(5, home="c"))
+    world.wait(2)
+    assert world["c"].serving == {5}
+
+
+def test_who_has_no_lease_is_not_asked_to_be_the_home() -> None:
+    world = a_world()
+    living = {"a": 1, "b": 1, "c": 1, "d": 1}
+    without = {name: life for name, life in living.items() if name != "c"}
+    world["a"].forwarder.members_are(without, living)
+    world.put_wish(WishRecord(5, home="c"))
+    world.wait(3)
+    assert world.wishes[5].reason == "c has no lease in the metadata store now"
+    assert world["a"].serving == {5}
+    world["a"].forwarder.members_are(living, without)
+    world.wait(2)
+    assert world["c"].serving == {5}
 
 
 def test_a_home_that_is_to_leave_hands_over_and_is_taken_out() -> None:
@@ -172,6 +221,81 @@ def test_nobody_is_taken_out_without_a_majority_of_the_others() -> None:
     assert world.wishes[5].reason == "without c only 1 of 2 copies would have everything"
 
 
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        (WishRecord(5, tuple("ac")), "without b only 1 of 2 copies would have everything"),
+        (WishRecord(5, home="c"), "c does not have everything by now"),
+    ],
+)
+def test_who_has_answered_once_and_does_not_any_more_is_not_counted_on(
+    monkeypatch: pytest.MonkeyPatch, wish: WishRecord, reason: str
+) -> None:
+    """Its disk stands still; the connection does not break."""
+    world = a_world("abc", "abc")
+    with monkeypatch.context() as stuck:
+        stuck.setattr(world["c"], "commit", lambda: False)
+        world["a"].publish(5, b"1;")
+        world.wait(1.5 * LEASE_S)
+        world.put_wish(wish)
+        world.wait(3)
+        assert world.wishes[5].reason == reason
+        assert "source_handed_over" not in world["a"].events
+        assert world.records[5].members == ("a", "b", "c")
+    world.wait(3)
+    assert world.wishes == {}
+
+
+def test_who_is_a_frame_behind_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load each peer but the fastest one is, whenever one looks."""
+    world = a_world("abc", "abc")
+    homes = world["a"].forwarder.homes
+    monkeypatch.setattr(world["c"], "commit", lambda: False)
+    index = world["a"].publish(5, b"1;")
+    world.move()
+    [lane] = homes.lanes.values()
+    assert lane.home.passed == index > lane.home.peers["c"].number
+    assert homes.has_all(5, "c")
+    world.now_s += 1.1 * LEASE_S
+    assert not homes.has_all(5, "c")
+
+
+def test_learners_that_stand_still_hold_up_other_changes_for_some_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_changes, "SLOT_S", 5.0)
+    world = World("abcd")
+    for source in range(1, set_changes.CHANGES_MAX + 2):
+        world.new_source(source, "a", "abc")
+    monkeypatch.setattr(world["d"], "commit", lambda: False)
+    for source in range(1, set_changes.CHANGES_MAX + 1):
+        world.put_wish(WishRecord(source, tuple("abcd")))
+    world.wait(1)
+    last = set_changes.CHANGES_MAX + 1
+    world.put_wish(WishRecord(last, home="b"))
+    world.wait(3)
+    assert world.wishes[last].reason == "waits for other changes"
+    world.wait(4)
+    assert list(world.wishes) == list(range(1, last))
+    assert {wish.reason for wish in world.wishes.values()} == {"d is being caught up"}
+    assert world["b"].serving == {last}
+
+
+def test_learners_that_stand_still_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_changes, "SLOT_S", 1.0)
+    world = World("abcd")
+    sources = range(1, set_changes.SLOW_MAX + 4)
+    for source in sources:
+        world.new_source(source, "a", "abc")
+    homes = world["a"].forwarder.homes.sources
+    with monkeypatch.context() as stuck:
+        stuck.setattr(world["d"], "commit", lambda: False)
+        for source in sources:
+            world.put_wish(WishRecord(source, tuple("abcd")))
+        world.wait(8)
+        assert sum(bool(own.lane.learners) for own in homes.values()) == set_changes.SLOW_MAX
+    world.wait(8)
+    assert {own.record.members for own in homes.values()} == {("a", "b", "c", "d")}
+
+
 # A majority is gone for good
 
 
@@ -250,6 +374,39 @@ def test_nothing_is_dropped_while_the_store_does_not_say_so(monkeypatch: pytest.
     world.store_answers = False
     world.wait(10)
     assert world["d"].entries[5] != []
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_copy_that_counts_again_before_the_store_answers_is_kept(
+    monkeypatch: pytest.MonkeyPatch, hears: bool
+) -> None:
+    """The answer to the question whether it may be dropped comes after the home has made it a member again, and has
+    lost the connection. `hears`: the watch tells of that first."""
+    monkeypatch.setattr(leftovers, "DROP_S", 2.0)
+    world = a_world("abcd", "abcd")
+    world["a"].publish(5, b"1;")
+    world.move()
+    world.put_wish(WishRecord(5, tuple("abc")))
+    held: list[Callable[[], None]] = []
+
+    def swaps(record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        found = world.swap(record)
+        held.append(lambda: answered(found))
+
+    world["d"].swap = swaps  # type: ignore[method-assign]
+    while not held:
+        world.wait(0.1)
+    if not hears:
+        monkeypatch.setattr(world["d"].forwarder, "record_is", lambda record: None)
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(2)
+    assert world.records[5].members == ("a", "b", "c", "d")
+    world.disconnect("a", "d")
+    held[0]()
+    assert payloads(world, "d") == b"1;"
+    world.move()
+    assert payloads(world, "d") == b"1;"
+    assert "copy_dropped" not in world["d"].events
 
 
 def test_a_copy_is_kept_when_the_store_has_gone_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,3 +169,14 @@ def test_what_came_and_went_before_its_source_goes_elsewhere_is_written(journal:
     transaction = journal.buffer.take()
     assert [row.queue_id for row in transaction.rows] == [10]
     assert transaction.settled == []
+
+
+def test_what_did_not_all_arrive_is_not_settled(journal: Journal) -> None:
+    """A letter to many queues takes several ticks, and one of their homes goes elsewhere in between."""
+    journal.publish(20)
+    journal.take()
+    journal.goes(20, to=21)
+    journal.buffer.stray()
+    assert settled(journal.take(), 1) == []
+    journal.buffer.force()
+    assert settled(journal.take(), 1) == []

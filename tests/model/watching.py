@@ -24,6 +24,7 @@ from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
 from amqpd.queues.home import HomeQueue
+from amqpd.queues.host import Released
 from amqpd.queues.port import Piece
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
@@ -57,13 +58,13 @@ class WatchedNode(Node):
 
         return self.harness.model.dead_lettered(name, numbers, deaths, reason, refused, send), instead
 
-    def release(self, vhost: str, run: Run) -> int:
+    def release(self, vhost: str, run: Run) -> Released:
         model = self.harness.model
         for number in numbers_of(run, 0, run.count):
             model.released(number)
-        publication = super().release(vhost, run)
+        released = super().release(vhost, run)
         model.refuse_rest(by_client=False)
-        return publication
+        return released
 
 
 class WatchedHarness(Harness):

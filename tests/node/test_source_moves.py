@@ -121,3 +121,34 @@ def test_an_only_consumer_gets_nothing_while_the_home_may_have_been_followed(sce
     scene.node.now_ms += 60
     scene.harness.step()
     assert len(client.messages()) == (1 if alone else 0)
+
+
+def test_what_is_asked_of_a_lane_that_has_ended_is_answered(scene: Scene) -> None:
+    """Who collects lanes over several turns may have one of which nothing is heard any more."""
+    told: list[str] = []
+    ended, lost = ReplicaLane(7, 7), ReplicaLane(7, 7)
+    lost.lost = True
+    scene.node.durability.when_durable(lambda: told.append("safe"), (ended,))
+    scene.node.durability.when_durable(lambda: told.append("safe"), (ended, lost), lambda: told.append("lost"))
+    assert told == ["safe", "lost"]
+
+
+def test_confirms_that_come_to_wait_for_a_lane_that_has_reported_are_told(scene: Scene) -> None:
+    client = declared(scene)
+    client.call(Confirm.Select(), Confirm.SelectOk)
+    ended = ReplicaLane(7, 7)
+    channel = client.connection.channels[1]
+    assert channel.confirms is not None
+    channel.confirms.accept(1, (ended,))
+    scene.node.durability.wait(channel, channel.confirms)
+    scene.harness.step()
+    assert client.expect(Basic.Ack).delivery_tag == 1
+
+
+def test_a_queue_that_is_kept_while_its_home_moves_gives_nothing(scene: Scene) -> None:
+    declared(scene)
+    queue = scene.node.queues["/", "q"]
+    scene.end()
+    answers: list[object] = []
+    queue.get(False, lambda piece: bool(answers.append(piece)))
+    assert answers == [None]

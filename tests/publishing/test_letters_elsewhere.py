@@ -1,0 +1,178 @@
+"""What is due for a queue whose home is another node, or none at present: it waits, and holds back nothing else.
+
+Not verified: what settles across sources (`tests/journal/test_withheld.py`), what clients are told
+(`tests/node/test_queues_elsewhere.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pamqp import commands
+
+from amqpd.node.node import Node
+from amqpd.publishing import routes
+from amqpd.queues.delayed import AWAY_LOOK_MS, AWAY_TOLD_MS
+from amqpd.queues.expiry import RETRY_MS
+from tests.harness.harness import Client
+from tests.node.test_source_moves import Scene, declared, scene
+
+__all__ = ["scene"]
+
+DEATHS: dict[str, dict[str, Any]] = {
+    "expired": {"x-message-ttl": 1000},
+    "maxlen": {"x-max-length": 0},
+    "rejected": {},
+}
+
+
+def pass_ms(scene: Scene, ms: int) -> None:
+    scene.node.now_ms += ms
+    scene.harness.step()
+
+
+def told(scene: Scene, event: str) -> int:
+    return sum(1 for name, _ in scene.harness.logged if name == event)
+
+
+def bodies(client: Client, queue: str) -> list[bytes]:
+    client.consume(queue, tag=queue, no_ack=True)
+    found = [message.body for message in client.messages()]
+    client.call(commands.Basic.Cancel(consumer_tag=queue), commands.Basic.CancelOk)
+    return found
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_delayed_message_waits_for_a_queue_that_is_elsewhere(
+    scene: Scene, heavy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if heavy:
+        monkeypatch.setattr(routes, "LIGHT_MAX", -1)
+    client = declared(scene)
+    client.declare("here")
+    client.publish(b"away", delivery_mode=2, headers={"x-delay": 500})
+    client.publish(b"near", "here", headers={"x-delay": 600})
+    scene.harness.step()
+    scene.end()
+    pass_ms(scene, 1000)
+    assert bodies(client, "here") == [b"near"]
+    assert told(scene, "delayed_messages_wait") == 1
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert bodies(client, "q") == [b"away"]
+
+
+def test_a_fanout_enters_all_of_its_queues_or_none(scene: Scene) -> None:
+    client = declared(scene)
+    client.declare("here")
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(0, queue, "amq.fanout"), commands.Queue.BindOk)
+    client.publish(b"x", "", "amq.fanout", delivery_mode=2, headers={"x-delay": 500})
+    scene.end()
+    pass_ms(scene, 1000)
+    assert bodies(client, "here") == []
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert (bodies(client, "here"), bodies(client, "q")) == ([b"x"], [b"x"])
+
+
+def test_of_many_that_wait_one_is_tried_at_a_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = [0]
+    release = Node.release
+
+    def counted(node: Node, vhost: str, run: Any) -> Any:
+        tried[0] += 1
+        return release(node, vhost, run)
+
+    monkeypatch.setattr(Node, "release", counted)
+    client = declared(scene)
+    for number in range(300):
+        client.publish(b"%d" % number, delivery_mode=2, headers={"x-delay": 500 + number % 7})
+    scene.end()
+    pass_ms(scene, 1000)
+    for _ in range(20):
+        scene.harness.step()
+    tried[0] = 0
+    for _ in range(10):
+        pass_ms(scene, AWAY_LOOK_MS)
+        for _ in range(5):
+            scene.harness.step()
+    assert 5 <= tried[0] <= 10
+    assert told(scene, "delayed_messages_wait") == 1
+    pass_ms(scene, AWAY_TOLD_MS)
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert told(scene, "delayed_messages_wait") == 2
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    for _ in range(20):
+        scene.harness.step()
+    assert sorted(map(int, bodies(client, "q"))) == list(range(300))
+
+
+def test_what_waits_goes_when_nothing_leads_there_any_more(scene: Scene) -> None:
+    client = declared(scene)
+    client.declare("here")
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(0, queue, "amq.fanout"), commands.Queue.BindOk)
+    client.publish(b"one", "", "amq.fanout", delivery_mode=2, headers={"x-delay": 500})
+    client.publish(b"two", "", "amq.fanout", delivery_mode=2, headers={"x-delay": 600})
+    scene.end()
+    pass_ms(scene, 1000)
+    client.call(commands.Queue.Unbind(0, "q", "amq.fanout"), commands.Queue.UnbindOk)
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert sorted(bodies(client, "here")) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("why", DEATHS)
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_dead_letter_waits_for_a_queue_that_is_elsewhere(
+    scene: Scene, why: str, heavy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if heavy:
+        monkeypatch.setattr(routes, "LIGHT_MAX", -1)
+    client = declared(scene)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", **DEATHS[why]}
+    client.declare("dying", durable=True, arguments=arguments)
+    scene.end()
+    for number in range(3):
+        client.publish(b"%d" % number, "dying", delivery_mode=2)
+        if why == "rejected":
+            client.send(commands.Basic.Get(queue="dying"))
+            client.collect()
+            (message,) = client.messages()
+            client.send(commands.Basic.Reject(delivery_tag=message.tag, requeue=False))
+    for _ in range(5):
+        pass_ms(scene, 1000)
+    dying = scene.node.queues["/", "dying"]
+    assert (dying.ready_count, dying.unacked_count, dying.facts.dead_lettered) == (0, 3, 0)
+    assert told(scene, "dead_letters_wait") == 1
+    scene.begin()
+    pass_ms(scene, RETRY_MS)
+    assert bodies(client, "q") == [b"0", b"1", b"2"]
+    assert dying.unacked_count == 0
+    facts = dying.facts
+    assert facts.accepted == 3 == facts.dead_lettered == facts.expired + facts.dropped + facts.rejected
+
+
+def test_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = declared(scene)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 100}
+    client.declare("dying", durable=True, arguments=arguments)
+    scene.end()
+    client.publish(b"x", "dying", delivery_mode=2)
+    pass_ms(scene, 200)
+    tried = [0]
+    dead_letter = Node.dead_letter
+
+    def counted(node: Node, *given: Any) -> Any:
+        tried[0] += 1
+        return dead_letter(node, *given)
+
+    monkeypatch.setattr(Node, "dead_letter", counted)
+    for _ in range(100):
+        scene.node.to_dispatch.add(scene.node.queues["/", "dying"])
+        pass_ms(scene, 20)
+    assert 1 <= tried[0] <= 2
