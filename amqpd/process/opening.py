@@ -26,6 +26,7 @@ from amqpd.datadir.presence import Presence, unless_lost
 from amqpd.datadir.reserves import hold_all
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.schema import GENERATION
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.management.control import ControlServer
 from amqpd.process.alarms import DISK_HYSTERESIS
@@ -87,13 +88,15 @@ def open_node(settings: Settings, *, accept_loss: bool) -> AbstractAsyncContextM
 async def _open_one(settings: Settings, path: Path, *, accept_loss: bool) -> AsyncIterator[OpenNode]:
     with open_data_directory(path) as directory:
         refuse_unfinished(directory.path)
-        refuse_one_of_several(directory.path, accept_loss=accept_loss)
+        alone = refuse_one_of_several(directory.path, accept_loss=accept_loss)
         # The store's own task, if it has one, ends behind what closes it.
         async with AsyncExitStack() as around, AsyncExitStack() as stack:
             stack.callback(hold_all, directory.path)  # when both files are closed
             page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
             opening = await _cluster_opening(settings, around) if settings.cluster_store else open_pair
             pair = await opening(directory.path, accept_loss=accept_loss, keep_free_bytes=_keep_free_bytes(settings))
+            if accept_loss and (alone or pair.disk.accepted):
+                _forget_generation(pair)
             stack.callback(pair.disk.close)
             stack.push_async_callback(pair.store.aclose)
             presence = Presence(directory.path)
@@ -125,20 +128,27 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
             pair = await opening(paths[0], accept_loss=accept_loss, open_disk=lambda: disks.disk)
         else:
             pair, file = await pair_on_disks(disks, accept_loss=accept_loss)
+        if accept_loss and pair.disk.accepted:
+            _forget_generation(pair)
         stack.push_async_callback(pair.store.aclose)
         watch = DisksWatch(disks, file)
         watch.begin()
         yield OpenNode(disks.directory, pair, scan, None, watch)
 
 
-def refuse_one_of_several(directory: Path, *, accept_loss: bool) -> None:
-    """Alone it may lack what was confirmed. Raises StartupError."""
+def _forget_generation(pair: Pair) -> None:
+    """Of what the disk lacks now homes are not to believe that it has it: in a cluster a new one is drawn."""
+    pair.disk.note(**{GENERATION: ""})
+
+
+def refuse_one_of_several(directory: Path, *, accept_loss: bool) -> bool:
+    """Alone it may lack what was confirmed. Whether it is one, and the operator accepts it. Raises StartupError."""
     if not has_record(directory):
-        return
+        return False
     record = read_record(directory)
     if accept_loss:
         (directory / RECORD).unlink()
-        return
+        return True
     others = "others" if record is None else ", ".join(each.path for each in record.list.disks)
     raise StartupError(
         f"{directory} is one of several data directories of a node ({others}): name all of them with --data-dir, or "

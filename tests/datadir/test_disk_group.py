@@ -61,6 +61,9 @@ async def _wait_for_a_majority(disks: OpenDisks) -> None:
     await pair.note()
     assert store.known is not None
     assert store.known[1] == stored
+    standings = disks.group.standings
+    with disks.group.changed:  # the first disk may be the last one to store what the two others have
+        assert disks.group.changed.wait_for(lambda: standings.disks[0].stored == standings.handed, 30)
     for number in (1, 2):
         disks.group.leave(number, "it failed")
     with pytest.raises(DisksLost):

@@ -134,6 +134,11 @@ class _Opening:
         members = self._members(inside)
         disk = MirroredDisk(DiskGroup(members), life)
         disk.accepted = [sentence for at in inside for sentence in self._disks[at].accepted]
+        if accepting:
+            disk.accepted.append(
+                f"{len(chosen.members)} of {len(before.disks)} data directories have the node's data: what only the "
+                "others had is gone"
+            )
         lost = self._definitions.lost
         return OpenDisks(self._paths, self._locks, disk, roster, life, self._keep_free_bytes, inside, lost)
 

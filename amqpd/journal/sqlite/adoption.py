@@ -47,6 +47,11 @@ class Adopts:
     def _make_mark(self) -> None:
         raise NotImplementedError
 
+    @property
+    def stored_index(self) -> int:
+        """Of the last transaction: one that was not stored is not counted."""
+        return self._sources.local.idx
+
     def known(self) -> Known:
         """Between two transactions, in the thread that commits."""
         before = self._sources

@@ -106,11 +106,6 @@ class SqliteDisk(AsksReplicas, Adopts):
         """Of the last transaction."""
         return self._sources.local.idx
 
-    @property
-    def stored_index(self) -> int:
-        """The same: one that was not stored is not counted."""
-        return self.index
-
     def head(self, source: int) -> Head:
         """How far a source is: its last entry, and what of it is known to be committed."""
         return self._sources.head(source)

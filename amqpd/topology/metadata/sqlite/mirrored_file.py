@@ -31,6 +31,7 @@ from amqpd.topology.metadata.sqlite.database import (
     open_database,
     transaction,
 )
+from amqpd.topology.metadata.sqlite.fan_out import FanOut
 from amqpd.topology.metadata.sqlite.sqlite_file import HISTORY_REVISIONS_MAX, SqliteFile
 from amqpd.topology.metadata.store import (
     Entry,
@@ -106,7 +107,7 @@ class MirroredFile(SqliteFile):
         """another process has written the first file, and the others do not have that; the list of disks does not say
         yet that some were left"""
         unusable = self._open_first(paths, accept_loss=accept_loss)
-        self._fan_out = _FanOut(self._driver)
+        self._fan_out = FanOut(self._driver)
         self._driver = self._fan_out  # type: ignore[assignment]
         for number in sorted(paths):
             if number == self._number:
@@ -353,43 +354,6 @@ class MirroredFile(SqliteFile):
 
 class _Unknown(MetadataStoreError):
     """The first file has it, and too few others."""
-
-
-class _FanOut:
-    """SQLite's driver for the first file, which notes what a transaction writes."""
-
-    def __init__(self, driver: sqlite3.Connection) -> None:
-        self.driver = driver
-        self.statements: list[tuple[str, Any, bool]] | None = None
-        """since the last BEGIN; None: nothing is noted"""
-        self._committed: list[tuple[str, Any, bool]] = []
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.driver.in_transaction
-
-    def execute(self, sql: str, given: Any = ()) -> sqlite3.Cursor:
-        cursor = self.driver.execute(sql, given)
-        if self.statements is not None:
-            word = sql.split(None, 1)[0].upper()
-            if word == "BEGIN":
-                self.statements, self._committed = [], []
-            elif word == "COMMIT":
-                self._committed, self.statements = self.statements, []
-            elif word not in ("SELECT", "PRAGMA", "ROLLBACK", "WITH"):
-                self.statements.append((sql, given, False))
-        return cursor
-
-    def executemany(self, sql: str, given: Any) -> sqlite3.Cursor:
-        rows = list(given)
-        if self.statements is not None:
-            self.statements.append((sql, rows, True))
-        return self.driver.executemany(sql, rows)
-
-    def committed(self) -> list[tuple[str, Any, bool]]:
-        """What the last transaction wrote, if it was committed."""
-        found, self._committed = self._committed, []
-        return found
 
 
 def _free_bytes(path: Path) -> int:
