@@ -55,6 +55,12 @@ class Watch:
 
     def look(self, lanes: Iterable[OwnLane], lagging: bool) -> None:
         """`lagging`: publishers wait for peers."""
+        lanes = list(lanes)
+        there = {lane.number for lane in lanes}
+        for number in self._seen.keys() - there:
+            del self._seen[number]  # each set that changes makes lanes and leaves them
+        for key in [each for each in self._behind if each[0] not in there]:
+            del self._behind[key]
         for lane in lanes:
             seen = self._seen.setdefault(lane.number, Seen())
             self._reign(lane, seen)
