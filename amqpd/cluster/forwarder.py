@@ -30,9 +30,6 @@ from amqpd.replication.replica import Replicas
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 
-SOURCES = 256
-"""Sources are numbered from 1 to this."""
-
 
 class Forwarder:
     """One process."""

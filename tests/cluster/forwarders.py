@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from amqpd.cluster.copies import HomeLink
-from amqpd.cluster.forwarder import SOURCES, Forwarder
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.records import SOURCES, WishRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
