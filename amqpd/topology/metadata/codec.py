@@ -48,6 +48,11 @@ TABLE_DEPTH_MAX = 100
 # Remembered parts of keys: a declaration writes its own three times. Names have at most 255 bytes, and what is longer
 # is not remembered.
 QUOTED_MAX, QUOTED_CHARS_MAX = 1_000, 256
+# Tables of arguments that records share: a hundred thousand queues may have the same ones, some 400 bytes each.
+SHARED_TABLES_MAX, SHARED_ENTRIES_MAX = 1_000, 8
+_PLAIN_TYPES = frozenset({str, int, bool})
+_SHARED = frozenset({"vhost"})
+_tables: dict[tuple[tuple[str, type, Any], ...], dict[str, Any]] = {}
 # What `quote` leaves as it is; it takes five times as long to see that.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*\Z")
 
@@ -135,7 +140,9 @@ def decode_record(key: str, text: str) -> Record:
             if types[name] == (list,):
                 values[name] = tuple(values[name])
             elif types[name] == (dict,):
-                values[name] = _table(values[name])
+                values[name] = _shared(_table(values[name]))
+            elif name in _SHARED:
+                values[name] = intern(values[name])
         if (node := values.get("owner_node")) is not None:
             # One text for all queues of a node.
             values["owner_node"] = intern(node)
@@ -181,6 +188,20 @@ def _plain(value: Any, depth: int) -> Any:
 
 def _table(plain: dict[str, Any]) -> dict[str, Any]:
     return {name: _value(value) for name, value in plain.items()}
+
+
+def _shared(table: dict[str, Any]) -> dict[str, Any]:
+    """One table for all records with equal ones, as far as they are plain: nobody changes what a record has."""
+    if len(table) > SHARED_ENTRIES_MAX or not all(type(value) in _PLAIN_TYPES for value in table.values()):
+        return table
+    # 1 and true are equal, and are not the same.
+    key = tuple([(name, type(value), value) for name, value in table.items()])
+    found = _tables.get(key)
+    if found is None:
+        if len(_tables) >= SHARED_TABLES_MAX:
+            _tables.clear()
+        found = _tables[key] = table
+    return found
 
 
 def _value(plain: Any) -> Any:
