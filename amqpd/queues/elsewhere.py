@@ -18,7 +18,7 @@ from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import Fence, Getter, QueuePort, Statistics
-from amqpd.queues.settings import QueueSettings, settings_of, type_of
+from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
@@ -121,6 +121,4 @@ class ElsewhereQueue(QueuePort):
 
 def _known(arguments: Arguments) -> QueueSettings:
     """What others may know of it: very many are made at once."""
-    if arguments.get("x-single-active-consumer") is True:
-        return settings_of(arguments, {})
-    return settings_of({"x-queue-type": type_of(arguments)}, {})
+    return PLAIN[type_of(arguments)] if len(arguments) <= 1 else settings_of(arguments, {})

@@ -54,7 +54,7 @@ class QueueSettings:
 def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> QueueSettings:
     """`policy` is keyed as in a policy's definition: `message-ttl` for the argument `x-message-ttl`."""
     if not policy and len(arguments) == ("x-queue-type" in arguments):
-        return _QUORUM if type_of(arguments) == QUORUM else _CLASSIC  # most of very many queues
+        return PLAIN[type_of(arguments)]  # most of very many queues
 
     def smaller(name: str) -> int | None:
         given = (arguments.get("x-" + name), policy.get(name))
@@ -107,8 +107,11 @@ def _delivery_limit(argument: Any, policy: Any) -> int | None:
     return None if limit < 0 else limit
 
 
-_CLASSIC = QueueSettings()
-_QUORUM = QueueSettings(type=QUORUM, delivery_limit=DELIVERY_LIMIT_DEFAULT)
+PLAIN = {
+    CLASSIC: QueueSettings(),
+    QUORUM: QueueSettings(type=QUORUM, delivery_limit=DELIVERY_LIMIT_DEFAULT),
+}
+"""of a queue without arguments and without a policy, by its type"""
 
 
 def type_of(arguments: Mapping[str, Any]) -> str:

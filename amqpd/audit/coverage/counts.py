@@ -53,6 +53,8 @@ class Counts:
 
     def gone(self, queue: HomeQueue) -> None:
         """The queue is deleted."""
+        if not queue.facts.accepted:
+            return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
     def write(self, queues: Sequence[HomeQueue], connections: list[Client]) -> None:
