@@ -185,9 +185,6 @@ class ClusterRunner(Shell):
     def ended(self, source: int, lane: Lane) -> None:
         self._node.source_ends(source, lane)
 
-    def moved(self, source: int, lane: Lane) -> None:
-        self._node.source_moves(source, lane)
-
     def stops(self, source: int) -> None:
         log.info("source stops, to be handed over", source=source)
         self._node.source_stops(source)

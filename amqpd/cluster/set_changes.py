@@ -119,7 +119,7 @@ class SetChanges:
         own, wish = self._homes.sources.get(source), self.wishes.get(source)
         if own is None:
             return
-        if not own.serving or own.before is not None:
+        if not own.serving or own.moved:
             if wish is not None:
                 self._tell(source, wish, "too few of its copies answer")
             return
@@ -225,7 +225,7 @@ class SetChanges:
         self._shell.stops(source)
         change.stopped = self._journal.index
         change.stopped_until_s = self._shell.now_s + STOPPED_S
-        change.own.lane.lane.force()
+        change.own.waits.force()
 
     def _finish(self, source: int, change: _Change) -> None:
         own = change.own

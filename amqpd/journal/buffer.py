@@ -139,16 +139,14 @@ class JournalBuffer:
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
-        for, by the index of the journal; several sources may have the same."""
+        for, by the index of the journal."""
         self.replicates = True
         self.homes[source] = Home(epoch, numbers, lane)
         self._lanes = lanes_of(self.homes)
 
-    def move(self, source: int, lane: Lane) -> None:
-        """Confirms of its queues wait for this lane from now on; the transaction that gathers has an entry of it."""
-        self.homes[source].lane, lane.gathering = lane, self.index
+    def move(self, source: int) -> None:
+        """It is kept by others from now on: the transaction that gathers has an entry of it."""
         self.homes[source].numbers.renew()
-        self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
         """This node is not the home of the source any more: what gathers of its queues, which are gone, is not

@@ -18,7 +18,7 @@ from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
-from amqpd.journal.lane import NONE, Lane, Lanes
+from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
@@ -182,13 +182,6 @@ class QueueRegistry:
             for answer in queue.abandoned():
                 answer(None)
         node.books.source_ends(source, ended)
-
-    def source_moves(self, source: int, lane: Lane) -> None:
-        """See `Node.source_moves`."""
-        for key in self._of_source.get(source, ()):
-            queue = self._node.queues.get(key)
-            if queue is not None:
-                queue.lane = lane
 
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node

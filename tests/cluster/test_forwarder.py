@@ -97,16 +97,61 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    (own,) = machine.forwarder.homes.lanes.values()
+    waits = machine.forwarder.homes.sources[5].waits
     index = machine.publish(5, b"one")
-    own.lane.gathering = index + 1  # the journal has cut what gathered
-    own.lane.force()
+    waits.gathering = index + 1  # the journal has cut what gathered
+    waits.force()
     machine.commit()
     world.move()
     assert machine.reports[-1] == index
     machine.journal.force()
     world.move()
     assert machine.reports[-1] == index + 1
+
+
+def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    world.wait(0.2)
+    home = world["a"].forwarder.homes.sources[6].lane.home
+    assert home.sources == {5, 6}, "one replica set, one lane"
+    sends_state = world["a"].read_state
+    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world["a"].publish(6, b"more than is kept for b")
+    world.move()
+    home._tails[6].forget(home.number)
+    world.connect("b")
+    world.disconnect("a", "c")
+    waits = world["a"].journal.lanes
+    index = world["a"].publish(6, b"nobody else has this")
+    assert index == world["a"].publish(5, b"b has this")
+    world.move()
+    assert home.left_out.keys() == {6}
+    assert waits[5].reported >= index > waits[6].reported
+
+    world["a"].read_state = sends_state  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world.connect("b")
+    world.move()
+    assert waits[6].reported >= index
+
+
+def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_ended() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    machine = world["a"]
+    waits = dict(machine.journal.lanes)
+    index = machine.publish(5, b"one")
+    machine.publish(6, b"two")
+    machine.forwarder.homes.end(5, "a test says so")
+    assert machine.abandoned == [(5, waits[5])]
+    assert waits[5].lost
+    world.move()
+    assert waits[6].reported >= index
+    assert not waits[6].lost
 
 
 def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
