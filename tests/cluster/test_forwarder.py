@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amqpd.cluster import homes, takeovers
+from amqpd.cluster.questions import QUESTIONS_MAX, Questions
 from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
@@ -190,6 +191,32 @@ def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
     [name] = [name for name, each in reads.items() if len(each) > 1]
     [lost] = told(world, name, "take_over_lost")
     assert lost["reason"] == "the own disk takes too long"
+
+
+def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
+    world = World()
+    world.new_source(5, "a")
+    commit = world["b"].commit
+    world["b"].commit = lambda: False  # type: ignore[method-assign]
+    for _ in range(100):
+        world["a"].publish(5, b"one")
+        world.wait(0.1)
+    assert len(world["b"].forwarder.copies._waiting) <= 2
+    world["b"].commit = commit  # type: ignore[method-assign]
+    world.wait(0.2)
+    assert logs(world, 5)[1] == logs(world, 5)[0]
+    [lane] = world["a"].forwarder.homes.lanes.values()
+    assert lane.home.peers["b"].number == lane.home.number
+
+
+def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_than_it_was_sent() -> None:
+    asked = Questions()
+    numbers = {asked.ask(float(second)): second for second in range(10 * QUESTIONS_MAX)}
+    assert len(asked._sent) <= QUESTIONS_MAX
+    for number in (1, 7, 5 * QUESTIONS_MAX, 10 * QUESTIONS_MAX):
+        sent_s = asked.answered(number)
+        assert sent_s is None or sent_s <= numbers[number]
+    assert sent_s == numbers[number], "the last one is not forgotten"
 
 
 def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
