@@ -20,6 +20,7 @@ import trio
 from amqpd import __version__
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
+from amqpd.cluster.deleted_queues import drop_deleted
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.links.link import Link
@@ -75,6 +76,7 @@ class ClusterRunner(Shell):
         place: Place,
     ) -> None:
         self._node = node
+        self._store = store
         self._disk = disk
         self._writer = writer
         self._own = OwnDisk(disk, node.journal, writer)
@@ -168,6 +170,8 @@ class ClusterRunner(Shell):
         # Of another epoch of this forwarder, what was read is out of date.
         if self._forwarder.homes.sources.get(source) is own and not self._forwarder.changes.stops(source):
             self._node.source_begins(source, recovered)
+            is_home = partial(self._is_home, source, own)
+            self._nursery.start_soon(drop_deleted, self._store, self._node, source, is_home, self._settle)
             lasted_s = self.now_s - own.begun_s
             self.log(
                 "source_served",
@@ -177,6 +181,9 @@ class ClusterRunner(Shell):
                 duration_ms=round(lasted_s * 1000),
             )
             self._look_for_sources()
+
+    def _is_home(self, source: int, own: Own) -> bool:
+        return self._forwarder.homes.sources.get(source) is own and source in self._node.sources.serving
 
     def _look_for_sources(self) -> None:
         for answer in self.search.look():
