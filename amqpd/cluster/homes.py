@@ -31,7 +31,8 @@ from amqpd.replication.take_over import SourceRecord
 
 LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 """Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
-wait: for a majority that does not answer, or is slower than the disk here."""
+of its sources wait: for a majority that does not answer, or is slower than the disk here. So do those of one source
+that is left out and has so much by itself."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
 HANDED_OVER = "handed over"
@@ -106,6 +107,7 @@ class Homes:
             self._shell.log("source_lost", source=source, epoch=own.seal.epoch, to=to, reason=reason)
         own.lane.home.end(source)
         own.lane.open.discard(source)
+        self._lags_no_more(own)
         self._journal.leave(source)
         for peer in own.lane.home.peers:
             self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
@@ -127,6 +129,7 @@ class Homes:
         before, lane = own.lane, self._lane_of(key)
         tail = before.home.release(source)
         before.open.discard(source)
+        self._lags_no_more(own)
         own.lane, own.moved = lane, index
         uncounted = [peer for peer in lane.home.peers if not self._counts(own.record, peer)]
         opening = lane.home.adopt(source, tail, index, uncounted)
@@ -234,10 +237,10 @@ class Homes:
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
         frame = lane.home.cut(index, payloads)
-        self._look_at_lag()
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
             lane.open.add(entry.source)
+        self._look_at_lag(lane)
         for peer in lane.home.peers:
             self._shell.send(peer, Cut(lane.number, self._asks(lane, peer), frame))
 
@@ -319,16 +322,27 @@ class Homes:
         for lane in self.lanes.values():
             for peer in lane.home.peers:
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
-        self._watch.look(self.lanes.values(), self._journal.lagging)
+        self._watch.look(self.lanes.values())
 
-    def _look_at_lag(self) -> None:
-        self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
+    def _look_at_lag(self, lane: OwnLane) -> None:
+        home, much = lane.home, lane.home.open_bytes > LAG_BYTES_MAX
+        for source in list(home.sources if much or lane.lagging else lane.open):
+            lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
+            self.sources[source].waits.lagging = lags
+            (lane.lagging.add if lags else lane.lagging.discard)(source)
+        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+
+    def _lags_no_more(self, own: Own) -> None:
+        """It leaves its lane."""
+        own.waits.lagging = False
+        own.lane.lagging.discard(own.record.source)
+        self._journal.lagging = any(each.lagging for each in self.lanes.values())
 
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""
-        self._look_at_lag()
         if lane.number not in self._by_number:
             return  # it was forgotten meanwhile
+        self._look_at_lag(lane)
         home = lane.home
         for source in list(home.fenced):
             if source in self.sources:

@@ -64,6 +64,8 @@ class OwnLane:
         """peer -> over its connection"""
         self.open: set[int] = set()
         """sources with entries that are not known to be committed, or with somebody who waits for a frame"""
+        self.lagging: set[int] = set()
+        """sources whose publishers wait"""
 
     def has(self, peer: str) -> bool:
         return peer in self.members or peer in self.learners

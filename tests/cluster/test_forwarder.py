@@ -13,6 +13,7 @@ import pytest
 
 from amqpd.cluster import homes, takeovers
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
+from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
@@ -115,21 +116,28 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     assert machine.reports[-1] == index + 1
 
 
+def left_out(world: World, source: int) -> HomeLane:
+    """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
+    world.wait(0.2)
+    home = world["a"].forwarder.homes.sources[source].lane.home
+    assert home.sources == {5, 6}, "one replica set, one lane"
+    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world["a"].publish(source, b"more than is kept for b")
+    world.move()
+    home._tails[source].forget(home.number)
+    world.connect("b")
+    world.move()
+    world.disconnect("a", "c")
+    return home
+
+
 def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
     world = World()
     world.new_source(5, "a")
     world.new_source(6, "a")
-    world.wait(0.2)
-    home = world["a"].forwarder.homes.sources[6].lane.home
-    assert home.sources == {5, 6}, "one replica set, one lane"
     sends_state = world["a"].read_state
-    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
-    world.disconnect("a", "b")
-    world["a"].publish(6, b"more than is kept for b")
-    world.move()
-    home._tails[6].forget(home.number)
-    world.connect("b")
-    world.disconnect("a", "c")
+    home = left_out(world, 6)
     waits = world["a"].journal.lanes
     index = world["a"].publish(6, b"nobody else has this")
     assert index == world["a"].publish(5, b"b has this")
@@ -232,6 +240,40 @@ def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.Mo
     world.connect("a")
     world.wait(0.2)
     assert not world["a"].journal.lagging
+
+
+def test_publishers_of_a_set_whose_majority_answers_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World("abcde")
+    world.new_source(5, "a", "abc")
+    world.new_source(6, "a", "ade")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    waits = dict(world["a"].journal.lanes)
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world["a"].publish(6, bytes(100))
+        world.move()
+    assert (waits[5].lagging, waits[6].lagging) == (True, False)
+    world["a"].forwarder.homes.end(5, "a test says so")
+    assert not waits[5].lagging, "who waits goes on, to be told"
+    assert not world["a"].journal.lagging
+
+
+def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    home = left_out(world, 6)
+    home._kept_bytes_max = 500
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world["a"].publish(6, bytes(100))
+        world.move()
+    waits = world["a"].journal.lanes
+    assert home.left_out.keys() == {6}
+    assert (waits[5].lagging, waits[6].lagging) == (False, True)
 
 
 def test_a_forwarder_that_leaves_is_followed_at_once() -> None:

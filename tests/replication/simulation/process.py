@@ -256,7 +256,7 @@ class Process(Shell):
         queue = self.queues.get(source)
         if queue is None:
             self.cluster.law.refuse(b"%08d" % number)
-        elif self.journal.full:
+        elif self.journal.full or self.journal.lane_of(source).lagging:
             self.clock.counts["publishers wait"] += 1
         else:
             self.confirms.wait(source, queue.publish(number))
