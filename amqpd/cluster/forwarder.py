@@ -66,6 +66,7 @@ class Forwarder:
             self.counters,
         )
         self.changes = SetChanges(name, shell, journal, self.homes)
+        self.changes.take_over = self.take_over
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
