@@ -359,6 +359,10 @@ class Node(HomeNode):
         """See `QueueHost.dead_letter`."""
         return dead_lettering.dead_letter(self, queue, run, low, high, reason)
 
+    def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
+        """See `QueueHost.keep_letters`."""
+        dead_lettering.keep_letters(self, queue, run, low, high, reason)
+
     # Memory and shortage
 
     def measure(self) -> None:
