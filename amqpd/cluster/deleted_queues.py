@@ -31,7 +31,7 @@ async def drop_deleted(
         except (StoreUnreached, StoreBusy):
             await trio.sleep(AGAIN_S)
             continue
-        if is_home():
+        if node.registry.has_unclaimed(source) and is_home():
             node.registry.drop_deleted(source, dropped)
             settle()
         return

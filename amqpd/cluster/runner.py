@@ -107,6 +107,7 @@ class ClusterRunner(Shell):
         node.sources.home_of = self._home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
         node.sources.choose, node.sources.want = self.search.choose, self.search.want
+        node.sources.unclaimed = self._unclaimed
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -167,8 +168,6 @@ class ClusterRunner(Shell):
         # Of another epoch of this forwarder, what was read is out of date.
         if self._forwarder.homes.sources.get(source) is own and not self._forwarder.changes.stops(source):
             self._node.source_begins(source, recovered)
-            is_home = partial(self._is_home, source, own)
-            self._nursery.start_soon(drop_deleted, self._store, self._node, source, is_home, self._settle)
             lasted_s = self.now_s - own.begun_s
             self.log(
                 "source_served",
@@ -179,8 +178,13 @@ class ClusterRunner(Shell):
             )
             self._look_for_sources()
 
-    def _is_home(self, source: int, own: Own) -> bool:
-        return self._forwarder.homes.sources.get(source) is own and source in self._node.sources.serving
+    def _unclaimed(self, source: int) -> None:
+        own = self._forwarder.homes.sources.get(source)
+
+        def is_home() -> bool:
+            return own is not None and self._forwarder.homes.sources.get(source) is own
+
+        self._nursery.start_soon(drop_deleted, self._store, self._node, source, is_home, self._settle)
 
     def _look_for_sources(self) -> None:
         for answer in self.search.look():

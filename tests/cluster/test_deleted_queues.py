@@ -59,6 +59,19 @@ async def test_a_home_no_more_asks_no_more(scene: Scene, autojump_clock: object)
     assert store.asked == 1
 
 
+async def test_a_source_that_stops_meanwhile_is_left_alone(scene: Scene, autojump_clock: object) -> None:
+    scene.begin(Recovered(0, {DELETED: RecoveredQueue([], 7, 0)}))
+    store = Store(0)
+    asked = store.dropped_queues
+
+    async def stops() -> frozenset[int]:
+        scene.node.source_stops(SOURCE)
+        return await asked()
+
+    store.dropped_queues = stops  # type: ignore[method-assign]
+    assert not await run(scene, store, [True] * 3)
+
+
 async def test_without_unknown_messages_the_store_is_left_alone(scene: Scene, autojump_clock: object) -> None:
     scene.begin()
     store = Store(0)

@@ -400,6 +400,7 @@ async def test_what_is_read_in_pages_is_of_one_moment(
     shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PAGE_ENTRIES", 3)
+    monkeypatch.setattr(reading, "PAGE_ENTRIES_MAX", 4)
     async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
         tried = await open_one()
         await put(tried, *(PutKey(f"k{number}", "") for number in range(10)))
