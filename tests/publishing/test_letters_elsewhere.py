@@ -182,6 +182,20 @@ def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Sce
     assert letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
 
 
+def test_history_for_a_queue_that_is_elsewhere_is_said_to_be_lost(scene: Scene) -> None:
+    client = declared(scene)
+    kept = commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history", arguments={})
+    client.call(kept, commands.Exchange.DeclareOk)
+    client.declare("here")
+    for _ in range(3):
+        client.publish(b"x", "", "kept")
+    scene.end()
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(0, queue, "kept"), commands.Queue.BindOk)
+    assert told(scene, "history_not_given") == 1
+    assert bodies(client, "here") == [b"x"] * 3
+
+
 def test_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
