@@ -127,7 +127,7 @@ _answer = Receiver._answer
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
-    only = {"late": 6000}
+    only = {"stalled answers": 4000}
     nodes = members = 3
     sources = 1
 
