@@ -211,7 +211,7 @@ class Process(Shell):
         self.clock.counts["source in another lane"] += 1
 
     def stops(self, source: int) -> None:
-        del self.queues[source]
+        self.queues.pop(source, None)  # they may not be read yet
 
     def put_wish(self, wish: WishRecord) -> None:
         self.cluster.store.change_wish(self.name, wish, drops=False)
