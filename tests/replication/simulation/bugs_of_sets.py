@@ -12,6 +12,8 @@ from amqpd.replication.replica import Write
 from tests.replication.simulation.bugs import Patched
 
 WISHES = {"wish": 1500, "crash": 4000, "isolate": 2500}
+HALVES = {"wish": 1200, "partition": 1500}
+"""a home and one that learns are apart from the others of the set"""
 
 
 class AddedTooEarly(Patched):
@@ -40,7 +42,8 @@ class NewLaneSpeaksOfBefore(Patched):
     """The lane that a source has come to says that its earlier entries are committed, as its other sources are."""
 
     where, name = home_module.HomeLane, "committed_of"
-    only = WISHES
+    only = HALVES
+    nodes, members, sources = 4, 3, 1
     instead = staticmethod(lambda lane, source: lane.left_out.get(source, lane.passed))
 
 
@@ -48,7 +51,8 @@ class NumbersOfBefore(Patched):
     """A peer takes numbers of the new lane for entries from before the source came to it."""
 
     where, name = Receiver, "open"
-    only = WISHES
+    only = HALVES
+    nodes, members, sources = 4, 3, 1
 
     @staticmethod
     def instead(self: Receiver, opening: Any, writes: list[Write]) -> Any:
