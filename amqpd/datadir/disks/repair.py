@@ -13,6 +13,8 @@ Not here: when (`watch.py`), what is copied (`copying.py`).
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -34,6 +36,9 @@ MOMENT_S = 30.0
 """For the disk that is copied, to come to the end of a step."""
 ENDED_S = 10.0
 """For the thread of a disk that was left behind, to close it."""
+LATE_S = 3 * MOMENT_S
+"""A copy that has not got on for so long does not keep others from being repaired: one step of it takes milliseconds,
+and at its end a log of some hundred megabytes is copied."""
 
 log = structlog.get_logger(component="disks")
 
@@ -51,6 +56,10 @@ class Repair:
         self._member = disks.group.members[number]
         self._number = number
         self._stopped = False
+        self._moved_s = time.monotonic()
+        """when the copy last got on"""
+        self.ended = threading.Event()
+        """the copy has, however"""
         self.generation: str | None = None
         """the new one, if it has one"""
 
@@ -62,8 +71,19 @@ class Repair:
         """From any thread: it ends soon."""
         self._stopped = True
 
+    @property
+    def late(self) -> bool:
+        """The copy has not got on for long: a disk hangs."""
+        return not self.ended.is_set() and time.monotonic() - self._moved_s > LATE_S
+
     def copy(self) -> Likeness:
         """The journal; the disk catches up then. Raises NotRepaired."""
+        try:
+            return self._copy_if_safe()
+        finally:
+            self.ended.set()
+
+    def _copy_if_safe(self) -> Likeness:
         worker = self._member.worker
         if worker is not None and not worker.ended(ENDED_S):
             raise NotRepaired("the disk still hangs")
@@ -104,7 +124,7 @@ class Repair:
             likeness = copy_journal(source, self.directory, whole=whole, goes_on=self._goes_on)
         finally:
             source.close()
-        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes)
+        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes, one_of_several=True)
         try:
             disk.adopt(known)
             self._group.continue_repair(self._number, disk)
@@ -119,7 +139,7 @@ class Repair:
         numbers = self._group.reading()
         if not numbers:
             raise NotRepaired("no other disk has everything")
-        like = numbers[0]
+        like = next((each for each in numbers if self._group.state(each) is State.IN), numbers[0])
 
         def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
             if self._stopped:
@@ -138,6 +158,7 @@ class Repair:
             raise
 
     def _goes_on(self) -> None:
+        self._moved_s = time.monotonic()
         if self._stopped or self._group.state(self._number) is not State.REPAIR:
             raise TimeoutError(self._member.reason or "the repair was stopped")
 
