@@ -48,11 +48,17 @@ def open_moment(journal: Path) -> sqlite3.Connection:
 
 
 def copy_journal(
-    source: sqlite3.Connection, directory: Path, *, whole: bool, goes_on: Callable[[], None] = lambda: None
+    source: sqlite3.Connection,
+    directory: Path,
+    *,
+    whole: bool,
+    new: bool = True,
+    goes_on: Callable[[], None] = lambda: None,
 ) -> Likeness:
-    """What was copied. Raises sqlite3.Error, OSError, what `create_file` raises, and what `goes_on` raises."""
+    """What was copied. `new`: one that is not whole is emptied first; else it is what an earlier call has made.
+    Raises sqlite3.Error, OSError, what `create_file` raises, and what `goes_on` raises."""
     path = directory / JOURNAL
-    if not whole:
+    if new and not whole:
         remove(path)
         create_file(path)
     with closing(connect_to_write(path)) as target:

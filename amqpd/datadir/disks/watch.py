@@ -120,6 +120,8 @@ class DisksWatch:
 
     def _fact(self, number: int) -> str:
         state, member = self._group.state(number), self._group.members[number]
+        if state is State.BEHIND and number in self._repairs:
+            state = State.REPAIR
         reason = "" if state in (State.IN, State.FULL) else member.reason
         if state is State.BEHIND and number in self._failed:
             reason += f"; not repaired: {self._failed[number][2]}"
