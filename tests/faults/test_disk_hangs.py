@@ -156,6 +156,7 @@ def test_two_disks_are_frozen(freezing: Callable[[int], Freezing], make_broker: 
     channel = connection.channel()
     channel.confirm_delivery()
     channel._impl.basic_publish("", QUEUE, b"waits", PERSISTENT)
+    connection.process_data_events(0.1)
 
     def is_blocked() -> bool:
         connection.process_data_events(0.1)
