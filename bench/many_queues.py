@@ -2,28 +2,34 @@
 
 What comes in: how many. What goes out: a table: how fast they are declared, the memory and the idle processor time of
 each forwarder with none and with all of them, a lone confirm with few and with all, how long it takes until queues
-of a home that was killed are served by others, and how long forwarders with all of them take to start.
+of a home that was killed are served by others, and how long forwarders with all of them take to start; how long
+another queue's publisher waits for a confirm meanwhile.
 Rules: 1. A third is declared at each forwarder, which is its home. 2. Each phase is checked: a queue that does not
-answer, or a message that does not come back, is an error. 3. Progress goes to standard error, the table to standard
-output.
-Not here: many queues of one node (`many-queues` in `bench/scenarios`), what messages cost (`bench/scenarios`).
+answer, or a message that does not come back, is an error; the table says so, and the next phase begins. 3. Progress
+goes to standard error, the table to standard output. 4. Every wait has an end.
+Not here: many queues of one node (`many-queues` in `bench/scenarios`), what messages cost (`bench/scenarios`), how a
+queue is asked for (`probes.py`).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import selectors
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pamqp import commands, frame
 
+from bench.brokers.clusters import RabbitmqCluster
 from bench.brokers.forwarders import NAMES, Forwarders
+from bench.brokers.private_rabbitmq import install_rabbitmq
 from bench.clock import now, percentiles_ms
 from bench.errors import BenchError
+from bench.probes import Askers, LoneWatch
 from bench.roles.closed import Caller
 from bench.wire import Wire
 
@@ -31,11 +37,18 @@ QUORUM = {"x-queue-type": "quorum"}
 FIRST = "first"
 """the queue of the lone confirms, declared before the others"""
 LONE = 300
+SINGLE = 200
+"""declared one by one"""
 SAMPLE = 50
 """queues of a killed home that are asked for, over all of its names"""
 IDLE_SECONDS = 10.0
-READY_SECONDS_MAX = 900.0
-TAKEN_SECONDS_MAX = 300.0
+READY_SECONDS_MAX = 300.0
+SERVED_SECONDS_MAX = 120.0
+"""after a kill, and after a start"""
+PROGRESS_SECONDS_MAX = 60.0
+"""without one declaration that is answered"""
+REST_SECONDS = 15.0
+"""A kill, or a start, is looked at for as long at least."""
 SAID_EACH = 5_000
 
 
@@ -83,7 +96,10 @@ def declare(urls: Sequence[str], names: Sequence[str], connections: int, channel
             declarers.append(Declarer(urls[at % len(urls)], iter(names[at::connections]), channels))
             selector.register(declarers[-1].wire.socket, selectors.EVENT_READ, declarers[-1])
         while any(each.waiting for each in declarers):
-            for key, _ in selector.select(60.0):
+            ready = selector.select(PROGRESS_SECONDS_MAX)
+            if not ready:
+                raise BenchError(f"no declaration was answered within {PROGRESS_SECONDS_MAX:g} s")
+            for key, _ in ready:
                 key.data.receive()
             done = sum(each.done for each in declarers)
             if done >= told + SAID_EACH:
@@ -106,31 +122,9 @@ def lone(caller: Caller) -> dict[str, float]:
     return percentiles_ms(taken)
 
 
-def answers(wire: Wire, name: str) -> bool:
-    """Whether the queue is served there. What asks has to be opened again when it is not."""
-    try:
-        wire.call(commands.Queue.Declare(queue=name, passive=True), commands.Queue.DeclareOk)
-    except BenchError:
-        return False
-    return True
-
-
-def served(urls: Sequence[str], name: str, deadline: float) -> str:
-    """Wait until the queue is served; where. Raises BenchError."""
-    while now() < deadline:
-        for url in urls:
-            try:
-                with Wire(url) as wire:
-                    if answers(wire, name):
-                        return url
-            except (OSError, BenchError):
-                continue
-    raise BenchError(f"queue {name} is not served again")
-
-
-def check(url: str, name: str, body: bytes) -> None:
+def check(url: str, name: str) -> None:
     """A message goes into it, is confirmed, and comes out. Raises BenchError."""
-    caller = Caller(url, name, len(body), 1, persistent=True)
+    caller = Caller(url, name, 100, 1, persistent=True)
     caller.publish()
     caller.receive()
     got = caller.wire.call(commands.Basic.Get(queue=name, no_ack=True), commands.Basic.GetOk)
@@ -154,14 +148,15 @@ class Table:
 
 
 class Run:
-    def __init__(self, forwarders: Forwarders, queues: int, connections: int, channels: int) -> None:
-        self._forwarders = forwarders
+    def __init__(self, forwarders: Forwarders, table: Table, queues: int, connections: int, channels: int) -> None:
+        self._forwarders, self.table = forwarders, table
         self._queues, self._connections, self._channels = queues, connections, channels
         self._urls = [forwarders.url(name) for name in NAMES]
         self._of = {name: [f"{name}-{number}" for number in range(queues // 3)] for name in NAMES}
-        self.table = Table()
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
+        """Whether all of it went well."""
+        self.table.add("load average at the start", f"{os.getloadavg()[0]:.1f}")
         few = self._memory()
         self._idle("none")
         with Wire(self._urls[0]) as wire:
@@ -181,8 +176,17 @@ class Run:
         self.table.add(
             "etcd: memory, disk, MB", f"{self._forwarders.memory_bytes('etcd') / 1e6:,.0f}, {etcd / 1e6:,.0f}"
         )
-        self._take_over()
-        self._start_again()
+        done = [self._phase(each) for each in (self._take_over, self._restart_killed, self._start_again)]
+        self.table.add("load average at the end", f"{os.getloadavg()[0]:.1f}")
+        return all(done)
+
+    def _phase(self, phase: Callable[[], None]) -> bool:
+        try:
+            phase()
+        except BenchError as error:
+            self.table.add("**not done**", str(error))
+            return False
+        return True
 
     def _memory(self) -> dict[str, int]:
         return {name: self._forwarders.memory_bytes(name) for name in NAMES}
@@ -200,7 +204,7 @@ class Run:
         self.table.add(f"a lone confirm, {what}: p50, p99, ms", f"{figures['p50']:.2f}, {figures['p99']:.2f}")
 
     def _declare(self) -> None:
-        single = [f"single-{number}" for number in range(200)]
+        single = [f"single-{number}" for number in range(SINGLE)]
         rate = declare(self._urls[:1], single, 1, 1)
         self.table.add("declared one by one, a second", f"{rate:,.0f}")
         began = now()
@@ -219,31 +223,55 @@ class Run:
 
     def _take_over(self) -> None:
         """Of the queues of one of the three."""
-        self._forwarders.kill("b")
-        began = now()
         others = [self._forwarders.url(name) for name in NAMES if name != "b"]
         sample = self._sample("b")
-        first = served(others, sample[0], began + TAKEN_SECONDS_MAX)
-        self.table.add("kill -9 of a home: until a queue of it is served, s", f"{now() - began:.2f}")
-        wheres = [served([first, *others], name, began + TAKEN_SECONDS_MAX) for name in sample[1:]]
-        self.table.add(f"until {len(sample)} of all over them are, s", f"{now() - began:.2f}")
-        for url, name in zip([first, *wheres], sample, strict=True):
-            check(url, name, b"taken over")
-        ready = self._forwarders.start("b")
-        self.table.add("the killed one starts, s", f"{ready['b']:.1f}")
+        with LoneWatch(self._urls[0], FIRST) as watch, Askers(others) as askers:
+            self._forwarders.kill("b")
+            began = now()
+            deadline = began + SERVED_SECONDS_MAX
+            wheres = [askers.served(sample[0], deadline)]
+            self.table.add("kill -9 of a home: until a queue of it is served, s", f"{now() - began:.2f}")
+            wheres += [askers.served(name, deadline) for name in sample[1:]]
+            self.table.add(f"until {len(sample)} of all over them are, s", f"{now() - began:.2f}")
+            self._rest(began + REST_SECONDS)
+        self.table.add("longest lone confirm of another home meanwhile, ms", str(watch))
+        for url, name in zip(wheres, sample, strict=True):
+            check(url, name)
+
+    def _restart_killed(self) -> None:
+        with LoneWatch(self._urls[0], FIRST) as watch:
+            ready = self._forwarders.start("b")
+            self.table.add("the killed one starts, s", f"{ready['b']:.1f}")
+            self._rest(now() + REST_SECONDS)
+        self.table.add("longest lone confirm of another home meanwhile, ms", str(watch))
 
     def _start_again(self) -> None:
         self.table.add("all three stop, s", f"{self._forwarders.stop(*NAMES):.1f}")
         began = now()
         ready = self._forwarders.start(*NAMES)
         self.table.add("all three start, s", ", ".join(f"{each:.1f}" for each in ready.values()))
-        for name in NAMES:
-            sample = self._sample(name)
-            wheres = [served(self._urls, each, began + TAKEN_SECONDS_MAX) for each in sample]
-            check(wheres[-1], sample[-1], b"again")
+        deadline = now() + SERVED_SECONDS_MAX
+        with Askers(self._urls) as askers:
+            for name in NAMES:
+                askers.served(self._of[name][0], deadline)
+            self.table.add("until a queue of each home is served, s", f"{now() - began:.1f}")
+            for name in NAMES:
+                sample = self._sample(name)
+                wheres = [askers.served(each, deadline) for each in sample]
+                check(wheres[-1], sample[-1])
         self.table.add("until queues all over them are served, s", f"{now() - began:.1f}")
         for name, nbytes in self._memory().items():
             self.table.add(f"memory of {name} then, MB", f"{nbytes / 1e6:,.0f}")
+
+    def _rest(self, until: float) -> None:
+        """What goes on behind what was asked for is looked at, too."""
+        selectors.DefaultSelector().select(max(0.0, until - now()))
+
+
+def of_rabbitmq(work_dir: Path | None) -> float:
+    """Quorum queues that three nodes of it declare one by one, a second. Raises BenchError."""
+    with RabbitmqCluster(install_rabbitmq(), None if work_dir is None else str(work_dir)) as broker:
+        return declare([broker.url], [f"single-{number}" for number in range(SINGLE)], 1, 1)
 
 
 def main() -> int:
@@ -252,20 +280,25 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=100_000, help="default 100,000")
     parser.add_argument("--connections", type=int, default=4, help="that declare (4)")
     parser.add_argument("--channels", type=int, default=32, help="of each connection, one declaration each (32)")
+    parser.add_argument("--rabbitmq", action="store_true", help="how fast three nodes of it declare one by one, too")
     parser.add_argument("--work-dir", type=Path, help="where the data go; without it to a temporary directory")
     options = parser.parse_args()
     # Also then the forwarders end, and their directory goes.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    table, went_well = Table(), False
     with tempfile.TemporaryDirectory(prefix="bench-queues-", dir=options.work_dir) as directory:
         try:
             with Forwarders(Path(directory), READY_SECONDS_MAX) as forwarders:
-                run = Run(forwarders, options.queues, options.connections, options.channels)
-                run()
+                run = Run(forwarders, table, options.queues, options.connections, options.channels)
+                went_well = run()
+            if options.rabbitmq:
+                rate = of_rabbitmq(options.work_dir)
+                table.add("RabbitMQ: declared one by one, a second", f"{rate:,.0f}")
         except BenchError as error:
             said(f"bench.many_queues: {error}")
-            return 1
-    print(run.table)
-    return 0
+            went_well = False
+    print(table)
+    return 0 if went_well else 1
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ What comes in: a data directory, locked; how etcd is reached; a task in which th
 open, or StartupError with one sentence.
 Rules: 1. What the journal knows of its metadata store is compared with the store that answers, before a message is
 touched: one that was emptied, is another one, or is older than it was, is no reason to delete messages. 2. With
-`accept_loss` the messages of queues that the store lacks are parked as orphans, as with an older metadata.db. 3. A
-node notes its journal under the journal's own identity: others use the same store.
+`accept_loss` the messages of queues that the store lacks are parked as orphans, as with an older metadata.db, and
+other nodes are told by a new generation of the store. 3. A node notes its journal under the journal's own identity:
+others use the same store.
 Not here: the embedded store (`opening.py`), what does not fit (`pairing.py`).
 """
 
@@ -19,7 +20,7 @@ import structlog
 import trio
 
 from amqpd.datadir.opening import METADATA_DB, Pair, opened
-from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, misfits
+from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, is_older_copy, misfits
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.node_disk import NodeDisk
@@ -58,6 +59,8 @@ async def open_cluster_pair(
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
         for sentence in (*disk.accepted, *lost):
             log.warning("the loss of messages is accepted", what=sentence)
+        if is_older_copy(disk.names, await store.identity(), await store.refresh()):
+            await opened(store.begin_generation(), directory)
     except BaseException:
         disk.forsake()
         await store.aclose()

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from amqpd.topology.metadata.generations import are_of_one_store
+
 WAY_OUT = "restore a backup of both (amqpd restore), or start once with --accept-loss to go on with what is there"
 
 METADATA, METADATA_REVISION = "metadata", "metadata_revision"
@@ -42,6 +44,11 @@ class MetadataFacts(NamedTuple):
     """it has durable queues"""
 
 
+def is_older_copy(names: Mapping[str, str], identity: str, revision: int) -> bool:
+    """The metadata store, of what the journal has noted of it."""
+    return names.get(METADATA) == identity and revision < int(names.get(METADATA_REVISION, "0"))
+
+
 def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:
     """What is missing, or is not the other's: a sentence each. Empty: they belong together, or may from now on."""
     found = []
@@ -61,11 +68,13 @@ def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:
         return found
     if not metadata.identity:
         found.append(f"{metadata.path} is missing, and {journal.path} beside it has been in use with one")
+    elif metadata.identity != named and are_of_one_store(metadata.identity, named):
+        found.append(f"{metadata.path} was put back to an older copy, and {journal.path} may know more than it has")
     elif metadata.identity != named:
         found.append(
             f"{journal.path} belongs to another metadata store than {metadata.path}: one of them was replaced"
         )
-    elif metadata.revision < int(journal.names.get(METADATA_REVISION, "0")):
+    elif is_older_copy(journal.names, metadata.identity, metadata.revision):
         found.append(
             f"{metadata.path} is of revision {metadata.revision}, and {journal.path} knows that it had "
             f"{journal.names[METADATA_REVISION]}: it is an older copy"

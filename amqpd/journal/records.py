@@ -111,6 +111,11 @@ class RecoveredRow:
     deadlines: bytes = b""
     epoch: int = 0
 
+    @property
+    def left(self) -> int:
+        """How many of its messages are not settled."""
+        return self.last_seq - self.first_seq + 1 - sum(last - first + 1 for first, last in self.settled)
+
 
 @dataclass(slots=True)
 class RecoveredQueue:

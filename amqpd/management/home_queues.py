@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
     """Raises NotFound."""
-    queue = node.queues.get((vhost, name))
-    if queue is not None:
+    queue = node.ports.get((vhost, name))
+    if isinstance(queue, HomeQueue):
         return queue
-    if (vhost, name) in node.elsewhere:
+    if queue is not None:
         raise NotFound(
             f"the home of the queue '{name}' in virtual host '{vhost}' is another node: `amqpd cluster status` says "
             "which one, ask there"

@@ -115,7 +115,10 @@ class Node(HomeNode):
         self.new_queue_id = services.queue_id
         self.chance = services.chance
         self.queues, self.elsewhere, self.active = {}, {}, {}
-        self.ports = QueuePorts(self.queues, self.elsewhere)
+        self.sources = Sources()
+        self.ports = QueuePorts(
+            self.queues, self.elsewhere, self.sources.serving, lambda key: self.registry.begin_queue(key)
+        )
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.alarms = Alarms(self._unblock)
@@ -131,7 +134,6 @@ class Node(HomeNode):
         self.faults = Faults(services.bug, self.log)
         self.durability = Durability(journal.lane, journal.unwritten, self.faults)
         self.orphans = Orphans(self)
-        self.sources = Sources()
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
@@ -295,6 +297,8 @@ class Node(HomeNode):
             self.quotas.look(self.now_ms)
         if self.holds.waiting:
             self.holds.look()
+        if self.registry.beginning:
+            self.registry.begin_some()
         self.dispatching.run(reads)
         if self.journal.unwritten.news:
             self.durability.settled(self.journal.drop_settled())
@@ -307,7 +311,7 @@ class Node(HomeNode):
     @property
     def behind(self) -> bool:
         """There is more to do than the budget allowed."""
-        return self.dispatching.behind or bool(self.to_dispatch) or bool(self.waking)
+        return self.dispatching.behind or bool(self.to_dispatch or self.waking or self.registry.beginning)
 
     def dispatch(self, queue: QueuePort) -> None:
         """At once: somebody is about to look at it."""

@@ -6,7 +6,9 @@ Rules: 1. A queue's machine exists exactly while its record is in the topology. 
 policy fails is there all the same, out of service, and what the journal has of it is kept. 3. A removal always
 succeeds. 4. What the journal has of a queue that is not in the topology is dropped only when the deletion of that
 queue is recorded, or when there is no message in it; else it is parked (`orphans.py`). 5. A queue of a source whose
-home is another node is there by its name only, and stopped.
+home is another node is there by its name only, and stopped. 6. When a source begins here, a tick makes as many of its
+queues as it has time for; one that a client asks for is made then. A source may have very many, and nobody waits for
+all of them.
 Not here: what a queue does (`queues/queue.py`), what out of service means (`quarantine.py`).
 """
 
@@ -21,6 +23,7 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.lane import NONE, Lane, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
+from amqpd.node.dispatching import QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
@@ -31,6 +34,19 @@ from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
 from amqpd.vocabulary.records import Key, QueueRecord
 from amqpd.vocabulary.states import State
+
+BEGIN_WORK = 40
+"""To make a queue of a source that begins, in the unit of `limiting/turns.py`."""
+
+
+class Beginning:
+    """Of a source that begins here: what of it is not done yet."""
+
+    def __init__(self, keys: list[tuple[str, str]], unknown: set[int]) -> None:
+        self.keys = keys
+        """queues to be made, if they are not by now; the last one first"""
+        self.unknown = unknown
+        """ids that the journal has something of, and that no queue has claimed"""
 
 
 class QueueRegistry:
@@ -45,7 +61,9 @@ class QueueRegistry:
         self._of_source: dict[int, dict[tuple[str, str], None]] = {}
         """queues by their source, without those of the local one"""
         self._unclaimed: dict[int, Recovered] = {}
-        """sources that are served here, with what they have of queues whose records have not come yet"""
+        """sources that are served here, with what they have of queues that are not made, or whose records have not
+        come yet"""
+        self.beginning: dict[int, Beginning] = {}
 
     @property
     def recovering(self) -> bool:
@@ -139,26 +157,43 @@ class QueueRegistry:
 
     def source_begins(self, source: int, recovered: Recovered) -> None:
         """See `Node.source_begins`."""
-        node = self._node
-        node.sources.serving[source] = None
-        unknown = set(recovered.queues)
-        begun: list[Queue] = []
-        for key in self._of_source.get(source, ()):
-            record = node.elsewhere.pop(key).record
-            queue = node.queues[key] = self._made(record)
-            unknown.difference_update(range(record.id, record.id + _levels(queue)))
-            try:
-                self._recover(queue, recovered)
-            except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
-                node.quarantine(queue, error)
-            begun.append(queue)
+        node, keys = self._node, list(self._of_source.get(source, ()))
         stood = {each: found.rows for each, found in recovered.queues.items() if found.rows}
         eras = ((each, [(row.epoch, row.first_seq) for row in rows]) for each, rows in stood.items())
-        node.books.source_begins(source, node.journal.homes[source].epoch, eras, begun)
+        messages = sum(row.left for rows in stood.values() for row in rows)
+        node.books.source_begins(source, node.journal.homes[source].epoch, eras, len(keys), messages)
+        node.sources.serving[source] = None
+        self._unclaimed[source] = recovered
+        keys.reverse()
+        self.beginning[source] = Beginning(keys, set(recovered.queues))
+        self.begin_some()
+
+    def begin_some(self) -> None:
+        """Of sources that begin, as many queues as the tick has time for."""
+        node = self._node
+        while self.beginning and node.work_left > QUEUES_SHARE_MIN:
+            source, beginning = next(iter(self.beginning.items()))
+            if not beginning.keys:
+                self._has_begun(source)
+                continue
+            elsewhere = node.elsewhere.get(key := beginning.keys.pop())
+            if elsewhere is not None and elsewhere.record.source == source:
+                node.work_left -= BEGIN_WORK
+                self.begin_queue(key)
+
+    def begin_queue(self, key: tuple[str, str]) -> Queue:
+        """It is elsewhere, and its source is served here."""
+        node = self._node
+        queue = node.queues[key] = self._made(node.elsewhere.pop(key).record)
+        node.books.queue_begins(queue)
+        return queue
+
+    def _has_begun(self, source: int) -> None:
+        unknown, recovered = self.beginning.pop(source).unknown, self._unclaimed.pop(source)
         if unknown:
             found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
             self._unclaimed[source] = Recovered(recovered.index, found)
-            node.log("messages_without_queue", source=source, queues=len(unknown))
+            self._node.log("messages_without_queue", source=source, queues=len(unknown))
 
     def source_ends(self, source: int) -> None:
         """See `Node.source_ends`."""
@@ -167,6 +202,7 @@ class QueueRegistry:
             return
         del node.sources.serving[source]
         self._unclaimed.pop(source, None)
+        self.beginning.pop(source, None)
         ended: list[Queue] = []
         for key in self._of_source.get(source, ()):
             queue = node.queues.pop(key, None)
@@ -208,14 +244,17 @@ class QueueRegistry:
                 self._recover(queue, recovered)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
+        if (beginning := self.beginning.get(record.source)) is not None:
+            beginning.unknown.difference_update(range(record.id, record.id + _levels(queue)))
         return queue
 
     def _recover(self, queue: Queue, recovered: Recovered) -> None:
         for level in range(_levels(queue)):
             found = recovered.queues.get(queue.record.id + level)
             if found is not None:
+                # One that the journal has nothing of has nothing to expire, and nobody that waits for it.
+                self._node.to_dispatch.add(queue)
                 queue.recover(level, found)
-        self._node.to_dispatch.add(queue)
 
     def policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
         topology = self._node.topology

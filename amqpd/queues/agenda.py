@@ -25,10 +25,25 @@ class Agenda:
     """Of one store of segments."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer) -> None:
-        self.timetable = Timetable(queue_id, journal)
+        self._queue_id = queue_id
+        self._journal = journal
+        # It takes 700 bytes, and most queues need none.
+        self._timetable: Timetable | None = None
         self.due: dict[int, Segment | Timetable] = {}
         """when to look at which, see `_key`; always this dictionary"""
         self._keys = SortedKeys()
+
+    @property
+    def timetable(self) -> Timetable:
+        """Made when it is asked for."""
+        if self._timetable is None:
+            self._timetable = Timetable(self._queue_id, self._journal)
+        return self._timetable
+
+    @property
+    def has_timetable(self) -> bool:
+        """Something may be in it."""
+        return self._timetable is not None
 
     @property
     def next_ms(self) -> int | None:
@@ -95,7 +110,8 @@ class Agenda:
         """The queue is deleted."""
         self.due.clear()
         self._keys = SortedKeys()
-        self.timetable.drop()
+        if self._timetable is not None:
+            self._timetable.drop()
 
 
 def _key(segment: Segment | Timetable) -> int:

@@ -18,8 +18,8 @@ from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import Fence, Getter, QueuePort, Statistics
-from amqpd.queues.settings import settings_of
-from amqpd.vocabulary.records import QueueRecord
+from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
+from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
 class ElsewhereQueue(QueuePort):
@@ -27,7 +27,7 @@ class ElsewhereQueue(QueuePort):
 
     def __init__(self, record: QueueRecord, lane: Lane) -> None:
         """`lane`: any, nothing waits for it."""
-        super().__init__(record, settings_of(record.arguments, {}), lane)
+        super().__init__(record, _known(record.arguments), lane)
         self.stopped = self.refuses = self.elsewhere = True
 
     def abandoned(self) -> Iterator[Getter]:
@@ -117,3 +117,8 @@ class ElsewhereQueue(QueuePort):
 
     def book_of(self, seq: int) -> Book | None:
         return None
+
+
+def _known(arguments: Arguments) -> QueueSettings:
+    """What others may know of it: very many are made at once."""
+    return PLAIN[type_of(arguments)] if len(arguments) <= 1 else settings_of(arguments, {})

@@ -22,6 +22,7 @@ TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3
 LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
 TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
 RATES = ("accepted", "delivered", "redelivered", "acked")
+_NOTHING = (0,) * (1 + len(RATES))
 
 
 class Facts:
@@ -76,7 +77,7 @@ class Facts:
         self.waiting = False
         """something is ready that no consumer could take"""
         self._looked_ms = now_ms
-        self._before = self._sample = (now_ms, self._counts())
+        self._before = self._sample = (now_ms, _NOTHING)
         self.sample_due_ms = now_ms + SAMPLE_MS
 
     def begin(self, recovered: int) -> None:

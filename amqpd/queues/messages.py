@@ -194,9 +194,11 @@ class Messages:
 
     def next_copies(self) -> RowsWanted | None:
         """What has to be read of the timetable now."""
-        if self.store.agenda.timetable.coming is not None and (copies := self.paging.next_copies()) is not None:
-            return RowsWanted(self, True, *copies)
-        return None
+        agenda = self.store.agenda
+        if not agenda.has_timetable or agenda.timetable.coming is None:
+            return None
+        copies = self.paging.next_copies()
+        return None if copies is None else RowsWanted(self, True, *copies)
 
     def next_read(self, ahead: int) -> RowsWanted | None:
         """What has to be read of its own rows now; of what is not wanted yet, this many segments ahead."""

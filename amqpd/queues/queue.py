@@ -148,7 +148,8 @@ class Queue(HomeQueue):
         self.mortality.prune()
 
     def abandoned(self) -> Iterator[Getter]:
-        self.host.later(cancelling(self.consumers.clear()))
+        if self.consumers.count:
+            self.host.later(cancelling(self.consumers.clear()))
         while self.getters:
             yield self.getters.popleft()[1]
 
@@ -158,7 +159,8 @@ class Queue(HomeQueue):
         self.messages.drop()
         while self.getters:
             self.getters.popleft()[1](None)
-        self.host.later(cancelling(self.consumers.clear()))
+        if self.consumers.count:
+            self.host.later(cancelling(self.consumers.clear()))
 
     # Messages in
 

@@ -53,6 +53,8 @@ class QueueSettings:
 
 def settings_of(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> QueueSettings:
     """`policy` is keyed as in a policy's definition: `message-ttl` for the argument `x-message-ttl`."""
+    if not policy and len(arguments) == ("x-queue-type" in arguments):
+        return PLAIN[type_of(arguments)]  # most of very many queues
 
     def smaller(name: str) -> int | None:
         given = (arguments.get("x-" + name), policy.get(name))
@@ -103,6 +105,13 @@ def _delivery_limit(argument: Any, policy: Any) -> int | None:
     given: list[int] = [value for value in (argument, policy) if _is_number(value)]
     limit = (max(given) if min(given) < 0 else min(given)) if given else DELIVERY_LIMIT_DEFAULT
     return None if limit < 0 else limit
+
+
+PLAIN = {
+    CLASSIC: QueueSettings(),
+    QUORUM: QueueSettings(type=QUORUM, delivery_limit=DELIVERY_LIMIT_DEFAULT),
+}
+"""of a queue without arguments and without a policy, by its type"""
 
 
 def type_of(arguments: Mapping[str, Any]) -> str:

@@ -14,14 +14,17 @@ from collections.abc import Iterator
 
 # A block is cut in two at this length: moving half of it takes less time than finding it.
 BLOCK_KEYS_MAX = 1024
+# What nothing was added to yet: each queue has some of these, and most never need a list. Nobody changes them.
+_NO_BLOCKS: list[list[int]] = []
+_NO_NUMBERS: list[int] = []
 
 
 class SortedKeys:
     """A sorted list in blocks: adding and removing take the time of one block."""
 
     def __init__(self) -> None:
-        self._blocks: list[list[int]] = []
-        self._lasts: list[int] = []
+        self._blocks: list[list[int]] = _NO_BLOCKS
+        self._lasts: list[int] = _NO_NUMBERS
         """the last number of each block"""
 
     def __bool__(self) -> bool:
@@ -40,8 +43,7 @@ class SortedKeys:
         """The number must not be there."""
         blocks, lasts = self._blocks, self._lasts
         if not blocks:
-            blocks.append([key])
-            lasts.append(key)
+            self._blocks, self._lasts = [[key]], [key]
             return
         index = len(blocks) - 1
         if key > lasts[index]:

@@ -24,10 +24,12 @@ class Stretches:
     """Ranges of sequence numbers that do not touch, in the order in which they are to be delivered."""
 
     def __init__(self, fifo: bool = False) -> None:
+        self._fifo = fifo
         self._firsts = SortedKeys()
         self._lasts: dict[int, int] = {}
         """of each stretch, by its first number"""
-        self._arrivals: Arrivals | None = Arrivals() if fifo else None
+        # It takes 600 bytes, and of most queues nothing ever comes back.
+        self._arrivals: Arrivals | None = None
 
     def __bool__(self) -> bool:
         return bool(self._lasts)
@@ -55,14 +57,15 @@ class Stretches:
     def add(self, first: int, last: int) -> None:
         self._firsts.add(first)
         self._lasts[first] = last
-        if self._arrivals is not None:
+        if self._fifo:
+            if self._arrivals is None:
+                self._arrivals = Arrivals()
             self._arrivals.add(first)
 
     def clear(self) -> None:
         self._firsts = SortedKeys()
         self._lasts = {}
-        if self._arrivals is not None:
-            self._arrivals = Arrivals()
+        self._arrivals = None
 
     def within(self, first: int, last: int) -> list[Stretch]:
         """Those of the messages first..last that are here, ascending."""

@@ -44,8 +44,9 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
         for level in () if queue.stopped else queue.levels():
             if level.queue_id in wanted:
                 levels[level.queue_id] = queue, level
-            if level.store.agenda.timetable.queue_id in wanted:
-                levels[level.store.agenda.timetable.queue_id] = queue, None
+            agenda = level.store.agenda
+            if agenda.has_timetable and agenda.timetable.queue_id in wanted:
+                levels[agenda.timetable.queue_id] = queue, None
     outcomes = [_of_row(node, row, *levels.get(row.queue_id, (None, None))) for row in rows]
     fenced = [outcome.queue for outcome in outcomes if outcome.what == FENCED and outcome.queue is not None]
     for each in dict.fromkeys(fenced):

@@ -25,6 +25,7 @@ from bench.crew import ROOT
 from bench.errors import BenchError
 
 NAMES = ("a", "b", "c")
+STOP_SECONDS_MAX = 120.0
 
 
 class Forwarders:
@@ -91,12 +92,15 @@ class Forwarders:
         self._processes[name].wait()
 
     def stop(self, *names: str) -> float:
-        """In order, together. How many seconds the last one took."""
+        """In order, together. How many seconds the last one took. Raises BenchError."""
         began = now()
         for name in names:
             self._processes[name].terminate()
         for name in names:
-            self._processes[name].wait()
+            try:
+                self._processes[name].wait(max(0.0, began + STOP_SECONDS_MAX - now()))
+            except subprocess.TimeoutExpired:
+                raise BenchError(f"{name} has not stopped after {STOP_SECONDS_MAX:g} s") from None
         return now() - began
 
     def memory_bytes(self, name: str) -> int:

@@ -3,10 +3,11 @@
 What comes in: a cluster on machines, a seed, how many rounds. What goes out: a history of all clients, a line for
 each round, counts of the faults made.
 Rules: 1. In each round publishers and consumers run at the home, a fault is made, lasts, and is healed; then every
-publisher must end, or have an answer for everything that it sent, within `ANSWERED_S`. 2. The next home is where a
-message sent after the healing is confirmed. 3. The kinds are drawn like cards, so that each comes before any comes
-again. 4. A home may move at any time: workers that end by it are started again at the next one. 5. What is sent at a
-forwarder that a fault has cut off from every majority is not confirmed before the healing begins.
+publisher must end, or have an answer for everything that it sent, within `ANSWERED_S`. Queues of other sources,
+`NEIGHBOURS`, have probes only. 2. The next home is where a message sent after the healing is confirmed. 3. The kinds
+are drawn like cards, so that each comes before any comes again. 4. A home may move at any time: workers that end by
+it are started again at the next one. 5. What is sent at a forwarder that a fault has cut off from every majority is
+not confirmed before the healing begins.
 Not here: the faults (`cluster_faults.py`), the judgement (`checker.py`, `cluster_judge.py`).
 """
 
@@ -26,6 +27,8 @@ from .workload import Progress, Publisher, Worker, start_workers
 
 QUEUES = [f"quorum{number}" for number in range(3)]
 CONSUMED = QUEUES[:2]
+NEIGHBOURS = ["neighbour1", "neighbour2"]
+"""each of a source of its own"""
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 CONFIRMS_MAX = 4_000
 CONFIRMS_DEADLINE_S = 60.0
@@ -46,9 +49,13 @@ class Rounds:
         self._faults = ClusterFaults(cluster)
         self._cards: list[str] = []
         self.probes = Probes(cluster)
+        self._neighbours = [Probes(cluster, queue) for queue in NEIGHBOURS]
+        self._all_probes = [self.probes, *self._neighbours]
         publishers = [PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES]
-        publishers += [PublisherHistory("to-all", tuple(QUEUES)), *self.probes.histories.values()]
-        queues = [*(QueueHistory(queue) for queue in QUEUES), QueueHistory(QUEUE, lane_of=None)]
+        publishers.append(PublisherHistory("to-all", tuple(QUEUES)))
+        publishers += [each for probes in self._all_probes for each in probes.histories.values()]
+        queues = [QueueHistory(queue) for queue in QUEUES]
+        queues += [QueueHistory(queue, lane_of=None) for queue in [QUEUE, *NEIGHBOURS]]
         self.history = History({each.name: each for each in publishers}, {each.name: each for each in queues})
         self.counts = Counter(dict.fromkeys(self._faults.kinds, 0))
         self.missing = self._faults.missing
@@ -62,13 +69,17 @@ class Rounds:
 
     def run(self, rounds: int) -> None:
         """The probes run meanwhile, and have ended when it returns."""
-        self.probes.start()
+        for probes in self._all_probes:
+            probes.start()
         try:
             home = self.probes.first_after(time.monotonic(), SERVED_S).forwarder
             for number in range(rounds):
                 home = self._round(number, home)
         finally:
-            self.probes.end()
+            for probes in self._all_probes:
+                probes.ended.set()
+            for probes in self._all_probes:
+                probes.end()
 
     def table(self) -> str:
         """A line for each kind: how often, how long until the first confirm, duplicates by it."""
@@ -110,7 +121,12 @@ class Rounds:
         self._kinds[self.history.life] = kind
         time.sleep(max(0.0, made_s + lasts_s - time.monotonic()))  # the length of the fault
         healed_s = time.monotonic()
-        confirmed = [each for each in self.probes.between(made_s, healed_s) if each.forwarder in cut_off]
+        confirmed = [
+            each
+            for probes in self._all_probes
+            for each in probes.between(made_s, healed_s)
+            if each.forwarder in cut_off
+        ]
         assert not confirmed, f"{kind}, of home {home}: a minority confirms {confirmed}"
         self.cut_off += len(cut_off)
         self._faults.heal(kind)
@@ -119,6 +135,8 @@ class Rounds:
         after_fault = self.probes.first_after(made_s, SERVED_S)
         self._found_s[kind].append(after_fault.confirmed_s - made_s)
         after_healing = self.probes.first_after(healed_s, SERVED_S)
+        for neighbour in self._neighbours:
+            neighbour.first_after(healed_s, SERVED_S)
         self._end(workers)
         moment = time.strftime("%H:%M:%S", time.gmtime())
         line = (

@@ -9,6 +9,7 @@ Not here: the judgement (`checker.py`).
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 from pamqp import commands
 
@@ -25,12 +26,14 @@ Content = list[tuple[str, int, bool]]
 """(publisher, sequence, redelivered) in the order of the queue"""
 
 
-def drain(port: int, history: History) -> None:
-    """Take all messages of all queues; what was taken counts as settled for sure."""
+def drain(port: int, history: History, queues: Collection[str] | None = None) -> None:
+    """Take all messages of these queues, or of all; what was taken counts as settled for sure."""
     with Wire(port) as wire:
         wire.open(frame_max=FRAME_MAX)
         wire.open_channel()
         for queue in history.queues.values():
+            if queues is not None and queue.name not in queues:
+                continue
             rank = None
             for publisher, sequence, redelivered in _take_all(wire, queue.name, no_ack=True, history=queue):
                 if queue.rank_of is not None:

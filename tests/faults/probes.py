@@ -44,7 +44,7 @@ class Probe(threading.Thread):
     def __init__(
         self, cluster: Cluster | RabbitMQCluster, forwarder: str, history: PublisherHistory, probes: Probes
     ) -> None:
-        super().__init__(daemon=True, name=f"probe at {forwarder}")
+        super().__init__(daemon=True, name=f"probe of {probes.queue} at {forwarder}")
         self._cluster, self._forwarder = cluster, forwarder
         self._history, self._probes = history, probes
 
@@ -71,7 +71,7 @@ class Probe(threading.Thread):
                 sequence = self._history.attempt(1, time.time_ns() // 1_000_000)
                 sent_s = time.monotonic()
                 content = content_of(self._history.name, sequence)
-                wire.send_bytes(publish_bytes(1, "", QUEUE, content, PERSISTENT))
+                wire.send_bytes(publish_bytes(1, "", self._probes.queue, content, PERSISTENT))
                 method = self._answer(wire)
                 if isinstance(method, commands.Basic.Ack):
                     self._history.resolve(sequence, sequence, CONFIRMED)
@@ -89,10 +89,11 @@ class Probe(threading.Thread):
 
 
 class Probes:
-    """One at each forwarder."""
+    """One at each forwarder, for this queue."""
 
-    def __init__(self, cluster: Cluster | RabbitMQCluster) -> None:
-        self.histories = {name: PublisherHistory(f"probe-{name}", (QUEUE,)) for name in cluster.brokers}
+    def __init__(self, cluster: Cluster | RabbitMQCluster, queue: str = QUEUE) -> None:
+        self.queue = queue
+        self.histories = {name: PublisherHistory(f"{queue}-{name}", (queue,)) for name in cluster.brokers}
         self.ended = threading.Event()
         self._confirmed: list[Confirmed] = []
         self._news = threading.Condition()

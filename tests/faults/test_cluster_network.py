@@ -12,8 +12,9 @@ AMQPD_FAULT_LOGS names a directory that keeps the whole logs of the brokers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -22,7 +23,7 @@ from .checker import check
 from .cluster import Cluster
 from .cluster_faults import LEASE_S
 from .cluster_judge import homes_of, two_homes, wait_equal
-from .cluster_rounds import QUEUES, Rounds
+from .cluster_rounds import NEIGHBOURS, QUEUES, Rounds
 from .drain import drain, look
 from .probes import QUEUE
 from .test_kill import fault_seed
@@ -52,27 +53,39 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         machines.close()
 
 
+T = TypeVar("T")
+
+
+def at_home(cluster: Cluster, queues: list[str], do: Callable[[int, list[str]], T]) -> T:
+    """With these queues, which have one home, over its port."""
+    home = cluster.home_of(queues)
+    with cluster.inside(home):
+        return do(cluster.brokers[home].port, queues)
+
+
 def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
     running = Rounds(cluster, seed)
     history = running.history
     history.events.append(f"seed {seed}, {rounds} rounds")
     try:
         cluster.declare_quorum(NAMES[0], [*QUEUES, QUEUE, RECEIPTS], QUEUES)
+        for name, neighbour in zip(NAMES[1:], NEIGHBOURS, strict=False):
+            cluster.declare_quorum(name, [neighbour])
         running.run(rounds)
         sources = wait_equal(cluster)
-        home = cluster.home_of([*QUEUES, QUEUE])
         history.life += 1
-        with cluster.inside(home):
-            drain(cluster.brokers[home].port, history)
+        groups = [[*QUEUES, QUEUE], *([neighbour] for neighbour in NEIGHBOURS)]
+        for queues in groups:
+            at_home(cluster, queues, lambda port, names: drain(port, history, names))
         verdict = check(history, acks_are_durable=True)
         epochs = homes_of({name: broker.log for name, broker in cluster.brokers.items()})
         print(f"seed {seed}, {rounds} rounds, {len(NAMES)} forwarders: {verdict.text()}\n{running.table()}")
         print(f"{len(epochs)} epochs had a home each; {sources} sources have equal copies")
         assert verdict.valid, verdict.text()
         assert not (twice := two_homes({name: broker.log for name, broker in cluster.brokers.items()})), twice
-        with cluster.inside(home):
-            left = look(cluster.brokers[home].port, list(history.queues))
-        assert not any(left.values()), f"came back after the drain: {left}"
+        for queues in groups:
+            left = at_home(cluster, queues, look)
+            assert not any(left.values()), f"came back after the drain: {left}"
         if rounds >= len(running.counts):
             assert all(running.counts.values()), running.table()
     except BaseException:

@@ -6,6 +6,7 @@ something may have happened; everything recovers unaided; nothing is deleted bec
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -333,6 +334,48 @@ async def test_an_older_state_of_etcd_is_not_believed(own_etcd: EtcdProcess, tmp
             await tried.transact([], [PutKey("a", "3")])
 
 
+def identity_in(process: EtcdProcess, prefix: str) -> str:
+    """Of the store as it is written, whoever opened it."""
+    key = base64.b64encode(f"{prefix}store/identity".encode()).decode()
+    [found] = process.ask("/v3/kv/range", {"key": key})["kvs"]
+    return base64.b64decode(found["value"]).decode()
+
+
+async def test_an_older_state_is_told_to_those_who_had_not_seen_more(own_etcd: EtcdProcess, tmp_path: Path) -> None:
+    prefix = new_prefix()
+    async with etcd_stores(own_etcd.endpoint, prefix) as open_one:
+        tried, other = await open_one(), await open_one()
+        before = await tried.identity()
+        await trio.to_thread.run_sync(own_etcd.stop)
+        shutil.copytree(own_etcd.directory, tmp_path / "backup")
+        await trio.to_thread.run_sync(own_etcd.start)
+        await put(tried, PutKey("a", "1"))
+        await trio.to_thread.run_sync(own_etcd.kill)
+        shutil.rmtree(own_etcd.directory)
+        shutil.copytree(tmp_path / "backup", own_etcd.directory)
+        await trio.to_thread.run_sync(own_etcd.start)
+        with pytest.raises(StoreUnavailable, match="restored from an older backup"):
+            await tried.refresh()
+        # Its revisions look whole from here on, and it has another name.
+        with trio.fail_after(60):
+            while await trio.to_thread.run_sync(identity_in, own_etcd, prefix) != f"{before}-2":  # noqa: ASYNC110 - only etcd knows
+                await trio.sleep(0.02)
+        with pytest.raises(StoreUnavailable):
+            await other.transact([], [PutKey("b", "1")])
+        assert await (await open_one()).identity() == f"{before}-2"
+
+
+async def test_whoever_accepts_an_older_state_begins_a_generation(shared_etcd: EtcdProcess) -> None:
+    async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
+        tried, other = await open_one(), await open_one()
+        before = await tried.identity()
+        await tried.begin_generation()
+        assert await tried.identity() == f"{before}-2"
+        await put(tried, PutKey("a", "1"))
+        with pytest.raises(StoreUnavailable, match="another metadata store is there now"):
+            await other.refresh()
+
+
 # Bounds of etcd
 
 
@@ -357,6 +400,7 @@ async def test_what_is_read_in_pages_is_of_one_moment(
     shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "PAGE_ENTRIES", 3)
+    monkeypatch.setattr(reading, "PAGE_ENTRIES_MAX", 4)
     async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
         tried = await open_one()
         await put(tried, *(PutKey(f"k{number}", "") for number in range(10)))

@@ -35,13 +35,13 @@ class Counts:
         self._coverage = coverage
         coverage.on_gone = self.gone
         self._before: dict[HomeQueue, tuple[int, ...]] = {}
-        """of all queues, also of those that are recorded: they may not be for ever"""
+        """of all queues that have any, also of those that are recorded: they may not be for ever"""
         self._published: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         """by (virtual host, user): messages and bytes since the last row"""
 
     def begin(self, queues: Sequence[HomeQueue]) -> None:
         """What was there at the start was counted in an earlier life."""
-        self._before = {queue: _figures(queue) for queue in queues}
+        self._before = {queue: figures for queue in queues if (figures := _figures(queue)) != _NONE}
 
     def left(self, connection: Client) -> None:
         """The connection is closed: what it published is counted with the next rows."""
@@ -53,6 +53,8 @@ class Counts:
 
     def gone(self, queue: HomeQueue) -> None:
         """The queue is deleted."""
+        if not queue.facts.accepted:
+            return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
     def write(self, queues: Sequence[HomeQueue], connections: list[Client]) -> None:
@@ -68,9 +70,10 @@ class Counts:
                 yield
         for at, queue in enumerate(queues, 1):
             if not queue.deleted:
-                figures = _figures(queue)
-                self._count(queue, self._before.get(queue, _NONE), figures)
-                self._before[queue] = figures
+                before, figures = self._before.get(queue, _NONE), _figures(queue)
+                if figures != before:
+                    self._count(queue, before, figures)
+                    self._before[queue] = figures
             if at % AT_ONCE == 0:
                 yield
         published, self._published = self._published, defaultdict(lambda: [0, 0])

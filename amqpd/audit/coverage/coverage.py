@@ -110,25 +110,27 @@ class Coverage:
             self.look_at(queue, recovered=True)
 
     def source_begins(
-        self, source: int, epoch: int, rows: Iterable[tuple[int, Eras]], queues: Sequence[HomeQueue]
+        self, source: int, epoch: int, rows: Iterable[tuple[int, Eras]], queues: int, messages: int
     ) -> None:
-        """Its home is here; these queues have what was there. `rows`: see `Reigns.begin`."""
+        """Its home is here, with this number of each. `rows`: see `Reigns.begin`."""
         self.reigns.begin(source, epoch, rows)
-        self._tell("source_begins", source, epoch, queues)
-        for queue in queues:
-            self.look_at(queue, recovered=True)
-            anchor(self.recorder, queue, ANCHOR_RECOVERED)
+        self._tell("source_begins", source, epoch, queues, messages)
+
+    def queue_begins(self, queue: HomeQueue) -> None:
+        """The source of the queue has begun here, and the queue has what was there."""
+        self.look_at(queue, recovered=True)
+        anchor(self.recorder, queue, ANCHOR_RECOVERED)
 
     def source_ends(self, source: int, queues: Sequence[HomeQueue]) -> None:
         """Its home is here no more; what stood in these queues is at the next one, or was never safe."""
-        self._tell("source_ends", source, self.reigns.epochs[source], queues)
+        messages = sum(queue.ready_count + queue.unacked_count for queue in queues)
+        self._tell("source_ends", source, self.reigns.epochs[source], len(queues), messages)
         for queue in queues:
             self.gone(queue)
         self.reigns.end(source)
 
-    def _tell(self, event: str, source: int, epoch: int, queues: Sequence[HomeQueue]) -> None:
-        messages = sum(queue.ready_count + queue.unacked_count for queue in queues)
-        detail = json.dumps({"queues": len(queues), "messages": messages})
+    def _tell(self, event: str, source: int, epoch: int, queues: int, messages: int) -> None:
+        detail = json.dumps({"queues": queues, "messages": messages})
         self.recorder.act(event, {"source": source, "source_epoch": epoch, "detail": detail})
 
     def gone(self, queue: HomeQueue) -> None:

@@ -15,7 +15,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
@@ -48,6 +48,15 @@ TABLE_DEPTH_MAX = 100
 # Remembered parts of keys: a declaration writes its own three times. Names have at most 255 bytes, and what is longer
 # is not remembered.
 QUOTED_MAX, QUOTED_CHARS_MAX = 1_000, 256
+# Tables of arguments that records share: a hundred thousand queues may have the same ones, some 400 bytes each.
+SHARED_TABLES_MAX, SHARED_ENTRIES_MAX = 1_000, 8
+_PLAIN_TYPES = frozenset({str, int, bool})
+# Texts that many records have.
+_SHARED = frozenset({"vhost", "owner_node"})
+# Names of fields, and types of their values, that were checked.
+SHAPES_MAX = 1_000
+_readers: dict[tuple[Any, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
+_tables: dict[tuple[tuple[str, type, Any], ...], dict[str, Any]] = {}
 # What `quote` leaves as it is; it takes five times as long to see that.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*\Z")
 
@@ -120,31 +129,51 @@ def encode_record(record: Record) -> str:
 
 def decode_record(key: str, text: str) -> Record:
     """Raises StoreDamaged."""
-    record_type = RECORDS[decode_key(key)[0]]
+    record_type = RECORDS[kind_of(key)]
     try:
         values: dict[str, Any] = json.loads(text)
-        types = _FIELDS[record_type]
-        if unknown := values.keys() - types.keys():
-            raise ValueError(f"unknown fields {sorted(unknown)}")
-        for name in values:
-            if not types[name]:
-                values[name] = _value(values[name])
-                continue
-            if not isinstance(values[name], types[name]) or (type(values[name]) is bool) != (bool in types[name]):
-                raise ValueError(f"{name} is {values[name]!r}")
-            if types[name] == (list,):
-                values[name] = tuple(values[name])
-            elif types[name] == (dict,):
-                values[name] = _table(values[name])
-        if (node := values.get("owner_node")) is not None:
-            # One text for all queues of a node.
-            values["owner_node"] = intern(node)
+        # Which fields are of the right types, and what is made of them, is the same for very many records.
+        shape = (record_type, *values, *map(type, values.values()))
+        readers = _readers.get(shape)
+        if readers is None:
+            readers = _checked(record_type, values)
+            if len(_readers) < SHAPES_MAX:
+                _readers[shape] = readers
+        for name, read in readers:
+            values[name] = read(values[name])
         record = record_type(**values)
         if encode_key(record.key) != key:
             raise ValueError("it belongs to another key")
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise StoreDamaged(f"the metadata's record {key} cannot be read ({error})") from error
     return record
+
+
+def kind_of(key: str) -> str:
+    """Of a record's key, the first part. Raises StoreDamaged."""
+    kind = key.removeprefix(PREFIX).partition("/")[0]
+    return kind if key.startswith(PREFIX) and kind in RECORDS else decode_key(key)[0]
+
+
+def _checked(record_type: type[Record], values: dict[str, Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """The fields that have to be read, and how. Raises ValueError when one is not of its type."""
+    types = _FIELDS[record_type]
+    if unknown := values.keys() - types.keys():
+        raise ValueError(f"unknown fields {sorted(unknown)}")
+    readers: list[tuple[str, Callable[[Any], Any]]] = []
+    for name, value in values.items():
+        if not types[name]:
+            readers.append((name, _value))
+            continue
+        if not isinstance(value, types[name]) or (type(value) is bool) != (bool in types[name]):
+            raise ValueError(f"{name} is {value!r}")
+        if types[name] == (list,):
+            readers.append((name, tuple))
+        elif types[name] == (dict,):
+            readers.append((name, _arguments))
+        elif name in _SHARED and value is not None:
+            readers.append((name, intern))
+    return readers
 
 
 def _plain_table(table: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -181,6 +210,20 @@ def _plain(value: Any, depth: int) -> Any:
 
 def _table(plain: dict[str, Any]) -> dict[str, Any]:
     return {name: _value(value) for name, value in plain.items()}
+
+
+def _arguments(table: dict[str, Any]) -> dict[str, Any]:
+    """One table for all records with equal ones, as far as they are plain: nobody changes what a record has."""
+    if len(table) > SHARED_ENTRIES_MAX or not _PLAIN_TYPES.issuperset(map(type, table.values())):
+        return _table(table)
+    # 1 and true are equal, and are not the same.
+    key = tuple([(name, type(value), value) for name, value in table.items()])
+    found = _tables.get(key)
+    if found is None:
+        if len(_tables) >= SHARED_TABLES_MAX:
+            _tables.clear()
+        found = _tables[key] = table
+    return found
 
 
 def _value(plain: Any) -> Any:

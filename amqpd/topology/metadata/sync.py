@@ -17,12 +17,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import structlog
 import trio
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.topology.metadata.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.codec import (
+    PREFIX,
+    RECORDS,
+    decode_key,
+    decode_record,
+    encode_key,
+    encode_record,
+    kind_of,
+)
 from amqpd.topology.metadata.store import (
     Committed,
     Compacted,
@@ -267,9 +276,10 @@ def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable
 
 def records_of(snapshot: Snapshot) -> list[Record]:
     """The records of a snapshot of `PREFIX`, virtual hosts and users first, bindings last."""
-    kinds = list(RECORDS)
-    records = [decode_record(entry.key, entry.value) for entry in snapshot.entries]
-    return sorted(records, key=lambda record: kinds.index(record.key[0]))
+    of: dict[str, list[Record]] = {kind: [] for kind in RECORDS}
+    for entry in snapshot.entries:
+        of[kind_of(entry.key)].append(decode_record(entry.key, entry.value))
+    return list(chain.from_iterable(of.values()))
 
 
 def _changes_of(operations: Sequence[Operation]) -> Iterator[Change]:

@@ -2,7 +2,8 @@
 
 What comes in: a prefix. What goes out: the revision and what there was, ascending by key.
 Rules: 1. Pages after the first are read at the first one's revision; what etcd compacts meanwhile is read again from
-the beginning. 2. The bound on waiting is each page's: there may be a thousand of them.
+the beginning. 2. The bound on waiting is each page's: there may be a thousand of them. 3. For each page etcd goes
+through the index of all that is left, so pages are as large as small values allow.
 Not here: single keys (`turn.py`), whether it is still the same store (`turn.py`).
 """
 
@@ -16,8 +17,11 @@ from amqpd.topology.metadata.etcd.messages import Found
 from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.store import StoreUnavailable, prefix_end
 
-# Records are some hundred bytes; a page is then some hundred kilobytes.
+# The first page has this number of entries, and a later one no fewer: some hundred kilobytes, as a rule.
 PAGE_ENTRIES = 1_000
+# A later one has as many as make up this many characters, if they are like those of the page before. Its JSON is
+# twice as long, and takes some ten milliseconds to be read.
+PAGE_CHARACTERS, PAGE_ENTRIES_MAX = 1 << 20, 8_000
 # A read of many pages that etcd compacts under it begins again, at most this often.
 READS_MAX = 5
 
@@ -37,17 +41,20 @@ async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int
     first, end = prefix, prefix_end(prefix)
     assert end is not None
     found: list[Found] = []
-    revision = 0
+    revision, limit = 0, PAGE_ENTRIES
     while True:
         message = {
             "key": messages.encoded(first),
             "range_end": messages.encoded(end),
-            "limit": str(PAGE_ENTRIES),
+            "limit": str(limit),
             "revision": str(revision),
         }
         answer = await Patience(wait_s).keep_trying(partial(gateway.ask, RANGE, message))
         revision = revision or messages.revision_of(answer)
-        found += messages.found_in(answer)
+        page = messages.found_in(answer)
+        found += page
         if not answer.get("more"):
             return revision, found
-        first = found[-1].key + "\0"
+        first = page[-1].key + "\0"
+        characters = sum(len(each.key) + len(each.value) for each in page)
+        limit = min(max(PAGE_ENTRIES, PAGE_CHARACTERS * len(page) // characters), PAGE_ENTRIES_MAX)

@@ -28,8 +28,9 @@ from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
 from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
 from amqpd.topology.metadata.etcd.reading import read_all
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
-from amqpd.topology.metadata.etcd.turn import Turn, WentBack
+from amqpd.topology.metadata.etcd.turn import OlderCopy, Turn, WentBack
 from amqpd.topology.metadata.events import EventLog, Watch
+from amqpd.topology.metadata.generations import next_generation
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
@@ -84,6 +85,10 @@ class EtcdStore:
         self._order = trio.Lock()
         self._leases = Leases(self._gateway, self._layout)
         self._running = trio.CancelScope()
+        self._went_back = False
+        """it is an older copy of itself"""
+        self._telling, self._told = trio.CancelScope(), trio.Event()
+        """that it is, to others"""
         self._failure: StoreClosed | StoreUnavailable | None = StoreClosed(
             f"the metadata store {access} is not open yet"
         )
@@ -103,6 +108,10 @@ class EtcdStore:
                 await self._feed.run()
         except WentBack as found:
             self._distrust(found)
+        if self._went_back:
+            with self._telling:
+                await self._tell_others()
+            self._told.set()
 
     async def _open(self) -> None:
         try:
@@ -207,6 +216,12 @@ class EtcdStore:
                 await self._write(left[:REMOVED_AT_ONCE], patience)
                 left = left[REMOVED_AT_ONCE:]
 
+    async def begin_generation(self) -> None:
+        """It was accepted as the older copy that it is: others that had seen more are told by its identity."""
+        async with self._ordered() as patience:
+            await self._put_next_generation(patience)
+            self._identity = self._turn.identity = next_generation(self._identity)
+
     async def keep_copies(self) -> None:
         """etcd's own snapshots are its copies."""
         await trio.lowlevel.checkpoint()
@@ -224,6 +239,10 @@ class EtcdStore:
                     await self._log.wait_news()
         self._log.fail(closed)
         self._running.cancel()
+        if self._went_back:
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await self._told.wait()
+            self._telling.cancel()
         with trio.move_on_after(CLOSE_S) as limit:
             limit.shield = True
             async with self._order:
@@ -314,6 +333,25 @@ class EtcdStore:
         if not (await patience.keep_trying(lambda: self._gateway.ask(TXN, request))).get("succeeded"):
             raise WentBack("another store, or none, is there now")
 
+    async def _put_next_generation(self, patience: Patience) -> None:
+        """Only the first who sees it does: for all others it is another store from then on."""
+        await self._write(
+            [
+                messages.put(self._layout.identity, next_generation(self._identity)),
+                messages.put(self._layout.head, secrets.token_hex(8)),
+            ],
+            patience,
+        )
+
+    async def _tell_others(self) -> None:
+        """It may be written on by others that had not seen more of it, and its revisions look whole then."""
+        try:
+            await self._put_next_generation(Patience(self._wait_s))
+        except (StoreUnreached, Refused) as error:
+            log.warning("other nodes may take an older copy of the metadata store for whole", reason=str(error))
+        except WentBack:
+            log.info("another node has written that the metadata store went back")
+
     async def _read_all(self, prefix: str, patience: Patience) -> tuple[int, list[Found]]:
         await self._turn.read([], patience)  # it is the same store
         return await read_all(self._gateway, prefix, self._wait_s)
@@ -350,6 +388,8 @@ class EtcdStore:
         if self._failure is None:
             log.error("the metadata store went back", reason=sentence)
             self._failure = StoreUnavailable(sentence)
+            self._went_back = isinstance(found, OlderCopy)
+            self._running.cancel()
         return StoreUnavailable(sentence)
 
     def _check_usable(self) -> None:

@@ -33,6 +33,10 @@ class WentBack(Exception):
     """What answers is not the store that was opened, or an older state of it. The text says what was found."""
 
 
+class OlderCopy(WentBack):
+    """It is the store that was opened, as it was before."""
+
+
 class Turn:
     """Of one process. One `swap` or `settle` at a time."""
 
@@ -41,7 +45,7 @@ class Turn:
         self.head = 0
         """the newest revision of the store that is known here"""
         self._gateway = gateway
-        self._identity = identity
+        self.identity = identity
         self.key = layout.turn(life)
         """where it is in etcd"""
         self._at = 0
@@ -116,7 +120,7 @@ class Turn:
 
     async def touch(self, patience: Patience) -> int:
         """A new revision of the store that changes nothing. Raises StoreUnavailable, WentBack."""
-        compares = [messages.value_is(self.layout.identity, self._identity)]
+        compares = [messages.value_is(self.layout.identity, self.identity)]
         request = messages.transaction(compares, [messages.put(self.layout.head, secrets.token_hex(8))])
         answer = await patience.keep_trying(lambda: self._gateway.ask(TXN, request))
         if not answer.get("succeeded"):
@@ -162,7 +166,7 @@ class Turn:
 
     def _compares(self) -> list[Message]:
         return [
-            messages.value_is(self.layout.identity, self._identity),
+            messages.value_is(self.layout.identity, self.identity),
             messages.revision_is(self.key, self._at),
         ]
 
@@ -174,10 +178,10 @@ class Turn:
         identity, found = seen.get(self.layout.identity), seen.get(self.layout.head)
         if identity is None:
             raise WentBack("there is no metadata store any more: it was emptied, or its prefix deleted")
-        if identity.value != self._identity:
-            raise WentBack(f"another metadata store is there now: {identity.value}, not {self._identity}")
+        if identity.value != self.identity:
+            raise WentBack(f"another metadata store is there now: {identity.value}, not {self.identity}")
         if (at := found.mod_revision if found else 0) < head:
-            raise WentBack(f"it is of revision {at}, and had {head} before: it was restored from an older backup")
+            raise OlderCopy(f"it is of revision {at}, and had {head} before: it was restored from an older backup")
         self.head = max(self.head, at)
 
     def _require_turn(self, turn: Found | None) -> None:

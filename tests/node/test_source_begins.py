@@ -1,0 +1,163 @@
+"""A source with very many queues begins at a node: nobody waits for all of them.
+
+What is verified: how many queues are made in one tick, what a client meets that asks for one of the others, what
+becomes of them when the source ends or they are deleted meanwhile. Not verified here: what a queue recovers
+(`tests/queues`), how the home moves (`test_source_moves.py`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from pamqp import commands
+
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.management.home_queues import home_queue
+from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
+from amqpd.node.queue_registry import BEGIN_WORK
+from amqpd.queues.elsewhere import ElsewhereQueue
+from amqpd.queues.queue import Queue
+from amqpd.vocabulary.records import Delete, Put, QueueRecord
+from tests.harness.harness import Client
+from tests.node.test_source_moves import QUORUM, SOURCE, Scene
+
+QUEUES = 1_000
+IN_A_TICK_MAX = 1 + (QUEUES_WORK_MAX - QUEUES_SHARE_MIN) // BEGIN_WORK
+LAST = f"q{QUEUES - 1}"
+
+Basic, Queues = commands.Basic, commands.Queue
+
+
+def record(number: int) -> QueueRecord:
+    return QueueRecord("/", f"q{number}", (number + 1) << 20, arguments=QUORUM, source=SOURCE)
+
+
+class Many(Scene):
+    def __init__(self) -> None:
+        super().__init__()
+        self.client: Client = self.harness.client()
+        changes = [Put(record(number)) for number in range(QUEUES)]
+        self.node.topology.apply(changes)
+        self.node.applied(changes)
+        self.harness.automatic = False
+
+    def begin_with(self, rows: dict[int, int] | None = None) -> None:
+        """`rows`: messages by the number of the queue."""
+        found = {
+            record(number).id: RecoveredQueue([RecoveredRow(0, count - 1, 20 * count, epoch=1)], count, 0)
+            for number, count in (rows or {}).items()
+        }
+        self.begin(Recovered(0, found))
+
+    @property
+    def made(self) -> int:
+        return len(self.node.queues)
+
+    def go_on(self) -> None:
+        """To the end."""
+        while self.node.behind:
+            self.harness.tick()
+
+    def apply(self, *changes: Put | Delete) -> None:
+        self.node.topology.apply(changes)
+        self.node.applied(changes)
+
+
+@pytest.fixture
+def many() -> Many:
+    return Many()
+
+
+def test_a_tick_makes_some_of_the_queues_until_all_are_there(many: Many) -> None:
+    """All at once, a third of a hundred thousand kept the loop for longer than a lease: other nodes took the source
+    over, and met the same."""
+    many.begin_with()
+    before = many.made
+    assert before <= IN_A_TICK_MAX
+    ticks = 0
+    while many.node.behind:
+        many.harness.tick()
+        ticks += 1
+        assert 0 < many.made - before <= IN_A_TICK_MAX or many.made == QUEUES
+        before = many.made
+    assert many.made == QUEUES
+    assert not many.node.elsewhere
+    assert ticks >= QUEUES // IN_A_TICK_MAX - 1
+
+
+def test_a_queue_that_somebody_asks_for_is_there_at_once(many: Many) -> None:
+    many.begin_with({QUEUES - 1: 3})
+    assert many.made < QUEUES
+    many.harness.automatic = True
+    declare_ok = many.client.call(Queues.Declare(queue=LAST, passive=True), Queues.DeclareOk)
+    assert declare_ok.message_count == 3
+
+
+def test_asking_makes_no_other_queue(many: Many) -> None:
+    many.begin_with()
+    before = many.made
+    assert isinstance(many.node.ports.get(("/", LAST)), Queue)
+    assert many.made == before + 1
+    many.go_on()
+    assert many.made == QUEUES
+
+
+def test_a_message_is_taken_by_a_queue_that_was_not_made_yet(many: Many) -> None:
+    many.begin_with()
+    many.client.publish(b"one", LAST, delivery_mode=2)
+    assert many.node.queues["/", LAST].ready_count == 1
+    many.go_on()
+    assert many.node.queues["/", LAST].ready_count == 1
+
+
+def test_an_operator_who_asks_meets_it_too(many: Many) -> None:
+    many.begin_with({QUEUES - 1: 3})
+    assert home_queue(many.node, "/", LAST).ready_count == 3
+
+
+def test_messages_of_all_queues_are_theirs_in_the_end(many: Many) -> None:
+    many.begin_with(dict.fromkeys(range(0, QUEUES, 7), 2))
+    many.go_on()
+    assert [many.node.queues["/", f"q{number}"].ready_count for number in range(QUEUES)] == [
+        0 if number % 7 else 2 for number in range(QUEUES)
+    ]
+    assert "messages_without_queue" not in dict(many.harness.logged)
+
+
+def test_a_source_that_ends_before_it_has_begun_leaves_no_queue(many: Many) -> None:
+    many.begin_with()
+    many.end()
+    assert many.made == 0
+    assert isinstance(many.node.ports.get(("/", LAST)), ElsewhereQueue)
+    many.go_on()
+    assert many.made == 0
+    many.begin_with({QUEUES - 1: 1})
+    many.go_on()
+    assert many.made == QUEUES
+    assert many.node.queues["/", LAST].ready_count == 1
+
+
+def test_a_queue_that_is_deleted_before_it_was_made_leaves_the_disk(many: Many) -> None:
+    many.begin_with({QUEUES - 1: 3})
+    many.apply(Delete(record(QUEUES - 1).key))
+    many.go_on()
+    assert many.made == QUEUES - 1
+    [entry] = [each for each in many.node.journal.take().entries if each.dropped]
+    assert entry.dropped == [record(QUEUES - 1).id]
+    assert "messages_without_queue" not in dict(many.harness.logged)
+
+
+def test_a_queue_that_appears_meanwhile_has_what_is_there_of_it(many: Many) -> None:
+    many.begin_with({QUEUES: 4})
+    many.apply(Put(record(QUEUES)))
+    many.go_on()
+    assert many.node.queues["/", f"q{QUEUES}"].ready_count == 4
+    assert "messages_without_queue" not in dict(many.harness.logged)
+
+
+def test_messages_of_a_queue_that_is_unknown_are_told_when_all_others_are_made(many: Many) -> None:
+    many.begin_with({QUEUES: 4})
+    assert "messages_without_queue" not in dict(many.harness.logged)
+    many.go_on()
+    assert dict(many.harness.logged)["messages_without_queue"]["queues"] == 1
+    many.apply(Put(record(QUEUES)))
+    assert many.node.queues["/", f"q{QUEUES}"].ready_count == 4
