@@ -17,6 +17,7 @@ import pytest
 
 from amqpd.datadir.disk_record import RECORD, read_record, write_record
 from amqpd.datadir.disks import repair as repair_module
+from amqpd.datadir.disks.copying import copy_journal
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.errors import StartupError
@@ -97,12 +98,12 @@ def commit_rows(disks: OpenDisks, count: int) -> None:
 
 
 class Load:
-    """While a round is copied, so many rows come."""
+    """While a round is copied, this number of rows comes."""
 
     def __init__(self, disks: OpenDisks, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.rounds = rounds
         self._disks = disks
-        self._copy = repair_module.copy_journal
+        self._copy = copy_journal
         monkeypatch.setattr(repair_module, "copy_journal", self.copy)
 
     def copy(self, source: sqlite3.Connection, directory: Path, **named: Any) -> Likeness:

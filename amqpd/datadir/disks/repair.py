@@ -40,7 +40,7 @@ ENDED_S = 10.0
 """For the thread of a disk that was left behind, to close it."""
 ROUND_BYTES = QUEUE_BYTES_MAX // 4
 """The next round is the last one when it has no more to read than this, or the last one had not more to write: what
-comes meanwhile has room in memory."""
+comes meanwhile fits into memory."""
 ROUNDS_MAX = 20
 """A disk that is written more slowly than messages come is never repaired: each round is as long as the last."""
 LATE_S = 3 * MOMENT_S
