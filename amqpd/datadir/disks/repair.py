@@ -17,6 +17,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -152,12 +153,19 @@ class Repair:
     def _round(self, whole: bool, *, new: bool) -> Likeness:
         """Nothing waits for it."""
         with closing(open_moment(self._group.first().path)) as source:
-            return copy_journal(source, self.directory, whole=whole, new=new, goes_on=self._goes_on)
+            return self._copied(source, whole, new, self._goes_on)
+
+    def _copied(self, source: sqlite3.Connection, whole: bool, new: bool, goes_on: Callable[[], None]) -> Likeness:
+        others = [self._group.members[number].path / JOURNAL for number in self._group.reading()]
+        likeness = copy_journal(source, self.directory, whole=whole, new=new, goes_on=goes_on, others=others)
+        if likeness.mended:
+            log.warning("damaged rows were taken from another disk", path=str(self.directory), rows=likeness.mended)
+        return likeness
 
     def _last_round(self, whole: bool, *, new: bool) -> Likeness:
         source, known = self._moment()
         try:
-            likeness = copy_journal(source, self.directory, whole=whole, new=new, goes_on=self._goes_on_in_step)
+            likeness = self._copied(source, whole, new, self._goes_on_in_step)
         finally:
             source.close()
         disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes, one_of_several=True)
