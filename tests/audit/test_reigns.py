@@ -17,6 +17,7 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.node.sources import LOCAL
+from amqpd.vocabulary.audit_levels import FULL, Level
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client
@@ -33,8 +34,8 @@ class ReplicaLane(Lane):
 class Home(RecordedHarness):
     """A node of a cluster."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, level: Level = FULL) -> None:
+        super().__init__(level)
         sources = self.node.sources
         sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)

@@ -94,4 +94,7 @@ class Counts:
 
 
 def _figures(queue: HomeQueue) -> tuple[int, ...]:
-    return tuple([getattr(queue.facts, figure) for figure in FIGURES])
+    facts = queue.facts
+    accepted, *left = [getattr(facts, figure) for figure in FIGURES]
+    # What was recovered was counted where it came in: in an earlier life, or by the home before this one.
+    return (accepted - facts.recovered, *left)
