@@ -172,3 +172,16 @@ def test_what_a_new_home_recovers_is_not_accepted_again(moving: Moving) -> None:
     moving.home.client().publish(b"x", "q")
     moving.home.end()
     assert figures(moving.home)["q", "accepted"] == 1
+
+
+def test_a_queue_whose_source_ends_between_two_steps_is_counted_once(moving: Moving) -> None:
+    moving.client.publish(b"x", "q")
+    connections = list(moving.home.node.connections.values())
+    steps = moving.counts.write_in_steps(moving.home.node.audited(), connections)
+    next(steps)
+    moving.home.end()
+    for _ in steps:
+        pass
+    assert figures(moving.home)["q", "accepted"] == 1
+    moving.comes_back(9)
+    assert moving.counted() == {}
