@@ -100,10 +100,11 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
 
 
 def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort]:
-    """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ)."""
+    """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ), and its
+    home may have become this node."""
     for queue in queues:
-        record = queue.record
-        found = channel.node.ports.get((record.vhost, record.name)) if queue.deleted else queue
+        record, outdated = queue.record, queue.deleted or queue.elsewhere
+        found = channel.node.ports.get((record.vhost, record.name)) if outdated else queue
         if found is not None:
             yield found
 
