@@ -13,7 +13,7 @@ from pamqp import commands
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.management.home_queues import home_queue
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
-from amqpd.node.queue_registry import BEGIN_WORK
+from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
@@ -47,6 +47,11 @@ class Many(Scene):
             for number, count in (rows or {}).items()
         }
         self.begin(Recovered(0, found))
+
+    def begin_with_rows(self, rows: int, queues: int = 100) -> None:
+        """In each of the first queues, each of one message."""
+        found = [RecoveredRow(seq, seq, 20, epoch=1) for seq in range(rows)]
+        self.begin(Recovered(0, {record(number).id: RecoveredQueue(found, rows, 0) for number in range(queues)}))
 
     @property
     def made(self) -> int:
@@ -90,6 +95,53 @@ def test_a_queue_that_somebody_asks_for_is_there_at_once(many: Many) -> None:
     many.harness.automatic = True
     declare_ok = many.client.call(Queues.Declare(queue=LAST, passive=True), Queues.DeclareOk)
     assert declare_ok.message_count == 3
+
+
+def test_a_queue_takes_as_much_of_a_tick_as_it_has_rows(many: Many) -> None:
+    """Or one tick built all rows of all queues, and nobody was served meanwhile."""
+    rows = 100
+    many.begin_with_rows(rows)
+    for _ in range(5):
+        before = many.made
+        many.harness.tick()
+        assert 0 < many.made - before <= 1 + QUEUES_WORK_MAX // (BEGIN_WORK + rows * ROW_WORK)
+
+
+def test_queues_with_very_many_rows_leave_the_others_their_share_of_a_tick(many: Many) -> None:
+    many.harness.automatic = True
+    client = many.harness.client()
+    client.declare("other")
+    client.consume("other", no_ack=True)
+    many.harness.automatic = False
+    many.begin_with_rows(QUEUES_WORK_MAX // ROW_WORK, 30)
+    many.harness.tick()
+    client.publish(b"one", "other")
+    many.harness.tick()
+    many.harness.answer()
+    client.collect()
+    assert client.bodies() == [b"one"]
+    assert many.made < 30
+
+
+def test_what_a_source_has_is_counted_once_however_often_it_is_asked_for() -> None:
+    """By the thread that reads the disk: there may be very many rows."""
+    rows = [RecoveredRow(0, 9, 20, [(2, 4)], epoch=3), RecoveredRow(10, 10, 20, epoch=3)]
+    rows.append(RecoveredRow(11, 11, 2, epoch=5))
+    recovered = Recovered(0, {256: RecoveredQueue(rows, 12, 0), 512: RecoveredQueue([], 5, 0)})
+    standing = recovered.standing()
+    assert standing == ({256: 9}, 9, {256: [(3, 0), (5, 11)]})
+    assert recovered.standing() is standing
+
+
+def test_a_queue_that_cannot_be_made_keeps_its_name(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the node ends, which an error of its own leads to."""
+    many.begin_with()
+    with monkeypatch.context() as patched:
+        patched.setattr(many.node.registry, "_made", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            many.node.ports.get(("/", LAST))
+    assert ("/", LAST) in many.node.ports
+    assert isinstance(many.node.ports.get(("/", LAST)), Queue)
 
 
 def test_asking_makes_no_other_queue(many: Many) -> None:
