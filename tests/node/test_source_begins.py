@@ -8,23 +8,25 @@ becomes of them when the source ends or they are deleted meanwhile. Not verified
 from __future__ import annotations
 
 import pytest
-from pamqp import commands
+from pamqp import commands, frame
 
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.management.home_queues import home_queue
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
+from amqpd.publishing.routing import MAKING_WORK
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.queue import Queue
-from amqpd.vocabulary.records import Delete, Put, QueueRecord
-from tests.harness.harness import Client
+from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
+from tests.harness.harness import Client, publish_bytes
 from tests.node.test_source_moves import QUORUM, SOURCE, Scene
 
 QUEUES = 1_000
 IN_A_TICK_MAX = 1 + (QUEUES_WORK_MAX - QUEUES_SHARE_MIN) // BEGIN_WORK
 LAST = f"q{QUEUES - 1}"
 
-Basic, Queues = commands.Basic, commands.Queue
+Basic, Queues, Tx = commands.Basic, commands.Queue, commands.Tx
 
 
 def record(number: int) -> QueueRecord:
@@ -213,3 +215,81 @@ def test_messages_of_a_queue_that_is_unknown_are_told_when_all_others_are_made(m
     assert dict(many.harness.logged)["messages_without_queue"]["queues"] == 1
     many.apply(Put(record(QUEUES)))
     assert many.node.queues["/", f"q{QUEUES}"].ready_count == 4
+
+
+STEP_MAX = 1 + TURN_WORK_MAX // BEGIN_WORK + MAKING_WORK // BEGIN_WORK
+
+
+def bind_all(many: Many) -> None:
+    many.apply(*[Put(BindingRecord("/", "amq.fanout", f"q{number}", "queue", "")) for number in range(QUEUES)])
+
+
+def begin_without_time(many: Many) -> None:
+    """No tick has any for the queues: they are made for those that ask only."""
+    many.node.work_left = 0
+    many.begin_with()
+    assert many.made == 0
+
+
+def made_in_turns(many: Many) -> list[int]:
+    """How many of them each turn of the client makes."""
+    found = [many.made]
+    while many.node.turns.waiting:
+        before = many.made
+        many.node.turns.begin(0)
+        many.node.turns.next()
+        found.append(many.made - before)
+    return found
+
+
+def test_a_publish_to_very_many_queues_makes_them_in_turns(many: Many) -> None:
+    """At once, a fanout with 33,000 bindings kept everybody for seconds."""
+    bind_all(many)
+    begin_without_time(many)
+    many.client.connection.receive(publish_bytes(b"one", "", "amq.fanout", 1, False, delivery_mode=2))
+    assert max(made_in_turns(many)) <= STEP_MAX
+    many.go_on()
+    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
+    assert many.made == QUEUES
+
+
+def test_a_commit_to_very_many_queues_makes_them_in_turns(many: Many) -> None:
+    bind_all(many)
+    many.harness.automatic = True
+    many.client.call(Tx.Select(), Tx.SelectOk)
+    many.client.publish(b"one", "", "amq.fanout", delivery_mode=2)
+    many.harness.automatic = False
+    begin_without_time(many)
+    many.client.connection.receive(frame.marshal(Tx.Commit(), 1))
+    assert max(made_in_turns(many)) <= STEP_MAX
+    many.go_on()
+    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
+    assert many.made == QUEUES
+
+
+def test_a_client_that_names_very_many_queues_makes_them_in_turns(many: Many) -> None:
+    begin_without_time(many)
+    names = [f"q{number}" for number in range(QUEUES)]
+    frames = [frame.marshal(Queues.Declare(queue=name, passive=True, nowait=True), 1) for name in names]
+    many.client.connection.receive(b"".join(frames))
+    assert max(made_in_turns(many)) <= STEP_MAX
+    assert many.made == QUEUES
+
+
+def test_a_history_that_goes_to_very_many_queues_makes_them_in_ticks(many: Many) -> None:
+    bind_all(many)
+    many.harness.automatic = True
+    many.client.call(
+        commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history"), commands.Exchange.DeclareOk
+    )
+    many.client.publish(b"one", "", "kept")
+    many.harness.automatic = False
+    begin_without_time(many)
+    many.apply(Put(BindingRecord("/", "kept", "amq.fanout", "exchange", "")))
+    before = many.made
+    while many.node.behind:
+        many.node.tick()
+        assert many.made - before <= 2 * STEP_MAX
+        before = many.made
+    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
+    assert many.made == QUEUES
