@@ -197,8 +197,12 @@ class QueueRegistry:
         if recovered is None:
             return 0
         messages = recovered.standing().messages
+        return sum([messages.get(number, 0) for number in self.numbers_of(record)])
+
+    def numbers_of(self, record: QueueRecord) -> range:
+        """Of a queue that is not made yet: what it has in the journal, its levels' included."""
         levels = PRIORITY_MAX + 1 if "x-max-priority" in record.arguments else 1
-        return sum([messages.get(record.id + level, 0) for level in range(levels)])
+        return range(record.id, record.id + levels)
 
     def _has_begun(self, source: int) -> None:
         unknown, recovered = self.beginning.pop(source).unknown, self._unclaimed.pop(source)

@@ -12,7 +12,9 @@ from pamqp import commands, frame
 
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.limiting.turns import TURN_WORK_MAX
+from amqpd.management import inventory
 from amqpd.management.home_queues import home_queue
+from amqpd.management.overview import overview, vhosts
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.routing import MAKING_WORK
@@ -224,10 +226,10 @@ def bind_all(many: Many) -> None:
     many.apply(*[Put(BindingRecord("/", "amq.fanout", f"q{number}", "queue", "")) for number in range(QUEUES)])
 
 
-def begin_without_time(many: Many) -> None:
+def begin_without_time(many: Many, rows: dict[int, int] | None = None) -> None:
     """No tick has any for the queues: they are made for those that ask only."""
     many.node.work_left = 0
-    many.begin_with()
+    many.begin_with(rows)
     assert many.made == 0
 
 
@@ -293,3 +295,25 @@ def test_a_history_that_goes_to_very_many_queues_makes_them_in_ticks(many: Many)
         before = many.made
     assert all(queue.ready_count == 1 for queue in many.node.queues.values())
     assert many.made == QUEUES
+
+
+def test_a_listing_says_what_is_in_a_queue_that_was_not_made_yet(many: Many) -> None:
+    rows = inventory.queues(many.node, {})
+    assert next(rows)["state"] == "elsewhere"
+    begin_without_time(many, {QUEUES - 1: 3})
+    found = {row["name"]: row for row in rows}
+    assert {row["state"] for row in found.values()} == {"running"}
+    assert found[LAST]["messages"] == 3
+    assert len(found) == QUEUES - 1
+
+
+def test_sums_have_what_is_in_queues_that_are_not_made_yet(many: Many) -> None:
+    """Or all messages of a source seemed to be lost, and to come back one by one."""
+    begin_without_time(many, {1: 4, QUEUES - 1: 3})
+    for asked in (0, 1, 2):
+        [vhost] = vhosts(many.node, {})
+        assert (overview(many.node)["messages_ready"], vhost["messages_ready"]) == (7, 7)
+        if asked == 0:
+            many.node.ports.get(("/", LAST))
+        else:
+            many.go_on()
