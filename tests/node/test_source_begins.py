@@ -20,6 +20,7 @@ from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.routing import MAKING_WORK
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.queue import Queue
+from amqpd.scrub.found import FENCED, DamagedRow, damage_found
 from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, publish_bytes
 from tests.node.test_source_moves import QUORUM, SOURCE, Scene
@@ -317,3 +318,11 @@ def test_sums_have_what_is_in_queues_that_are_not_made_yet(many: Many) -> None:
             many.node.ports.get(("/", LAST))
         else:
             many.go_on()
+
+
+def test_damage_of_a_queue_that_is_not_made_yet_fences_it(many: Many) -> None:
+    begin_without_time(many, {QUEUES - 1: 3})
+    damaged = DamagedRow(record(QUEUES - 1).id, 0, 2, "its checksum does not fit")
+    [outcome] = damage_found(many.node, [damaged])
+    assert outcome == (FENCED, many.node.queues["/", LAST])
+    assert many.made == 1
