@@ -40,8 +40,7 @@ ARROWS = {
     "limiting session publishing",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit session publishing node",
-    "methods": "kernel vocabulary wire message journal audit queues limiting session publishing node declarations "
-    "channels",
+    "methods": "kernel vocabulary wire message audit queues limiting session publishing node declarations channels",
     "connection": "faults kernel vocabulary wire limiting session publishing node methods",
     "storage": "",
     "journal.sqlite": "journal replication storage",

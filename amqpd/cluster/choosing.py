@@ -8,7 +8,7 @@ that every node finds the same one. 2. A number of copies that was asked for is 
 source has at least what the cluster has (`cluster_copies`): one that was made while fewer nodes were known gets no
 new queues. 3. A new set is of nodes that live as far as that goes, then in different failure domains, then in
 different regions, then of those below their bound of copies, then by hash.
-Not here: that a source is made (`search.py`), the set and home that every source should have (`placement.py`).
+Not here: that a source is made (`search.py`), what is to change of those that there are (`moves.py`).
 """
 
 from __future__ import annotations

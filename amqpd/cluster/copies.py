@@ -3,9 +3,10 @@
 What comes in: messages of homes, over connections that they dialed. What goes out: writes for the own disk, and
 answers when these are on it.
 Rules: 1. An answer says what stands here when everything handed out before it is on the disk; a later one over the
-same lane takes the place of one that still waits. 2. A seal waits while a home that was answered may still reign,
-unless that home is known to be gone; and a home that reigns here answers that nobody else is needed. 3. A home that
-sends what the protocol does not know loses its connection, and nothing else.
+same lane takes the place of one that still waits: while the disk hangs there is one of each lane and transaction. 2.
+A seal waits while a home that was answered may still reign, unless that home is known to be gone; and a home that
+reigns here answers that nobody else is needed. 3. A home that sends what the protocol does not know loses its
+connection, and nothing else.
 Not here: what is compared with what (`replication/receiver.py`), the home's end (`homes.py`).
 """
 
@@ -45,7 +46,6 @@ from amqpd.replication.take_over import Ballot
 
 PUT_OFF_MAX = 1024
 """seals that wait for the end of a reign: four of each source"""
-NO_LANE = -1
 
 
 class HomeLink:
@@ -91,8 +91,9 @@ class Copies:
         self._connections: dict[HomeLink, None] = {}
         self._index = 0
         """of the last transaction that something was handed to"""
-        self._waiting: deque[tuple[int, HomeLink, int, Message]] = deque()
-        """answers, with the transaction that they wait for, and the lane; NO_LANE: each one is sent"""
+        self._waiting: deque[tuple[int, dict[tuple[HomeLink, int], Message]]] = deque()
+        """answers by the transaction that they wait for, then by the lane, or by the source that is sealed, as a
+        negative number: the last one of each"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._bases: dict[int, Position] = {}
@@ -111,6 +112,9 @@ class Copies:
         sources = [each for receiver in incoming.receivers.values() for each in receiver.sources.items()]
         self._seal_delay.closed(incoming, sources, self._shell.now_s)
         self._put_off = [each for each in self._put_off if each[1] is not incoming]
+        for _, answers in self._waiting:
+            for key in [key for key in answers if key[0] is incoming]:
+                del answers[key]
 
     def received(self, incoming: HomeLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
@@ -169,7 +173,7 @@ class Copies:
         elif not isinstance(message, Told):
             self._open.update(receiver.sources)
         self._commit()
-        self._waiting.append((self._index, incoming, message.lane, Answered(message.lane, message.question, answer)))
+        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer))
         self._tell()
 
     def _write(self, writes: list[Write]) -> None:
@@ -203,15 +207,17 @@ class Copies:
         """More transactions are on the own disk."""
         self._tell()
 
+    def _wait(self, incoming: HomeLink, lane: int, answer: Message) -> None:
+        waiting = self._waiting
+        if not waiting or waiting[-1][0] != self._index:
+            waiting.append((self._index, {}))
+        waiting[-1][1][incoming, lane] = answer
+
     def _tell(self) -> None:
         stored, waiting = self._journal.stored_index, self._waiting
         last: dict[tuple[HomeLink, int], Message] = {}
         while waiting and waiting[0][0] <= stored:
-            _, incoming, lane, answer = waiting.popleft()
-            if lane >= 0:
-                last[incoming, lane] = answer
-            elif incoming.open:
-                incoming.send(answer)
+            last |= waiting.popleft()[1]
         for (incoming, _), answer in last.items():
             if incoming.open:
                 incoming.send(answer)
@@ -237,7 +243,8 @@ class Copies:
         self._write(writes)
         self._tell_seal(asked, before, granted)
         ballot = self._ballot(asked.source, granted)
-        self._waiting.append((self._index, incoming, NO_LANE, Sealed(asked.request, asked.seal, ballot)))
+        # Who asks for another seal of the source over this connection has given up the one before.
+        self._wait(incoming, -asked.source, Sealed(asked.request, asked.seal, ballot))
         self._tell()
 
     def _tell_seal(self, asked: RequestSeal, before: Seal, granted: bool) -> None:

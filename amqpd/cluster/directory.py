@@ -6,7 +6,8 @@ Rules: 1. One way in: what is here changes when the store's watch tells it, in r
 it; so after a swap of this one, too. 2. Its own key is held by a lease that is kept alive; when that was lost it is
 granted again, and the key put again. A process that finds its name taken by another one ends. 3. A disk whose life
 does not go on where the store knows that it was (a copy, an older state, an emptied one) gets a new generation: it
-may lack what it acknowledged. 4. While the store does not answer, what was heard last stays.
+may lack what it acknowledged. The end of a process in order is a life, too (`cluster/lives.py`). 4. While the store
+does not answer, what was heard last stays.
 Not here: the swaps (`swaps.py`); etcd's watch, one for each process and all its readers
 (`topology/metadata/events.py`); keys and values (`records.py`); who becomes a home
 (`amqpd/replication/take_over.py`).
@@ -95,6 +96,7 @@ class Directory:
         self._applied = trio.Event()
         self._missing = trio.Event()
         self._lost = False
+        self._ends = False
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
@@ -161,6 +163,15 @@ class Directory:
         one was put meanwhile. Raises StoreUnavailable, as `swap`."""
         return await self._swaps.drop(wish)
 
+    async def end_life(self) -> None:
+        """The process is about to end in order: the store knows a life after it, which nobody has. Raises
+        MetadataStoreError; it may have been carried out then."""
+        self._ends = True
+        me, known = self.me, await self._store.get(known_key(self.me.name))
+        if known is not None and self._is_known(known):
+            after = KnownRecord(me.name, me.life + 1, me.generation)
+            await self._store.transact([Compare(known.key, known.mod_revision)], [PutKey(known.key, encode(after))])
+
     # Membership
 
     async def _join(self) -> None:
@@ -224,9 +235,11 @@ class Directory:
         try:
             await self._store.keep_alive(self._lease)
         except LeaseGone:
+            if self._ends:
+                return
             self._missing.set()
             self._lease = await self._store.grant_lease(self._lease_s)
-        while self._missing.is_set():
+        while self._missing.is_set() and not self._ends:
             member, known = await self._entries()
             self._require_mine(member, known)
             if self._is_mine(member) and self._is_known(known):
@@ -307,7 +320,8 @@ class Directory:
 
     def _look_at_own(self) -> None:
         """Should it be lost, or another process be there, `_stay` finds out which."""
-        if self.members.get(self.me.name) != self.me or self.known.get(self.me.name) != self._as_known():
+        lost = self.members.get(self.me.name) != self.me or self.known.get(self.me.name) != self._as_known()
+        if lost and not self._ends:
             self._missing.set()
 
 

@@ -16,7 +16,7 @@ from amqpd.cluster.counters import Counters
 from amqpd.cluster.homes import HANDED_OVER, Homes
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of
-from amqpd.cluster.own_lane import ReplicaSetLane
+from amqpd.cluster.own_lane import SourceLane
 from amqpd.cluster.records import WishRecord
 from amqpd.cluster.set_changes import SetChanges
 from amqpd.cluster.shell import OwnLog, Shell
@@ -44,7 +44,7 @@ class Forwarder:
         replicas: Replicas,
         lease_s: float,
         chance: Callable[[], float],
-        on_report: Callable[[ReplicaSetLane], None],
+        on_report: Callable[[SourceLane], None],
         *,
         fast_takeover: bool = False,
     ) -> None:
@@ -66,6 +66,7 @@ class Forwarder:
             self.counters,
         )
         self.changes = SetChanges(name, shell, journal, self.homes)
+        self.changes.take_over = self.take_over
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)

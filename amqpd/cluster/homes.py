@@ -6,8 +6,7 @@ Rules: 1. A source is served when the first entry of its epoch is committed: eve
 entry goes to the own disk and to the peers at the same time; it counts here as it counts there: when it is stored.
 3. A home whose own replica has sealed another epoch appends nothing more. 4. What ends says so to its peers, so that
 nobody waits for its reign to end. 5. A source whose set is another one goes to another lane, between two
-transactions. What it had before is committed with its first entry there; the lane that it came from reports nothing
-of the time until then before that is so.
+transactions. What it had before is committed with its first entry there, and nothing of it is reported before that.
 Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_changes.py`), the peers' end
 (`copies.py`), what a confirm is.
 """
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.log_events import place_of
-from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, ReplicaSetLane
+from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, SourceLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
@@ -32,7 +31,8 @@ from amqpd.replication.take_over import SourceRecord
 
 LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 """Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
-wait: for a majority that does not answer, or is slower than the disk here."""
+of its sources wait: for a majority that does not answer, or is slower than the disk here. So do those of one source
+that is left out and has so much by itself."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
 HANDED_OVER = "handed over"
@@ -49,7 +49,7 @@ class Homes:
         journal: JournalBuffer,
         replicas: Replicas,
         lease_s: float,
-        on_report: Callable[[ReplicaSetLane], None],
+        on_report: Callable[[SourceLane], None],
         name: str,
         counters: Counters,
     ) -> None:
@@ -68,6 +68,8 @@ class Homes:
         self._by_number: dict[int, OwnLane] = {}
         self._numbers = 0
         """how many lanes there were"""
+        self._asked: set[int] = set()
+        """sources of which somebody waits for a transaction that is not cut yet"""
         self.contradicting: set[tuple[str, int]] = set()
         """peers and sources of which they have something else committed, over connections that are open"""
         self.generations: dict[str, int] = {}
@@ -85,14 +87,15 @@ class Homes:
         if source in self.sources:
             self.end(source, "this home has taken it over again")
         lane = self._lane_of((record.members, ()))
-        self.sources[source] = Own(seal, record, lane, begun_s=self._shell.now_s)
+        waits = SourceLane(source, self._journal.index, self._journal.force, self._asked)
+        self.sources[source] = Own(seal, record, lane, waits, begun_s=self._shell.now_s)
         log = self._replicas[source].log
         uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
         opening = lane.home.begin(source, seal.epoch, log.base, [*own.tail], uncounted)
         for peer in lane.home.peers:
             self._open(lane, peer, opening)
         # The first entry of the epoch reserves numbers: none that an earlier home gave is given again.
-        self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), lane.lane)
+        self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), waits)
 
     def end(self, source: int, reason: str, to: str = "", *, settled: bool = False) -> None:
         """It is the home no more: `HANDED_OVER`, or why not. `to`: the next home, if it is known. `settled`: all that
@@ -106,17 +109,15 @@ class Homes:
             self._shell.log("source_lost", source=source, epoch=own.seal.epoch, to=to, reason=reason)
         own.lane.home.end(source)
         own.lane.open.discard(source)
+        self._lags_no_more(own)
         self._journal.leave(source)
         for peer in own.lane.home.peers:
             self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
         if not settled:
-            self._shell.ended(source, own.lane.lane)
-        if own.before is not None:
-            # What waits there for what it had then is not known to be committed, either.
-            self._shell.ended(source, own.before.lane)
-            del own.before.left[source]
-            self._forget_unused(own.before, lost=True)
-        self._forget_unused(own.lane, lost=not settled)
+            self._shell.ended(source, own.waits)
+        self._forget_unused(own.lane)
+        if own.waits.ends(lost=not settled):
+            self._on_report(own.waits)
 
     @property
     def between(self) -> bool:
@@ -125,13 +126,13 @@ class Homes:
 
     def move(self, source: int, key: LaneKey) -> None:
         """It has this set, or learner, from now on. Called `between` two transactions, while it serves, and when an
-        earlier move is settled (`Own.before`)."""
+        earlier move is settled (`Own.moved`)."""
         own, index = self.sources[source], self._journal.index
         before, lane = own.lane, self._lane_of(key)
         tail = before.home.release(source)
         before.open.discard(source)
-        before.left[source] = before.upto = index
-        own.lane, own.before = lane, before
+        self._lags_no_more(own)
+        own.lane, own.moved = lane, index
         uncounted = [peer for peer in lane.home.peers if not self._counts(own.record, peer)]
         opening = lane.home.adopt(source, tail, index, uncounted)
         lane.open.add(source)
@@ -141,8 +142,8 @@ class Homes:
             # A peer of both lanes has left the old one with the opening of the new one.
             if not lane.has(peer):
                 self._shell.send(peer, Ended(before.number, source, own.seal.epoch))
-        self._journal.move(source, lane.lane)
-        self._shell.moved(source, lane.lane)
+        self._journal.move(source)
+        self._forget_unused(before)
 
     def record_is(self, source: int, record: SourceRecord) -> None:
         """The store has this one, of the same home."""
@@ -150,30 +151,25 @@ class Homes:
         if record.revision > own.record.revision:
             own.record, own.known_at = record, self._journal.index
             if own.lane.learners:
-                own.lane.lane.force()
+                own.waits.force()
 
     def _lane_of(self, key: LaneKey) -> OwnLane:
         lane = self.lanes.get(key)
         if lane is None:
             self._numbers += 1
-            journal, number = self._journal, self._numbers
-            waits = ReplicaSetLane(journal.index, journal.index - 1, journal.force)
-            lane = self.lanes[key] = OwnLane(number, key, journal.index - 1, self._lease_s, waits, self.sent)
-            lane.home.stored = lane.home.committed = journal.index - 1
+            number, index = self._numbers, self._journal.index - 1
+            lane = self.lanes[key] = OwnLane(number, key, index, self._lease_s, self.sent)
+            lane.home.stored = lane.home.committed = index
             self._by_number[number] = lane
             for peer in self.generations:
                 if lane.has(peer):
                     self._connect(lane, peer)
         return lane
 
-    def _forget_unused(self, lane: OwnLane, *, lost: bool = False) -> None:
-        """It has no source, and nothing waits for one that it had. `lost`: what one of them had is not known to be
-        committed, and who waited for that was told."""
-        if not (lane.home.empty and not lane.left and self.lanes.get(lane.key) is lane):
-            return
-        del self.lanes[lane.key], self._by_number[lane.number]
-        if lane.lane.ends(lost=lost):
-            self._on_report(lane.lane)
+    def _forget_unused(self, lane: OwnLane) -> None:
+        """It has no source."""
+        if lane.home.empty and self.lanes.get(lane.key) is lane:
+            del self.lanes[lane.key], self._by_number[lane.number]
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
@@ -232,18 +228,24 @@ class Homes:
                 continue
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
+        for source in list(self._asked):
+            own = self.sources.get(source)
+            if own is None or own.waits.forced <= index:
+                self._asked.discard(source)
+            if own is not None and own.lane.home.number < own.waits.forced <= index:
+                of.setdefault(own.lane.number, {})
+                own.lane.open.add(source)
         for lane in self.lanes.values():
-            theirs = of.get(lane.number)
-            if theirs is not None or lane.home.number < lane.lane.forced <= index:
-                self._cut(lane, index, theirs or {}, writes)
+            if lane.number in of:
+                self._cut(lane, index, of[lane.number], writes)
         return writes
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
         frame = lane.home.cut(index, payloads)
-        self._look_at_lag()
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
             lane.open.add(entry.source)
+        self._look_at_lag(lane)
         for peer in lane.home.peers:
             self._shell.send(peer, Cut(lane.number, self._asks(lane, peer), frame))
 
@@ -325,53 +327,49 @@ class Homes:
         for lane in self.lanes.values():
             for peer in lane.home.peers:
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
-        self._watch.look(self.lanes.values(), self._journal.lagging)
+        self._watch.look(self.lanes.values())
 
-    def _look_at_lag(self) -> None:
-        self._journal.lagging = any(each.home.open_bytes > LAG_BYTES_MAX for each in self.lanes.values())
+    def _look_at_lag(self, lane: OwnLane) -> None:
+        home, much = lane.home, lane.home.open_bytes > LAG_BYTES_MAX
+        for source in list(home.sources if much or lane.lagging else lane.open):
+            lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
+            self.sources[source].waits.lagging = lags
+            (lane.lagging.add if lags else lane.lagging.discard)(source)
+        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+
+    def _lags_no_more(self, own: Own) -> None:
+        """It leaves its lane."""
+        own.waits.lagging = False
+        own.lane.lagging.discard(own.record.source)
+        self._journal.lagging = any(each.lagging for each in self.lanes.values())
 
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""
-        self._look_at_lag()
         if lane.number not in self._by_number:
             return  # it was forgotten meanwhile
+        self._look_at_lag(lane)
         home = lane.home
         for source in list(home.fenced):
             if source in self.sources:
                 self.end(source, f"epoch {home.fenced[source]} is sealed at a peer")
-        committed = self._reportable(lane)
-        if committed <= lane.lane.reported and not lane.open:
-            return
+        reports: list[SourceLane] = []
         for source in list(lane.open):
             own, log = self.sources[source], self._replicas[source].log
-            before, base = log.base, log.commit((own.seal.epoch, home.committed_of(source)))
-            if base == log.last:
+            committed = home.committed_of(source)
+            before, base = log.base, log.commit((own.seal.epoch, committed))
+            if base == log.last and committed >= own.waits.forced:
                 lane.open.discard(source)
             if base != before:
                 self._journal.is_committed(source, base)
                 self._journal.source_committed(source, base[1])
-            if not own.serving and own.first and home.committed_of(source) >= own.first:
+            if not own.serving and own.first and committed >= own.first:
                 own.serving = True
                 self._shell.served(source)
-            if own.before is not None and home.committed_of(source) >= own.before.left[source]:
-                self._settle(source, own, own.before)
-        if committed > lane.lane.reported:
-            lane.lane.reported = committed
-            self._on_report(lane.lane)
-
-    def _reportable(self, lane: OwnLane) -> int:
-        """Everything that was handed to the lane up to this transaction is committed."""
-        if lane.home.empty and not lane.left:
-            return max(lane.upto, lane.home.committed)
-        # Of what has left it, what is committed says the base: everything up to there.
-        bases = [self._replicas[source].log.base for source in lane.left]
-        epochs = [self.sources[source].seal.epoch for source in lane.left]
-        left = [base[1] if base[0] == epoch else 0 for base, epoch in zip(bases, epochs, strict=True)]
-        return min([lane.home.committed, *left])
-
-    def _settle(self, source: int, own: Own, before: OwnLane) -> None:
-        """Everything that the source had before it came to its lane is committed."""
-        own.before = None
-        del before.left[source]
-        self._look(before)
-        self._forget_unused(before)
+            if own.moved and committed >= own.moved:
+                own.moved = 0
+            if committed > own.waits.reported:
+                own.waits.reported = committed
+                reports.append(own.waits)
+        # What waits for several of them is looked at once, when all have said how far they are.
+        for waits in reports:
+            self._on_report(waits)

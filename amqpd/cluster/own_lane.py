@@ -1,9 +1,11 @@
-"""One replica set of this forwarder, as the home of sources: what confirms wait for, and who answers.
+"""One replica set of this forwarder, as the home of sources: who answers; and what confirms wait for, of each source.
 
-What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; one growing
-number.
-Rules: 1. A lane is all sources of this home with one replica set (docs/decisions/replication.md), and with the same
-learner. 2. Where somebody waits for a transaction in which the lane has nothing, an empty frame is cut.
+What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; a growing number
+of each source.
+Rules: 1. `OwnLane` is all sources of this home with one replica set (docs/decisions/replication.md), and with the
+same learner: its frames are cut, and answered, once for all of them. 2. What a confirm waits for is the number of one
+source, which goes with the source to another set: one that has no majority holds back its own clients, and one that
+ends here ends theirs. 3. Where somebody waits for a transaction in which the set has nothing, an empty frame is cut.
 Not here: how sources come to it (`homes.py`).
 """
 
@@ -24,24 +26,27 @@ LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
 
 
-class ReplicaSetLane(Lane):
-    """What confirms of queues of these sources wait for."""
+class SourceLane(Lane):
+    """What confirms of queues of a source wait for, for as long as this forwarder is its home."""
 
-    def __init__(self, gathering: int, reported: int, force_journal: Callable[[], None]) -> None:
-        super().__init__(gathering, reported)
+    def __init__(self, source: int, index: int, force_journal: Callable[[], None], asked: set[int]) -> None:
+        """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""
+        super().__init__(index, index - 1)
         self.forced = 0
         """somebody waits for this transaction: of what gathers while one before it is on its way to the disk"""
+        self._source = source
         self._force_journal = force_journal
+        self._asked = asked
 
     def force(self) -> None:
         """See `Lane.force`."""
         self.forced = self.gathering
+        self._asked.add(self._source)
         self._force_journal()
 
     def ends(self, *, lost: bool) -> bool:
-        """Nobody reports it any more. Of sources that have moved everything is committed; who asks for it later, or
-        still waits for their sake, is not to wait for ever. `lost`: not everything is; who waited was told. Whether
-        this is to be reported."""
+        """Nobody reports it any more; who asks for it later is not to wait for ever. `lost`: not everything is
+        committed; who waited was told. Whether this is to be reported."""
         self.lost = lost
         before, self.reported = self.reported, max(self.reported, self.gathering)
         return self.reported > before
@@ -50,9 +55,7 @@ class ReplicaSetLane(Lane):
 class OwnLane:
     """One of them."""
 
-    def __init__(
-        self, number: int, key: LaneKey, index: int, lease_s: float, lane: ReplicaSetLane, sent: Sent
-    ) -> None:
+    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, sent: Sent) -> None:
         """`number`: of the lane, as peers know it; `index`: of the journal's last transaction; `sent`: where what is
         sent again is counted."""
         self.number = number
@@ -60,16 +63,12 @@ class OwnLane:
         self.members, self.learners = key
         self.home = HomeLane(self.members, index, learners=self.learners, sent=sent)
         self.reign = Reign(lease_s, len(self.members))
-        self.lane = lane
         self.questions: dict[str, Questions] = {}
         """peer -> over its connection"""
         self.open: set[int] = set()
-        """sources with entries that are not known to be committed"""
-        self.left: dict[int, int] = {}
-        """Sources that went to another lane, and the last transaction of which something waits for this one: what of
-        them is committed the other one knows. This one reports nothing above that."""
-        self.upto = 0
-        """the highest of those that there were"""
+        """sources with entries that are not known to be committed, or with somebody who waits for a frame"""
+        self.lagging: set[int] = set()
+        """sources whose publishers wait"""
 
     def has(self, peer: str) -> bool:
         return peer in self.members or peer in self.learners
@@ -104,11 +103,12 @@ class Own:
     record: SourceRecord
     """as the store had it last"""
     lane: OwnLane
+    waits: SourceLane
     first: int = 0
     """number of the first frame of this epoch; 0: it is not cut yet"""
     serving: bool = False
     begun_s: float = 0.0
-    before: OwnLane | None = None
-    """the lane that it came from, while that waits for this one"""
+    moved: int = 0
+    """number of its first frame in a lane that it has come to, until that is committed"""
     known_at: int = 0
     """The transaction that gathered when the record was heard of: who answers a later frame lived after that."""

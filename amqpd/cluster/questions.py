@@ -2,13 +2,17 @@
 
 What comes in: questions as they are sent over one connection, the number of the last one that an answer covers. What
 goes out: when that one was sent.
-Rules: 1. Numbers grow. 2. Bounded by what is on its way over one connection, which is bounded by its bytes.
+Rules: 1. Numbers grow. 2. A peer whose disk hangs takes questions and answers none: of `QUESTIONS_MAX` that wait
+every other one is forgotten, and an answer to that counts from the one before.
 Not here: what follows from it (`replication/reign.py`).
 """
 
 from __future__ import annotations
 
 from collections import deque
+
+QUESTIONS_MAX = 4096
+"""what a lane asks in some seconds at full load"""
 
 
 class Questions:
@@ -21,11 +25,13 @@ class Questions:
     def ask(self, now_s: float) -> int:
         """The number of a question that is sent now."""
         self._number += 1
+        if len(self._sent) >= QUESTIONS_MAX:
+            self._sent = deque(list(self._sent)[::2])
         self._sent.append((self._number, now_s))
         return self._number
 
     def answered(self, number: int) -> float | None:
-        """When the question with this number was sent; None: it was answered before."""
+        """When the question with this number was sent, or one before it; None: it was answered before."""
         sent_s = None
         while self._sent and self._sent[0][0] <= number:
             sent_s = self._sent.popleft()[1]

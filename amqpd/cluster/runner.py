@@ -18,9 +18,11 @@ import structlog
 import trio
 
 from amqpd import __version__
+from amqpd.cluster import lives
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
-from amqpd.cluster.directory import Directory, drawn_generation
+from amqpd.cluster.deleted_queues import drop_deleted
+from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
@@ -36,7 +38,6 @@ from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
-from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication.entry import LogEntry, Position
@@ -55,8 +56,6 @@ GATHERED_BYTES_MAX = 64 << 20
 """Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
 As much as a link may have to send."""
 STORE_AGAIN_S = 0.5
-GENERATION, LIFE = "generation", "life"
-"""what the generation of the disk, and the last life on it, are called among the journal's names"""
 
 log = structlog.get_logger(component="cluster")
 
@@ -75,6 +74,7 @@ class ClusterRunner(Shell):
         place: Place,
     ) -> None:
         self._node = node
+        self._store = store
         self._disk = disk
         self._writer = writer
         self._own = OwnDisk(disk, node.journal, writer)
@@ -107,11 +107,11 @@ class ClusterRunner(Shell):
         node.sources.home_of = self._home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
         node.sources.choose, node.sources.want = self.search.choose, self.search.want
+        node.sources.unclaimed = self._unclaimed
 
     def _me(self) -> MemberRecord:
         settings = self._settings
-        life = max(self._disk.head(SOURCE).epoch, int(self._disk.names.get(LIFE) or 0) + 1)
-        generation = int(self._disk.names.get(GENERATION) or drawn_generation())
+        life, generation = lives.of(self._disk)
         host, port = self._place.reached_at
         return MemberRecord(
             *(settings.node_name, life, generation, host, port),
@@ -178,15 +178,20 @@ class ClusterRunner(Shell):
             )
             self._look_for_sources()
 
+    def _unclaimed(self, source: int) -> None:
+        own = self._forwarder.homes.sources.get(source)
+
+        def is_home() -> bool:
+            return own is not None and self._forwarder.homes.sources.get(source) is own
+
+        self._nursery.start_soon(drop_deleted, self._store, self._node, source, is_home, self._settle)
+
     def _look_for_sources(self) -> None:
         for answer in self.search.look():
             answer(True)
 
     def ended(self, source: int, lane: Lane) -> None:
         self._node.source_ends(source, lane)
-
-    def moved(self, source: int, lane: Lane) -> None:
-        self._node.source_moves(source, lane)
 
     def stops(self, source: int) -> None:
         log.info("source stops, to be handed over", source=source)
@@ -307,9 +312,9 @@ class ClusterRunner(Shell):
         if self.forwarder is None:
             return
         members = self._directory.members
-        lives = {name: member.life for name, member in members.items()}
-        self.forwarder.members_are(lives, self._members)
-        self._members = lives
+        now = {name: member.life for name, member in members.items()}
+        self.forwarder.members_are(now, self._members)
+        self._members = now
         self._links.peers_are(self._directory.addresses)
         self.forwarder.wishes_are(self._directory.wishes)
         for source in changed.sources & self._directory.records.keys():
@@ -331,8 +336,7 @@ class ClusterRunner(Shell):
             await nursery.start(directory.run)
             me = directory.me
             # Before anything is acknowledged: what the store counts is this disk.
-            names = {GENERATION: str(me.generation), LIFE: str(me.life)}
-            await trio.to_thread.run_sync(partial(self._disk.set_names, **names), limiter=self._writer.threads)
+            await lives.keep(self._disk, me, self._writer.threads)
             self.forwarder = Forwarder(
                 *(me.name, me.life, me.generation, self, self._node.journal, _replicas(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
@@ -366,6 +370,8 @@ class ClusterRunner(Shell):
         with trio.move_on_after(HAND_OVER_S):
             while any(link.out_bytes for link in self._dialed.values()):
                 await self._something()
+        with trio.move_on_after(HAND_OVER_S):
+            await lives.end(self._disk, self._directory, self._writer.threads)
 
     async def _beats(self) -> None:
         while True:

@@ -8,7 +8,8 @@ makes it move. 3. One step of a source at a time, the next one when the step bef
 outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
 handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
 stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once. 6. Who
-was asked to be the home and could not is asked again later, less and less often (`wished_homes.py`).
+was asked to be the home and could not is asked again later, less and less often (`wished_homes.py`). 7. A learner
+that has sealed a higher epoch follows nobody below that: the home hands over to itself, above it.
 Not here: which step is next (`replication/set_change.py`), lanes (`homes.py`), who takes over (`succession.py`).
 """
 
@@ -67,6 +68,8 @@ class _Change:
     counts_until_s: float = 0.0
     """among `CHANGES_MAX`: its step is as young as that"""
     stopped_until_s: float = 0.0
+    above: int = 0
+    """this home is to go on in an epoch above this one; 0: it is to be another home"""
 
 
 class SetChanges:
@@ -81,6 +84,8 @@ class SetChanges:
         self.members: Collection[str] = ()
         """forwarders with a lease in the store"""
         self._wished_homes = WishedHomes(name)
+        self.take_over: Callable[[SourceRecord], None] = lambda record: None
+        """by this forwarder, at once"""
         self.handing: dict[int, float] = {}
         """sources that are just handed over, not to be taken over here; until when the store is waited for"""
         self._changing: dict[int, _Change] = {}
@@ -119,7 +124,7 @@ class SetChanges:
         own, wish = self._homes.sources.get(source), self.wishes.get(source)
         if own is None:
             return
-        if not own.serving or own.before is not None:
+        if not own.serving or own.moved:
             if wish is not None:
                 self._tell(source, wish, "too few of its copies answer")
             return
@@ -187,6 +192,10 @@ class SetChanges:
         if (member, source) in self._homes.contradicting:
             self._refused[source, member] = self._shell.now_s + CONTRADICTED_S
             return
+        if source in home.outbid:
+            change.above = home.outbid[source]
+            self._swap(source, change, own.record, "", "", lambda: self._stop(source, change))
+            return
         peer = home.peers.get(member)
         # Who answered before the record became this one may have dropped its copy since (`leftovers.py`).
         if peer is not None and peer.number >= own.known_at and source in home.admissible(member):
@@ -225,7 +234,7 @@ class SetChanges:
         self._shell.stops(source)
         change.stopped = self._journal.index
         change.stopped_until_s = self._shell.now_s + STOPPED_S
-        change.own.lane.lane.force()
+        change.own.waits.force()
 
     def _finish(self, source: int, change: _Change) -> None:
         own = change.own
@@ -234,13 +243,19 @@ class SetChanges:
             self.handing[source] = self._shell.now_s + ANSWER_S
             self._homes.end(source, HANDED_OVER, settled=True)
             # Without an answer it is taken over again, here or elsewhere, as the record says then.
-            self._shell.swap(handed_over(own.record), lambda _: self._handed(source))
+            above = change.above
+            self._shell.swap(
+                handed_over(own.record, above), lambda found: self._handed(source, found if above else None)
+            )
         elif change.stopped_until_s <= self._shell.now_s:
             del self._changing[source]
             self._homes.end(source, "what was under way was not committed in time to be handed over")
 
-    def _handed(self, source: int) -> None:
+    def _handed(self, source: int, mine: SourceRecord | None) -> None:
+        """`mine`: what is in the store now, for this forwarder to take over."""
         self.handing.pop(source, None)
+        if mine is not None:
+            self.take_over(mine)
 
     # Why it waits
 

@@ -66,12 +66,8 @@ class Shell(ABC):
 
     @abstractmethod
     def ended(self, source: int, lane: Lane) -> None:
-        """It is the home no more: its queues are elsewhere. This lane had it, and whatever of it is not committed is
-        not reported any more."""
-
-    @abstractmethod
-    def moved(self, source: int, lane: Lane) -> None:
-        """What is handed to its queues from now on waits for this lane."""
+        """It is the home no more: its queues are elsewhere. This is its lane: what of it is not committed by now is
+        not known to be."""
 
     @abstractmethod
     def stops(self, source: int) -> None:

@@ -7,7 +7,7 @@ was heard of it for `SILENCES` lease times. That is a reason to ask; whether it 
 are asked. 2. The members of a set try one after the other, in an order of their own for each source, so that they do
 not stand in each other's way, and the sources of a lost home spread; first of all the one that is wished for. Where
 the home has handed over, the others wait for that one. 3. An attempt that failed is made again later, by chance.
-Not here: the attempt (`takeovers.py`), which member should be the home while all are well (`placement.py`).
+Not here: the attempt (`takeovers.py`), which member should be the home while all are well (`moves.py`).
 """
 
 from __future__ import annotations

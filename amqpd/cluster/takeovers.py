@@ -2,7 +2,8 @@
 
 What comes in: sources to be taken over; answers of the store and of other members. What goes out: questions to them;
 in the end, a source to be the home of.
-Rules: 1. One attempt for each source at a time, given up when nothing has come for it for too long. 2. At most
+Rules: 1. One attempt for each source at a time, given up when nothing has come for it for too long: from others; what
+the own disk takes, which may be large or slow, does not count for that, and has a bound of its own. 2. At most
 `ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
 wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
 answered may still reign.
@@ -23,6 +24,10 @@ from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 ATTEMPT_S = 2.0
+"""for the others, and the store, to answer"""
+OWN_DISK_S = 60.0
+"""For the own disk to have what it was handed, or to be read: other attempts, states for peers and queues that are
+built come before. Then somebody else may try."""
 REFUSED_S = 0.1
 """for the others to say that they would seal, when one has said that it would not"""
 ATTEMPTS_MAX = 64
@@ -35,6 +40,12 @@ class Attempt:
         self.take_over = take_over
         self.begun_s = now_s
         self.ends_s = now_s + ATTEMPT_S
+        self.own_disk_s: float | None = None
+        """since when the own disk is waited for, or has done something of it last"""
+        self.reads = False
+        """what it has won"""
+        self.request = 0
+        """of the first question"""
         self.before = take_over.record.home
         """the home that it had"""
 
@@ -90,20 +101,36 @@ class TakeOvers:
 
     def beat(self) -> None:
         """Those that take too long are given up."""
+        now_s = self._shell.now_s
         for attempt in list(self._attempts.values()):
-            if attempt.ends_s <= self._shell.now_s:
+            if attempt.own_disk_s is not None:
+                if attempt.own_disk_s + OWN_DISK_S <= now_s:
+                    attempt.take_over.failed("the own disk takes too long")
+                    self._go_on(attempt, None)
+                elif attempt.take_over.phase not in (Phase.ASKING, Phase.SWAPPING):
+                    self._be_heard(attempt)
+            elif attempt.ends_s <= now_s:
                 attempt.take_over.failed(
                     f"too little has come in time while it is {attempt.take_over.phase.name.lower()}"
                 )
                 self._go_on(attempt, None)
 
+    def _be_heard(self, attempt: Attempt) -> None:
+        """By the other members, in whose record this is the home already: one that is silent is taken over from."""
+        source = attempt.take_over.source
+        for member in self._others(attempt):
+            self._shell.send(member, Ask(attempt.request, source))
+
     def stored(self) -> None:
         """More transactions are on the own disk."""
         stored = self._journal.stored_index
         due = [each for each in self._waiting if each[0] <= stored]
-        self._waiting = [each for each in self._waiting if each[0] > stored]
+        self._waiting = [each for each in self._waiting if each[0] > stored and self._is_on(each[1])]
         for _, attempt, then in due:
             if self._is_on(attempt):
+                waits = any(each[1] is attempt for each in self._waiting)
+                attempt.own_disk_s = self._shell.now_s if waits else None
+                attempt.ends_s = self._shell.now_s + ATTEMPT_S
                 then()
 
     def received(self, peer: str, message: Would | Sealed | Entries | Fetched) -> None:
@@ -139,6 +166,9 @@ class TakeOvers:
             take_over.failed(str(error))
         return None
 
+    def _others(self, attempt: Attempt) -> list[str]:
+        return [member for member in attempt.take_over.record.members if member != self._name]
+
     def _is_on(self, attempt: Attempt) -> bool:
         return self._attempts.get(attempt.take_over.source) is attempt
 
@@ -146,18 +176,23 @@ class TakeOvers:
         if not writes:
             then()
         else:
+            self._waits_for_disk(attempt)
             self._waiting.append((self._journal.write(writes), attempt, then))
+
+    def _waits_for_disk(self, attempt: Attempt) -> None:
+        if attempt.own_disk_s is None:
+            attempt.own_disk_s = self._shell.now_s
 
     def _ask(self, attempt: Attempt) -> int:
         self._request += 1
         self._requests[self._request] = attempt
+        attempt.request = attempt.request or self._request
         return self._request
 
     def _go_on(self, attempt: Attempt, step: Step | None) -> None:
         if not self._is_on(attempt):
             return
-        take_over, source = attempt.take_over, attempt.take_over.source
-        others = [member for member in take_over.record.members if member != self._name]
+        take_over, source, others = attempt.take_over, attempt.take_over.source, self._others(attempt)
         if isinstance(step, AskAll):
             for member in others:
                 self._shell.send(member, Ask(self._ask(attempt), source))
@@ -177,7 +212,9 @@ class TakeOvers:
             self._end(attempt)
             self._tell_lost(attempt, take_over.reason)
             self._ended(source, False)
-        elif take_over.phase is Phase.WON:
+        elif take_over.phase is Phase.WON and not attempt.reads:
+            attempt.reads = True
+            self._waits_for_disk(attempt)
             self._shell.read_own(source, lambda own: self._win(attempt, own))
 
     def _swapped(self, attempt: Attempt, record: SourceRecord | None) -> None:

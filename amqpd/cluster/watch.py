@@ -37,6 +37,7 @@ class Seen:
     """that it is lost"""
     missing: tuple[str, ...] = ()
     """members without all copies, as it was said"""
+    lagging: bool = False
     unsaid_s: float = 0.0
     """since when others are; 0: they are the same"""
 
@@ -51,10 +52,8 @@ class Watch:
         self._counters = counters
         self._seen: dict[int, Seen] = {}
         self._behind: dict[tuple[int, str], Behind] = {}
-        self._lagging = False
 
-    def look(self, lanes: Iterable[OwnLane], lagging: bool) -> None:
-        """`lagging`: publishers wait for peers."""
+    def look(self, lanes: Iterable[OwnLane]) -> None:
         lanes = list(lanes)
         there = {lane.number for lane in lanes}
         for number in self._seen.keys() - there:
@@ -68,12 +67,7 @@ class Watch:
             for member in (*lane.members, *lane.learners):
                 if member != self._name:
                     self._peer(lane, member)
-            if lagging and not self._lagging:
-                lags = {member: lane.home.lag_of(member)[1] for member in lane.members if member != self._name}
-                self._shell.log("publishers_wait", members=lane.members, open_bytes=lane.home.open_bytes, lags=lags)
-        if self._lagging and not lagging:
-            self._shell.log("publishers_go_on")
-        self._lagging = lagging
+            self._lag(lane, seen)
 
     def _reign(self, lane: OwnLane, seen: Seen) -> None:
         sources = len(lane.home.sources)
@@ -86,6 +80,17 @@ class Watch:
             seen.reign_told = False
             self._shell.log("reign_back", members=lane.members, sources=sources)
         seen.reigned = reigns
+
+    def _lag(self, lane: OwnLane, seen: Seen) -> None:
+        home, lagging = lane.home, bool(lane.lagging)
+        if lagging and not seen.lagging:
+            lags = {member: home.lag_of(member)[1] for member in lane.members if member != self._name}
+            open_bytes = max(home.open_bytes, *map(home.open_bytes_of, lane.lagging))
+            told = {"sources": len(lane.lagging), "open_bytes": open_bytes, "lags": lags}
+            self._shell.log("publishers_wait", members=lane.members, **told)
+        elif seen.lagging and not lagging:
+            self._shell.log("publishers_go_on", members=lane.members)
+        seen.lagging = lagging
 
     def _copies(self, lane: OwnLane, seen: Seen) -> None:
         sources, names = _missing(lane, self._name)

@@ -56,7 +56,7 @@ class JournalBuffer:
         self.replicates = False
         """this node has, or keeps, sources that are replicated: that more of them is committed is told at any time"""
         self.lagging = False
-        """too much of what was written here is not committed yet, since replicas do not answer"""
+        """the lane of some source is (`Lane.lagging`), since replicas do not answer"""
         self._withheld = Withheld()
         self._lanes: list[Lane] = []
         """of the homes, each once"""
@@ -139,16 +139,14 @@ class JournalBuffer:
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
-        for, by the index of the journal; several sources may have the same."""
+        for, by the index of the journal."""
         self.replicates = True
         self.homes[source] = Home(epoch, numbers, lane)
         self._lanes = lanes_of(self.homes)
 
-    def move(self, source: int, lane: Lane) -> None:
-        """Confirms of its queues wait for this lane from now on; the transaction that gathers has an entry of it."""
-        self.homes[source].lane, lane.gathering = lane, self.index
+    def move(self, source: int) -> None:
+        """It is kept by others from now on: the transaction that gathers has an entry of it."""
         self.homes[source].numbers.renew()
-        self._lanes = lanes_of(self.homes)
 
     def leave(self, source: int) -> None:
         """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
@@ -210,9 +208,9 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """Publishers wait: for the writer, for replicas, or until more sequence numbers of a source are reserved."""
+        """All publishers wait: for the writer, or until more sequence numbers of a source are reserved."""
         short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
-        return self.gathered_bytes > FULL_BYTES or self.lagging or short
+        return self.gathered_bytes > FULL_BYTES or short
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a

@@ -27,6 +27,8 @@ class Lane:
         """everything up to this number is decided; smaller than `gathering`"""
         self.lost = False
         """it has ended, and nobody will know what was handed to it"""
+        self.lagging = False
+        """too much of what was handed to it is not decided yet: publishers of its queues wait"""
         self.writes = False
         """it waits for what is written here: what needs no write does not wait for it"""
         self.alone: Lanes = (self,)

@@ -6,7 +6,7 @@ Rules: 1. A queue that drains fast enough to be rid of its surplus soon slows it
 the disk and reading them back at once would cost both sides many times more. 2. A queue that does not, because it has
 no consumers or slow ones, takes everything, and its backlog goes to disk. 3. Nobody waits longer than one measurement
 without the queue having drained meanwhile, so a client that publishes and consumes on one connection cannot lock
-itself up.
+itself up. 4. Where the copies of a queue's source are too far behind, its publishers wait too, and no others.
 Not here: what leaves memory, and how (`queues/backlog.py`); waiting itself (`session/intake.py`).
 
 Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-control.
@@ -63,6 +63,8 @@ class Congestion:
 
     def slows(self, queue: QueuePort) -> bool:
         """Whether publishers of the queue should wait."""
+        if queue.lane.lagging:
+            return True
         crowd = self.queues.get(queue)
         return crowd is not None and crowd.drains and not crowd.calm
 

@@ -12,7 +12,6 @@ from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.channels import Channel
-from amqpd.journal.lane import Lane
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.node.node import MOVED, Handlers
 from amqpd.publishing.acceptance import accept_slowly
@@ -60,17 +59,14 @@ def _work(transaction: Transaction) -> int:
 
 def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     """See `Holds.commit`."""
-    node, complete = channel.node, True
-    lanes: dict[Lane, None] = {}
+    node, complete, delayed = channel.node, True, False
     used: dict[QueuePort, None] = {}
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
         properties = node.properties.read(run.properties, True)
         left = yield from _of_now(channel, queues)
-        lanes.update(dict.fromkeys(queue.lane for queue in left))
         used.update(dict.fromkeys(left))
-        if delay_ms:
-            lanes[node.journal.lane] = None  # of what is delayed, wherever it goes then
+        delayed |= delay_ms > 0
         # A requester may have gone since, too: then its name is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))
         complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms)
@@ -79,7 +75,6 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     for entries, requeue in transaction.settled:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
             some = entries[at : at + SETTLED_AT_ONCE]
-            lanes.update(dict.fromkeys(entry.queue.lane for entry in some))
             used.update(dict.fromkeys(entry.queue for entry in some))
             for portion in portions(some):
                 # Each may come into another transaction of the journal, of a commit that does not hold it.
@@ -92,7 +87,9 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     if not complete or any(queue.elsewhere for queue in used):
         # A queue was full, or its home has moved meanwhile; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
-    connection = channel.connection
+    connection, lanes = channel.connection, dict.fromkeys(queue.lane for queue in used)
+    if delayed:
+        lanes[node.journal.lane] = None  # of what is delayed, wherever it goes then
     node.durability.when_durable(
         channel.suspend(lambda: channel.send(commands.Tx.CommitOk())),
         tuple(lanes),

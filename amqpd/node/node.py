@@ -262,10 +262,6 @@ class Node(HomeNode):
             if any(each.confirms is not None and each.confirms.awaits(lane) for each in connection.channels.values()):
                 connection.guard(partial(connection.force_close, MOVED))
 
-    def source_moves(self, source: int, lane: Lane) -> None:
-        """It has another set of copies: from now on this lane makes messages of its queues safe."""
-        self.registry.source_moves(source, lane)
-
     def source_stops(self, source: int) -> None:
         """Another node is to be its home: nothing more comes into its queues here, or out of them. What was handed to
         the lane is safe when that says so."""
@@ -371,6 +367,10 @@ class Node(HomeNode):
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
         return dead_lettering.dead_letter(self, queue, run, low, high, reason)
+
+    def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
+        """See `QueueHost.keep_letters`."""
+        dead_lettering.keep_letters(self, queue, run, low, high, reason)
 
     # Memory and shortage
 

@@ -11,7 +11,7 @@ orphan (`management/orphan_operations.py`).
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
@@ -157,6 +157,17 @@ def parted(
         else:
             gone += left
     return gone, parked
+
+
+def deleted_of(ids: Iterable[int], dropped: Collection[int]) -> set[int]:
+    """Those of the ids that are of queues, or levels of queues, whose deletion is recorded."""
+    ends = sorted(dropped)
+    found = set()
+    for queue_id in ids:
+        at = bisect_right(ends, queue_id)
+        if at and queue_id - ends[at - 1] <= PRIORITY_MAX:
+            found.add(queue_id)
+    return found
 
 
 def done_with(dropped: Iterable[int], in_journal: Iterable[int]) -> set[int]:

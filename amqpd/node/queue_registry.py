@@ -20,11 +20,11 @@ from typing import Any
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
-from amqpd.journal.lane import NONE, Lane, Lanes
+from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.dispatching import QUEUES_SHARE_MIN
-from amqpd.node.orphans import REMEDY, Orphan, Orphans, parted
+from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.elsewhere import ElsewhereQueue
@@ -210,6 +210,26 @@ class QueueRegistry:
             found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
             self._unclaimed[source] = Recovered(recovered.index, found)
             self._node.log("messages_without_queue", source=source, queues=len(unknown))
+            self._node.sources.unclaimed(source)
+
+    def has_unclaimed(self, source: int) -> bool:
+        """All of its queues are here, and it has messages of others, which are not known."""
+        return source in self._unclaimed and source not in self.beginning
+
+    def drop_deleted(self, source: int, dropped: Collection[int]) -> None:
+        """What the source has of queues that are not known goes, where a deletion is recorded. `dropped`: the ids of
+        those queues, each with its levels."""
+        node, unclaimed = self._node, self._unclaimed[source]
+        gone = deleted_of(unclaimed.queues, dropped)
+        for queue_id in sorted(gone):
+            node.journal.assign(queue_id, source)
+            node.journal.drop(queue_id)
+        left = {queue_id: found for queue_id, found in unclaimed.queues.items() if queue_id not in gone}
+        self._unclaimed[source] = Recovered(unclaimed.index, left)
+        if not left:
+            del self._unclaimed[source]
+        if gone:
+            node.log("messages_of_deleted_queues_dropped", source=source, queues=len(gone))
 
     def source_ends(self, source: int) -> None:
         """See `Node.source_ends`."""
@@ -237,13 +257,6 @@ class QueueRegistry:
             for answer in queue.abandoned():
                 answer(None)
         node.books.source_ends(source, ended, unmade, waiting)
-
-    def source_moves(self, source: int, lane: Lane) -> None:
-        """See `Node.source_moves`."""
-        for key in self._of_source.get(source, ()):
-            queue = self._node.queues.get(key)
-            if queue is not None:
-                queue.lane = lane
 
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node

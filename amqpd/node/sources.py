@@ -50,6 +50,8 @@ class Sources:
         """the source for a new queue; `LOCAL`: there is none yet that is as it is wanted"""
         self.want: Callable[[Wanted, Answer], None] = _refuse
         """There is to be such a source; the answer: whether there is one."""
+        self.unclaimed: Callable[[int], None] = _nothing
+        """told of a source that is served here, and has messages of queues that are not known: they may be deleted"""
 
 
 def _nowhere(source: int) -> str:
@@ -62,6 +64,10 @@ def _always(source: int) -> bool:
 
 def _none(wanted: Wanted) -> int:
     return LOCAL
+
+
+def _nothing(source: int) -> None:
+    pass
 
 
 def _refuse(wanted: Wanted, answer: Answer) -> None:

@@ -4,8 +4,8 @@ What comes in: messages that die in a queue. What goes out: the same in other qu
 Rules: 1. The letter enters its queues in the tick in which the message leaves its own: one transaction of the journal
 has both or neither. 2. A missing exchange, no route, or a queue that refuses (or is out of service) loses the letter;
 at-least-once keeps the message where it was instead. So does every queue for one whose home is another node, or none
-at present: that one is well, and only not here. 3. A letter does not go back into a queue when nobody rejected
-it since it died there.
+or none at present: that one is well, and only not here; what a full queue refused, which stands nowhere, waits with
+the delayed messages. 3. A letter does not go back into a queue when nobody rejected it since it died there.
 Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-queues#dead-lettering.
@@ -24,7 +24,7 @@ from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
-from amqpd.publishing.routing import elsewhere_of, find, in_steps, queue_steps, route_again
+from amqpd.publishing.routing import elsewhere_of, find, in_steps, queue_steps, queues_of, route_again
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
@@ -37,6 +37,8 @@ LETTER_WORK, COPIED_LETTER_WORK = 20, 4
 HEADER_BYTES_A_WORK = 16
 # Routing keys with which a letter is routed in one step.
 KEYS_AT_ONCE = 16
+# What is kept with the delayed messages is tried first after this; then as they are.
+LETTER_AGAIN_MS = 500
 # That a queue's letters wait for one that is elsewhere stands in the log this often: it may be so for good.
 WAITS_TOLD_MS = 60_000
 
@@ -97,6 +99,30 @@ def dead_letter(
             if new_template is not None:
                 templates[reason] = new_template
     return _post(node, queue, letter.run, new_properties, bool(found), targets)
+
+
+def keep_letters(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
+    """Letters of messages low..high-1 of the run, which stand nowhere, wait for a queue that is elsewhere: in the
+    store of delayed messages, which are released when all of their queues are here."""
+    vhost, name = queue.record.vhost, queue.record.name
+    part = run if high - low == run.count else run.part(low, high)
+    published_deaths = node.limits.published_deaths
+    properties = node.properties.read(part.properties, True)
+    letter = dead_letter_of(part, properties, name, reason, queue.settings, node.now_ms, published_deaths)
+    if letter is None or vhost not in node.topology.vhosts:
+        return
+    made = node.properties.read(letter.run.properties, True)
+    route = find(node, vhost, *run_names(letter.run))
+    found = queues_of(node, vhost, route, tuple(letter.routing_keys), letter.run, made, False, True)
+    kept = None
+    if elsewhere_of(found) is not None and cycle_of(letter.deaths).isdisjoint(each.record.name for each in found):
+        publication = _begin_own(node, queue, letter.run, letter.run.count, made)
+        kept = node.delay(vhost, letter.run, made, LETTER_AGAIN_MS, publication)
+        if publication is not None:
+            node.audit.end(publication, letter.run.body_size, kept is not None)
+    if kept is None and queue.letter_lost_told_s != node.now_ms // 1000:
+        queue.letter_lost_told_s = node.now_ms // 1000
+        node.log("dead_letter_lost", queue=name, vhost=vhost, reason="a queue that it reaches is elsewhere")
 
 
 def _post(

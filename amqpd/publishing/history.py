@@ -2,7 +2,8 @@
 
 What comes in: a binding, and runs. What goes out: the runs, oldest first, in the queue that is bound, or in those
 that the exchange that is bound leads to.
-Rules: 1. It may be many messages, and go through very many exchanges: in steps.
+Rules: 1. It may be many messages, and go through very many exchanges: in steps. 2. A queue whose home is another node
+gets nothing from here: each node keeps what passed its own exchanges, in memory. The log says so, once for a binding.
 Not here: what is kept (`histories.py`).
 """
 
@@ -16,7 +17,7 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
-from amqpd.publishing.routing import COPIES_A_STEP, in_steps, named_in_steps
+from amqpd.publishing.routing import COPIES_A_STEP, elsewhere_of, in_steps, named_in_steps
 from amqpd.vocabulary.records import BindingRecord
 
 # What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
@@ -25,6 +26,7 @@ GIVE_WORK = 4
 
 def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
     """For `Dispatching.carry_out`."""
+    told = False
     for run in runs:
         properties = node.properties.read(run.properties, True)
         names: tuple[str, ...] = (binding.destination,)
@@ -44,6 +46,15 @@ def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) ->
             queues = yield from in_steps(node, named_in_steps(node, binding.vhost, names[at : at + COPIES_A_STEP]))
             node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
             offer(node, queues, run, properties, publication)
+            if not told and (away := elsewhere_of(queues)) is not None:
+                told = True
+                node.log(
+                    "history_not_given",
+                    vhost=binding.vhost,
+                    exchange=binding.source,
+                    queue=away.record.name,
+                    reason="the home of that queue is another node, or none at present",
+                )
             yield
         if publication is not None:
             node.audit.end(publication, run.body_size, bool(names))

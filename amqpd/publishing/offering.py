@@ -55,7 +55,11 @@ def offer(
             node.quarantine(queue, error)
             taken = FAULT
         node.to_dispatch.add(queue)
-        if node.congestion.queues and publisher is not None and node.congestion.slows(queue):
+        if (
+            (node.congestion.queues or node.journal.lagging)
+            and publisher is not None
+            and node.congestion.slows(queue)
+        ):
             publisher.intake.congested[queue] = None
     return taken, waits
 

@@ -122,6 +122,10 @@ class PublishingNode(SessionNode):
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
 
+    @abstractmethod
+    def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
+        """See `QueueHost.keep_letters`."""
+
 
 class PublishingChannel(ChannelBase):
     """A channel, as publishing knows it."""

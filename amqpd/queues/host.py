@@ -44,6 +44,11 @@ class QueueHost(Host, Protocol[QueueOf]):
         the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
         ...
 
+    def keep_letters(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> None:
+        """`dead_letter` has said that these stay where they are, and they are nowhere: they were refused. Their
+        letters are kept until they can go."""
+        ...
+
     def again(self, queue: QueueOf) -> None:
         """Dispatch the queue in the next tick: it has more to do than there was time for."""
         ...

@@ -43,7 +43,6 @@ EXPIRE_WORK = 30
 # Of one stretch that dies at most this number of messages is taken at a time: their bodies may be in as many places.
 MESSAGES_MAX = 200
 
-
 Send = Callable[[Run, int, int, str], tuple[int, int]]
 """dead-letters messages low..high-1 of the run for a reason: see `QueueHost.dead_letter`"""
 
@@ -248,10 +247,11 @@ class Mortality:
             left = min(left, (settings.max_length_bytes - ready_bytes) // body_size)
         return left
 
-    def turn_away(self, run: Run, send: Send) -> None:
+    def turn_away(self, run: Run, send: Send) -> int:
+        """For how many, from the first on, everything is done: the letters of the others cannot go now."""
         self._facts.refused += run.count
-        if self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None:
-            send(run, 0, run.count, MAXLEN)
+        letters = self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None
+        return send(run, 0, run.count, MAXLEN)[0] if letters else run.count
 
     def _drop(self, send: Send) -> None:
         """Drop from the head until the limits hold."""

@@ -27,6 +27,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Subscriber, cancelling
+from amqpd.queues.deadletters import MAXLEN
 from amqpd.queues.fences import TOLD_MAX, Damage, blocked_at, damage_of, fence_of, news, tell
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import QueueHost
@@ -178,7 +179,9 @@ class Queue(HomeQueue):
         if self.stopped:
             self.facts.refused += run.count
         else:
-            self.mortality.turn_away(run, partial(self.host.dead_letter, self))
+            done = self.mortality.turn_away(run, partial(self.host.dead_letter, self))
+            if done < run.count:
+                self.host.keep_letters(self, run, done, run.count, MAXLEN)
 
     def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
         (count, _, body_bytes, nbytes), plain = run.measures, self._plain

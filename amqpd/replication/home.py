@@ -66,6 +66,9 @@ class HomeLane:
         self.fenced: dict[int, int] = {}
         """source -> an epoch of another home: this one's has ended, and `end` is to be called. It may take over
         again, with a higher one."""
+        self.outbid: dict[int, int] = {}
+        """source -> an epoch that a learner has sealed, as long ago as it was a member, or by a store that was put
+        back since: it follows a higher one only"""
         self.transfers_given_up = 0
         """because too much had to be kept meanwhile"""
         self.sent = sent or Sent()
@@ -152,6 +155,7 @@ class HomeLane:
         lane."""
         self._tails.pop(source, None)
         self.fenced.pop(source, None)
+        self.outbid.pop(source, None)
         self.left_out.pop(source, None)
         for peer in self.peers.values():
             peer.transfers.pop(source, None)
@@ -261,9 +265,9 @@ class HomeLane:
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
         for source, seal in answer.fenced.items():
             # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.
-            # A learner's word is no member's.
-            if source in self._tails and seal.epoch >= self._tails[source].epoch and peer in self.members:
-                self.fenced[source] = seal.epoch
+            if source in self._tails and seal.epoch >= self._tails[source].epoch:
+                # A learner's word is no member's.
+                (self.fenced if peer in self.members else self.outbid)[source] = seal.epoch
         self._look()
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():

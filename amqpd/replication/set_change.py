@@ -115,9 +115,9 @@ def shrunk(record: SourceRecord, member: str) -> SourceRecord:
     return _with(record, [each for each in zip(record.members, record.generations, strict=True) if each[0] != member])
 
 
-def handed_over(record: SourceRecord) -> SourceRecord:
-    """Without a home: any member may take over, above this epoch."""
-    return replace(record, home=Seal(record.home.epoch, "", 0))
+def handed_over(record: SourceRecord, above: int = 0) -> SourceRecord:
+    """Without a home: any member may take over, above this epoch, or `above`."""
+    return replace(record, home=Seal(max(record.home.epoch, above), "", 0))
 
 
 def forced(record: SourceRecord, survivors: Collection[str]) -> SourceRecord:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.cluster import Cluster
 from tests.faults.epoch_books import account_of, rows_of
-from tests.faults.test_cluster_audit import RECORDED, end_in_order
+from tests.faults.test_cluster_audit import cluster, end_in_order
 from tests.faults.test_cluster_kill import run_rounds
 from tests.faults.test_kill import fault_seed
 
@@ -23,17 +22,9 @@ from . import jobs, plant
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
+__all__ = ["cluster"]
+
 ROUNDS = 6
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path, environment=RECORDED)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.close()
 
 
 def together(folders: list[Path], events: Path) -> Path:

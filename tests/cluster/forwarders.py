@@ -76,9 +76,7 @@ class FakeJournal:
         self.lanes[source] = lane
         self.wanted[source] = RESERVES
 
-    def move(self, source: int, lane: Lane) -> None:
-        self.lanes[source] = lane
-        lane.gathering = self.index
+    def move(self, source: int) -> None:
         self.wanted.setdefault(source, RESERVES)
 
     def leave(self, source: int) -> None:
@@ -177,9 +175,6 @@ class Machine(Shell):
     def ended(self, source: int, lane: Lane) -> None:
         self.serving.discard(source)
         self.abandoned.append((source, lane))
-
-    def moved(self, source: int, lane: Lane) -> None:
-        self.events.append("moved")
 
     def stops(self, source: int) -> None:
         self.serving.discard(source)

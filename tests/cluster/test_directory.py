@@ -190,6 +190,23 @@ async def test_a_disk_that_is_not_what_it_was_gets_a_new_generation(
     assert now.directory.known["a@x"] == KnownRecord("a@x", expected.life, expected.generation)
 
 
+@pytest.mark.parametrize(
+    ("life", "drawn"), [(7, False), (6, True)], ids=["the disk itself", "a copy of its last life"]
+)
+async def test_a_copy_of_a_disk_from_before_its_node_was_stopped_gets_a_new_generation(
+    space: MemorySpace, nursery: trio.Nursery, life: int, drawn: bool
+) -> None:
+    ended = MemoryStore(space)
+    before = await joined(nursery, ended, replace(A, life=5))
+    await before.directory.end_life()
+    await before.until(lambda directory: directory.known["a@x"].life == 6)
+    before.scope.cancel()
+    await ended.aclose()
+    now = await joined(nursery, MemoryStore(space), replace(A, life=life))
+    assert now.directory.me.generation == (100 if drawn else 1)
+    assert now.directory.me.life == 7
+
+
 async def test_a_generation_that_was_not_kept_is_drawn_again(space: MemorySpace, nursery: trio.Nursery) -> None:
     """The node died after the store had the new one, and before its journal had it."""
     ended = MemoryStore(space)

@@ -7,10 +7,13 @@ all kinds make of it (the simulator), sockets and disks (`tests/faults/test_clus
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes
+from amqpd.cluster import homes, takeovers
+from amqpd.cluster.questions import QUESTIONS_MAX, Questions
+from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
@@ -19,6 +22,10 @@ from .forwarders import World
 
 def logs(world: World, source: int) -> list[list[bytes]]:
     return [[each.payload for each in machine.entries.get(source, [])] for machine in world.machines.values()]
+
+
+def told(world: World, name: str, event: str) -> list[dict[str, Any]]:
+    return [fields for each, fields in world[name].logged if each == event]
 
 
 def test_a_source_gets_a_home() -> None:
@@ -97,16 +104,127 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    (own,) = machine.forwarder.homes.lanes.values()
+    waits = machine.forwarder.homes.sources[5].waits
     index = machine.publish(5, b"one")
-    own.lane.gathering = index + 1  # the journal has cut what gathered
-    own.lane.force()
+    waits.gathering = index + 1  # the journal has cut what gathered
+    waits.force()
     machine.commit()
     world.move()
     assert machine.reports[-1] == index
     machine.journal.force()
     world.move()
     assert machine.reports[-1] == index + 1
+
+
+def left_out(world: World, source: int) -> HomeLane:
+    """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
+    world.wait(0.2)
+    home = world["a"].forwarder.homes.sources[source].lane.home
+    assert home.sources == {5, 6}, "one replica set, one lane"
+    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world["a"].publish(source, b"more than is kept for b")
+    world.move()
+    home._tails[source].forget(home.number)
+    world.connect("b")
+    world.move()
+    world.disconnect("a", "c")
+    return home
+
+
+def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    sends_state = world["a"].read_state
+    home = left_out(world, 6)
+    waits = world["a"].journal.lanes
+    index = world["a"].publish(6, b"nobody else has this")
+    assert index == world["a"].publish(5, b"b has this")
+    world.move()
+    assert home.left_out.keys() == {6}
+    assert waits[5].reported >= index > waits[6].reported
+
+    world["a"].read_state = sends_state  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world.connect("b")
+    world.move()
+    assert waits[6].reported >= index
+
+
+def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_ended() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    machine = world["a"]
+    waits = dict(machine.journal.lanes)
+    index = machine.publish(5, b"one")
+    machine.publish(6, b"two")
+    machine.forwarder.homes.end(5, "a test says so")
+    assert machine.abandoned == [(5, waits[5])]
+    assert waits[5].lost
+    world.move()
+    assert waits[6].reported >= index
+    assert not waits[6].lost
+
+
+def slow_to_read(world: World, name: str) -> list[Callable[[], None]]:
+    """Reads of what a take-over has won, which the disk has not done yet."""
+    machine = world[name]
+    reads: list[Callable[[], None]] = []
+    read_own = machine.read_own
+    machine.read_own = lambda source, answered: reads.append(lambda: read_own(source, answered))  # type: ignore[method-assign]
+    return reads
+
+
+def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
+    world = World()
+    world.new_source(5, "a")
+    reads = {name: slow_to_read(world, name) for name in "bc"}
+    world.kill("a")
+    world.wait(4 * takeovers.ATTEMPT_S)
+    [(name, [read])] = [(name, each) for name, each in reads.items() if each]
+    assert not told(world, name, "take_over_lost")
+    read()
+    world.move()
+    assert world[name].serving == {5}
+
+
+def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
+    world = World()
+    world.new_source(5, "a")
+    reads = {name: slow_to_read(world, name) for name in "bc"}
+    world.kill("a")
+    world.wait(takeovers.OWN_DISK_S + 1)
+    [name] = [name for name, each in reads.items() if len(each) > 1]
+    [lost] = told(world, name, "take_over_lost")
+    assert lost["reason"] == "the own disk takes too long"
+
+
+def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
+    world = World()
+    world.new_source(5, "a")
+    commit = world["b"].commit
+    world["b"].commit = lambda: False  # type: ignore[method-assign]
+    for _ in range(100):
+        world["a"].publish(5, b"one")
+        world.wait(0.1)
+    assert len(world["b"].forwarder.copies._waiting) <= 2
+    world["b"].commit = commit  # type: ignore[method-assign]
+    world.wait(0.2)
+    assert logs(world, 5)[1] == logs(world, 5)[0]
+    [lane] = world["a"].forwarder.homes.lanes.values()
+    assert lane.home.peers["b"].number == lane.home.number
+
+
+def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_than_it_was_sent() -> None:
+    asked = Questions()
+    numbers = {asked.ask(float(second)): second for second in range(10 * QUESTIONS_MAX)}
+    assert len(asked._sent) <= QUESTIONS_MAX
+    for number in (1, 7, 5 * QUESTIONS_MAX, 10 * QUESTIONS_MAX):
+        sent_s = asked.answered(number)
+        assert sent_s is None or sent_s <= numbers[number]
+    assert sent_s == numbers[number], "the last one is not forgotten"
 
 
 def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +240,40 @@ def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.Mo
     world.connect("a")
     world.wait(0.2)
     assert not world["a"].journal.lagging
+
+
+def test_publishers_of_a_set_whose_majority_answers_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World("abcde")
+    world.new_source(5, "a", "abc")
+    world.new_source(6, "a", "ade")
+    world.disconnect("a", "b")
+    world.disconnect("a", "c")
+    waits = dict(world["a"].journal.lanes)
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world["a"].publish(6, bytes(100))
+        world.move()
+    assert (waits[5].lagging, waits[6].lagging) == (True, False)
+    world["a"].forwarder.homes.end(5, "a test says so")
+    assert not waits[5].lagging, "who waits goes on, to be told"
+    assert not world["a"].journal.lagging
+
+
+def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    home = left_out(world, 6)
+    home._kept_bytes_max = 500
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world["a"].publish(6, bytes(100))
+        world.move()
+    waits = world["a"].journal.lanes
+    assert home.left_out.keys() == {6}
+    assert (waits[5].lagging, waits[6].lagging) == (False, True)
 
 
 def test_a_forwarder_that_leaves_is_followed_at_once() -> None:

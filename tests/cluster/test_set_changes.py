@@ -10,6 +10,7 @@ import pytest
 from amqpd.cluster import leftovers, set_changes
 from amqpd.cluster.records import WishRecord
 from amqpd.replication.entry import START
+from amqpd.replication.replica import Write
 from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import forced
 from amqpd.replication.take_over import SourceRecord
@@ -39,6 +40,24 @@ def test_a_member_is_added_with_everything_that_was_there() -> None:
     world["a"].publish(5, b"2;")
     world.move()
     assert {payloads(world, name) for name in "abcd"} == {b"1;2;"}
+
+
+def test_a_member_that_has_sealed_a_higher_epoch_learns_above_that() -> None:
+    """The store was put back, say, and forgot the home that `d` sealed for."""
+    world = a_world()
+    world["a"].publish(5, b"1;")
+    world.move()
+    writes: list[Write] = []
+    assert world["d"].forwarder.replicas.vote(5, Seal(9, "c", 1), writes)
+    world["d"].journal.write(writes)
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(5)
+    assert world.records[5].members == ("a", "b", "c", "d")
+    assert world.records[5].home.epoch > 9
+    assert world.records[5].home.forwarder == "a"
+    assert world["a"].serving == {5}
+    assert world["a"].abandoned == [], "nobody has to ask again"
+    assert payloads(world, "d") == b"1;"
 
 
 def test_a_member_is_replaced() -> None:

@@ -16,8 +16,6 @@ from itertools import pairwise
 import pytest
 
 from amqpd.cluster import leftovers
-from amqpd.cluster.homes import Homes
-from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.records import WishRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.commit import majority
@@ -253,10 +251,6 @@ def run_some(seeds: int) -> None:
         run(seed)
 
 
-def _without_a_bound(homes: Homes, lane: OwnLane) -> int:
-    return lane.home.committed
-
-
 def _from_the_beginning(lane: HomeLane, source: int) -> int:
     return lane.left_out.get(source, lane.passed)
 
@@ -272,13 +266,11 @@ _open = Receiver.open
 @pytest.mark.parametrize(
     ("where", "name", "mistake"),
     [
-        (Homes, "_reportable", _without_a_bound),
         (HomeLane, "committed_of", _from_the_beginning),
         (Receiver, "open", _opens_from_the_beginning),
         (Receiver, "left", lambda receiver, source: None),
     ],
     ids=[
-        "the old lane reports what is not committed in the new one",
         "the new lane speaks of what it did not have",
         "a peer takes numbers of the new lane for what came before",
         "a peer takes numbers of the old lane for what comes later",

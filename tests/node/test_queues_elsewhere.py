@@ -108,6 +108,25 @@ def test_it_goes_and_comes_with_its_source(scene: Scene) -> None:
     assert scene.node.sources.queues[SOURCE] == 1
 
 
+def test_what_there_is_of_one_that_was_deleted_meanwhile_goes_if_that_is_recorded(scene: Scene) -> None:
+    """Its record is gone before anybody is the home again, so nobody else would ever end its messages."""
+    declared(scene)
+    scene.node.journal.take()
+    record = scene.node.queues["/", "q"].record
+    scene.end()
+    apply(scene, Delete(record.key))
+    found = {each: RecoveredQueue([], 7, 0) for each in (record.id, record.id + 3, THEIRS.id)}
+    scene.begin(Recovered(0, found))
+    registry = scene.node.registry
+    assert registry.has_unclaimed(SOURCE)
+    registry.drop_deleted(SOURCE, {record.id, 99})
+    [entry] = scene.node.journal.take().entries
+    assert entry.dropped == [record.id, record.id + 3], "with its levels"
+    assert registry.has_unclaimed(SOURCE), "the record of the other one may come yet"
+    apply(scene, Put(replace(THEIRS, source=SOURCE)))
+    assert scene.node.queues["/", "theirs"].backlog.store.next_seq == 7
+
+
 def test_it_takes_little_memory(scene: Scene) -> None:
     """Beside its record, which the topology has in any case."""
     records = [replace(THEIRS, name=f"q{number}", id=number << 8) for number in range(1, 1001)]

@@ -144,6 +144,18 @@ def test_an_only_consumer_gets_nothing_while_the_home_may_have_been_followed(sce
     assert len(client.messages()) == (1 if alone else 0)
 
 
+def test_only_publishers_of_a_source_whose_copies_are_behind_wait(scene: Scene) -> None:
+    client, other = declared(scene), scene.harness.client()
+    other.declare("here", durable=True)
+    scene.node.journal.lagging = scene.lane.lagging = True
+    client.publish(b"one", "q", delivery_mode=2)
+    other.publish(b"one", "here", delivery_mode=2)
+    assert client.connection.intake.paused
+    assert not other.connection.intake.paused
+    scene.node.journal.lagging = scene.lane.lagging = False
+    assert not client.connection.intake.paused
+
+
 def test_what_is_asked_of_a_lane_that_has_ended_is_answered(scene: Scene) -> None:
     """Who collects lanes over several turns may have one of which nothing is heard any more."""
     told: list[str] = []

@@ -155,6 +155,47 @@ def test_a_dead_letter_waits_for_a_queue_that_is_elsewhere(
     assert facts.accepted == 3 == facts.dead_lettered == facts.expired + facts.dropped + facts.rejected
 
 
+def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Scene) -> None:
+    client = declared(scene)
+    arguments = {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "q",
+        "x-overflow": "reject-publish-dlx",
+        "x-max-length": 1,
+    }
+    client.declare("full", durable=True, arguments=arguments)
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    client.publish(b"in", "full", delivery_mode=1)
+    client.expect(commands.Basic.Ack)
+    scene.end()
+    client.publish(b"refused", "full", delivery_mode=1)
+    client.publish(b"too", "full", delivery_mode=1)
+    assert {frame.delivery_tag for frame in client.take(commands.Basic.Nack)} == {2, 3}
+    for _ in range(5):
+        pass_ms(scene, 1000)
+    assert told(scene, "dead_letter_lost") == 0
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    client.consume("q", tag="c", no_ack=True)
+    letters = client.messages()
+    assert [message.body for message in letters] == [b"refused", b"too"]
+    assert letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
+
+
+def test_history_for_a_queue_that_is_elsewhere_is_said_to_be_lost(scene: Scene) -> None:
+    client = declared(scene)
+    kept = commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history", arguments={})
+    client.call(kept, commands.Exchange.DeclareOk)
+    client.declare("here")
+    for _ in range(3):
+        client.publish(b"x", "", "kept")
+    scene.end()
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(0, queue, "kept"), commands.Queue.BindOk)
+    assert told(scene, "history_not_given") == 1
+    assert bodies(client, "here") == [b"x"] * 3
+
+
 def test_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

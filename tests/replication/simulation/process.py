@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.lives import GENERATION, LIFE
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import WishRecord
-from amqpd.cluster.runner import GENERATION, LIFE, _replicas
+from amqpd.cluster.runner import _replicas
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
@@ -256,7 +257,7 @@ class Process(Shell):
         queue = self.queues.get(source)
         if queue is None:
             self.cluster.law.refuse(b"%08d" % number)
-        elif self.journal.full:
+        elif self.journal.full or self.journal.lane_of(source).lagging:
             self.clock.counts["publishers wait"] += 1
         else:
             self.confirms.wait(source, queue.publish(number))
