@@ -149,7 +149,7 @@ class Recovered:
     _standing: Standing | None = field(default=None, repr=False, compare=False)
 
     def standing(self) -> Standing:
-        """Found when it is first asked for, which takes as long as there are rows: whoever reads a disk that is in
+        """Found when it is first asked for, which takes as long as there are rows: what reads a disk that is in
         use asks in the thread that reads."""
         if self._standing is None:
             self._standing = _standing_in(self.queues)

@@ -183,7 +183,7 @@ def named_in_steps(node: PublishingNode, vhost: str, names: tuple[str, ...]) -> 
         for name in names:
             before = node.work_left
             found += node.queues_named(vhost, (name,))
-            # Whoever takes the steps is charged: a publisher for what it asks for.
+            # What takes the steps charges it: to a publisher what it asks for.
             work += before - node.work_left
             node.work_left = before
             if work >= MAKING_WORK:

@@ -176,8 +176,8 @@ def test_what_a_new_home_recovers_is_not_accepted_again(moving: Moving) -> None:
 
 def test_a_queue_whose_source_ends_between_two_steps_is_counted_once(moving: Moving) -> None:
     moving.client.publish(b"x", "q")
-    connections = list(moving.home.node.connections.values())
-    steps = moving.counts.write_in_steps(moving.home.node.audited(), connections)
+    node = moving.home.node
+    steps = moving.counts.write_in_steps(node.audited(), list(node.connections.values()))
     next(steps)
     moving.home.end()
     for _ in steps:

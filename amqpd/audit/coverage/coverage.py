@@ -121,7 +121,7 @@ class Coverage:
 
     def source_ends(self, source: int, queues: Sequence[HomeQueue], unmade: int, waiting: int) -> None:
         """Its home is here no more; what stood in these queues is at the next one, or was never safe. This number of
-        its queues was not made yet, with so many messages."""
+        its queues was not made yet, and `waiting` messages stand in those."""
         messages = waiting + sum(queue.ready_count + queue.unacked_count for queue in queues)
         self._tell("source_ends", source, self.reigns.epochs[source], len(queues) + unmade, messages)
         for queue in queues:
