@@ -43,7 +43,7 @@ class Attempt:
         self.own_disk_s: float | None = None
         """since when the own disk is waited for, or has done something of it last"""
         self.reads = False
-        """what it has won"""
+        """what it has won; all of it is on the own disk before"""
         self.request = 0
         """of the first question"""
         self.before = take_over.record.home
@@ -128,7 +128,7 @@ class TakeOvers:
         self._waiting = [each for each in self._waiting if each[0] > stored and self._is_on(each[1])]
         for _, attempt, then in due:
             if self._is_on(attempt):
-                waits = any(each[1] is attempt for each in self._waiting)
+                waits = attempt.reads or self._writes(attempt)
                 attempt.own_disk_s = self._shell.now_s if waits else None
                 attempt.ends_s = self._shell.now_s + ATTEMPT_S
                 then()
@@ -172,6 +172,10 @@ class TakeOvers:
     def _is_on(self, attempt: Attempt) -> bool:
         return self._attempts.get(attempt.take_over.source) is attempt
 
+    def _writes(self, attempt: Attempt) -> bool:
+        """Something of it is on its way to the own disk."""
+        return any(each[1] is attempt for each in self._waiting)
+
     def _when_stored(self, attempt: Attempt, writes: list[Write], then: Callable[[], None]) -> None:
         if not writes:
             then()
@@ -212,7 +216,7 @@ class TakeOvers:
             self._end(attempt)
             self._tell_lost(attempt, take_over.reason)
             self._ended(source, False)
-        elif take_over.phase is Phase.WON and not attempt.reads:
+        elif take_over.phase is Phase.WON and not (attempt.reads or self._writes(attempt)):
             attempt.reads = True
             self._waits_for_disk(attempt)
             self._shell.read_own(source, lambda own: self._win(attempt, own))

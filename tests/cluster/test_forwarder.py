@@ -15,7 +15,7 @@ from amqpd.cluster import homes, takeovers
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
 from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
-from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.take_over import Phase, SourceRecord
 
 from .forwarders import World
 
@@ -188,6 +188,41 @@ def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> No
     read()
     world.move()
     assert world[name].serving == {5}
+
+
+@pytest.mark.parametrize("as_state", [False, True], ids=["entries", "state"])
+def test_messages_that_come_while_what_was_fetched_is_written_do_not_end_the_wait_for_the_own_disk(
+    as_state: bool,
+) -> None:
+    """Of a state several parts are in one transaction, too: the first one that is stored is not the only one."""
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world["a"].publish(5, b"b lacks this")
+    world.move()
+    if as_state:
+        world.wait(0.5)  # c knows that it is committed
+    reads, machine = slow_to_read(world, "b"), world["b"]
+    world["c"].forwarder.takeovers.begin = lambda record: None  # type: ignore[method-assign]
+    commit, under_way, slow = machine.commit, machine.forwarder.takeovers._attempts, True
+
+    def commits() -> bool:
+        won = 5 in under_way and under_way[5].take_over.phase is Phase.WON
+        return not (slow and won) and commit()
+
+    machine.commit = commits  # type: ignore[method-assign]
+    world.kill("a")
+    world.wait(4)
+    assert under_way[5].take_over.phase is Phase.WON
+    assert not reads, "nothing is read before all is written"
+    slow = False
+    world.wait(4 * takeovers.ATTEMPT_S)
+    assert not told(world, "b", "take_over_lost")
+    [read] = reads
+    read()
+    world.move()
+    assert machine.serving == {5}
+    assert logs(world, 5)[1][:2] == [b"reserves", b"b lacks this"]
 
 
 def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
