@@ -167,10 +167,12 @@ class Directory:
         """The process is about to end in order: the store knows a life after it, which nobody has. Raises
         MetadataStoreError; it may have been carried out then."""
         self._ends = True
-        me, known = self.me, await self._store.get(known_key(self.me.name))
-        if known is not None and self._is_known(known):
-            after = KnownRecord(me.name, me.life + 1, me.generation)
+        after = KnownRecord(self.me.name, self.me.life + 1, self.me.generation)
+        known = await self._store.get(known_key(self.me.name))
+        while known is not None and self._is_known(known):
+            # `_stay` may be putting the keys just now, for the last time.
             await self._store.transact([Compare(known.key, known.mod_revision)], [PutKey(known.key, encode(after))])
+            known = await self._store.get(known.key)
 
     # Membership
 
@@ -235,18 +237,21 @@ class Directory:
         try:
             await self._store.keep_alive(self._lease)
         except LeaseGone:
-            if self._ends:
-                return
-            self._missing.set()
-            self._lease = await self._store.grant_lease(self._lease_s)
+            if not self._ends:
+                self._missing.set()
+                self._lease = await self._store.grant_lease(self._lease_s)
         while self._missing.is_set() and not self._ends:
             member, known = await self._entries()
+            if self._ends:
+                break  # what was found may be the end of this process
             self._require_mine(member, known)
             if self._is_mine(member) and self._is_known(known):
                 self._missing = trio.Event()
             else:
                 log.warning("this node's key in the metadata store was lost and is put again")
                 await self._put(member, known)
+        if self._ends:
+            self._missing = trio.Event()  # it stays so, and is waited for no more
 
     async def _put(self, member: Entry | None, known: Entry | None) -> None:
         """Both, if they still are as they were found; what came of it is read again by the caller."""
