@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes, takeovers
+from amqpd.cluster import homes
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
 from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
-from amqpd.replication.take_over import Phase, SourceRecord
+from amqpd.replication.take_over import SourceRecord
 
 from .forwarders import World
 
@@ -166,74 +166,6 @@ def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_e
     world.move()
     assert waits[6].reported >= index
     assert not waits[6].lost
-
-
-def slow_to_read(world: World, name: str) -> list[Callable[[], None]]:
-    """Reads of what a take-over has won, which the disk has not done yet."""
-    machine = world[name]
-    reads: list[Callable[[], None]] = []
-    read_own = machine.read_own
-    machine.read_own = lambda source, answered: reads.append(lambda: read_own(source, answered))  # type: ignore[method-assign]
-    return reads
-
-
-def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(4 * takeovers.ATTEMPT_S)
-    [(name, [read])] = [(name, each) for name, each in reads.items() if each]
-    assert not told(world, name, "take_over_lost")
-    read()
-    world.move()
-    assert world[name].serving == {5}
-
-
-@pytest.mark.parametrize("as_state", [False, True], ids=["entries", "state"])
-def test_messages_that_come_while_what_was_fetched_is_written_do_not_end_the_wait_for_the_own_disk(
-    as_state: bool,
-) -> None:
-    """Of a state several parts are in one transaction, too: the first one that is stored is not the only one."""
-    world = World()
-    world.new_source(5, "a")
-    world.disconnect("a", "b")
-    world["a"].publish(5, b"b lacks this")
-    world.move()
-    if as_state:
-        world.wait(0.5)  # c knows that it is committed
-    reads, machine = slow_to_read(world, "b"), world["b"]
-    world["c"].forwarder.takeovers.begin = lambda record: None  # type: ignore[method-assign]
-    commit, under_way, slow = machine.commit, machine.forwarder.takeovers._attempts, True
-
-    def commits() -> bool:
-        won = 5 in under_way and under_way[5].take_over.phase is Phase.WON
-        return not (slow and won) and commit()
-
-    machine.commit = commits  # type: ignore[method-assign]
-    world.kill("a")
-    world.wait(4)
-    assert under_way[5].take_over.phase is Phase.WON
-    assert not reads, "nothing is read before all is written"
-    slow = False
-    world.wait(4 * takeovers.ATTEMPT_S)
-    assert not told(world, "b", "take_over_lost")
-    [read] = reads
-    read()
-    world.move()
-    assert machine.serving == {5}
-    assert logs(world, 5)[1][:2] == [b"reserves", b"b lacks this"]
-
-
-def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(takeovers.OWN_DISK_S + 1)
-    [name] = [name for name, each in reads.items() if len(each) > 1]
-    [lost] = told(world, name, "take_over_lost")
-    assert lost["reason"] == "the own disk takes too long"
 
 
 def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
