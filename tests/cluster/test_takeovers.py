@@ -1,7 +1,7 @@
 """Take-overs, where the own disk is slow or hangs, and by a process that is about to end.
 
-What is verified: what an attempt waits for, and who has the source when it is given up. Not verified here: attempts of
-which all goes well (`test_forwarder.py`), the steps of one (`tests/replication/test_take_over.py`).
+What is verified: what an attempt waits for, and who has the source when it is given up. Not verified here: attempts
+of which all goes well (`test_forwarder.py`), the steps of one (`tests/replication/test_take_over.py`).
 """
 
 from __future__ import annotations
