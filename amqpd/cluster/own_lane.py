@@ -29,16 +29,19 @@ LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 class SourceLane(Lane):
     """What confirms of queues of a source wait for, for as long as this forwarder is its home."""
 
-    def __init__(self, index: int, force_journal: Callable[[], None]) -> None:
-        """`index`: of the transaction that gathers."""
+    def __init__(self, source: int, index: int, force_journal: Callable[[], None], asked: set[int]) -> None:
+        """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""
         super().__init__(index, index - 1)
         self.forced = 0
         """somebody waits for this transaction: of what gathers while one before it is on its way to the disk"""
+        self._source = source
         self._force_journal = force_journal
+        self._asked = asked
 
     def force(self) -> None:
         """See `Lane.force`."""
         self.forced = self.gathering
+        self._asked.add(self._source)
         self._force_journal()
 
     def ends(self, *, lost: bool) -> bool:
