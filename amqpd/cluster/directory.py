@@ -96,7 +96,7 @@ class Directory:
         self._applied = trio.Event()
         self._missing = trio.Event()
         self._lost = False
-        self._ends = False
+        self._ends = trio.Event()
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
@@ -166,7 +166,7 @@ class Directory:
     async def end_life(self) -> None:
         """The process is about to end in order: the store knows a life after it, which nobody has. Raises
         MetadataStoreError; it may have been carried out then."""
-        self._ends = True
+        self._ends.set()
         after = KnownRecord(self.me.name, self.me.life + 1, self.me.generation)
         known = await self._store.get(known_key(self.me.name))
         while known is not None and self._is_known(known):
@@ -237,12 +237,12 @@ class Directory:
         try:
             await self._store.keep_alive(self._lease)
         except LeaseGone:
-            if not self._ends:
+            if not self._ends.is_set():
                 self._missing.set()
                 self._lease = await self._store.grant_lease(self._lease_s)
-        while self._missing.is_set() and not self._ends:
+        while self._missing.is_set() and not self._ends.is_set():
             member, known = await self._entries()
-            if self._ends:
+            if self._ends.is_set():
                 break  # what was found may be the end of this process
             self._require_mine(member, known)
             if self._is_mine(member) and self._is_known(known):
@@ -250,7 +250,7 @@ class Directory:
             else:
                 log.warning("this node's key in the metadata store was lost and is put again")
                 await self._put(member, known)
-        if self._ends:
+        if self._ends.is_set():
             self._missing = trio.Event()  # it stays so, and is waited for no more
 
     async def _put(self, member: Entry | None, known: Entry | None) -> None:
@@ -326,7 +326,7 @@ class Directory:
     def _look_at_own(self) -> None:
         """Should it be lost, or another process be there, `_stay` finds out which."""
         lost = self.members.get(self.me.name) != self.me or self.known.get(self.me.name) != self._as_known()
-        if lost and not self._ends:
+        if lost and not self._ends.is_set():
             self._missing.set()
 
 
