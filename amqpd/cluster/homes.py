@@ -227,7 +227,7 @@ class Homes:
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
         for source, own in self.sources.items():
-            if own.lane.home.number < own.waits.forced <= index:
+            if own.waits.cut(index):
                 of.setdefault(own.lane.number, {})
                 own.lane.open.add(source)
         for lane in self.lanes.values():

@@ -116,6 +116,28 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     assert machine.reports[-1] == index + 1
 
 
+def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_before_that_one_is_cut() -> None:
+    world = World()
+    world.new_source(5, "a")
+    machine = world["a"]
+    waits = machine.forwarder.homes.sources[5].waits
+    for number in range(3):
+        index = machine.journal.index
+        if not number:
+            waits.force()  # for what is settled before it is written
+        waits.gathering = index + 1
+        waits.force()  # while the one before is made
+        machine.commit()
+        world.move()
+        assert machine.reports[-1] == waits.reported == index, "it waits for nothing of what comes later"
+    machine.journal.force()
+    world.move()
+    assert waits.reported == index + 1
+    machine.journal.force()
+    world.move()
+    assert machine.forwarder.homes.sources[5].lane.home.number == index + 1, "nobody waits, no frame"
+
+
 def left_out(world: World, source: int) -> HomeLane:
     """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
     world.wait(0.2)
