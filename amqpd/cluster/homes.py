@@ -33,6 +33,9 @@ LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 """Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
 of its sources wait: for a majority that does not answer, or is slower than the disk here. So do those of one source
 that is left out and has so much by itself."""
+LAGGING_BYTES_MAX = 4 * LAG_BYTES_MAX
+"""Of all sources whose publishers wait, in memory. Then all publishers of this node do: several sets may be without a
+majority, and what comes in without a publisher does not wait everywhere."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
 HANDED_OVER = "handed over"
@@ -330,13 +333,19 @@ class Homes:
             lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
             self.sources[source].waits.lagging = lags
             (lane.lagging.add if lags else lane.lagging.discard)(source)
-        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+        self._tell_lag()
 
     def _lags_no_more(self, own: Own) -> None:
         """It leaves its lane."""
         own.waits.lagging = False
         own.lane.lagging.discard(own.record.source)
-        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+        self._tell_lag()
+
+    def _tell_lag(self) -> None:
+        lagging = [each for each in self.lanes.values() if each.lagging]
+        self._journal.lagging = bool(lagging)
+        nbytes = sum(each.home.open_bytes_of(source) for each in lagging for source in each.lagging)
+        self._journal.overfull = nbytes > LAGGING_BYTES_MAX
 
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""

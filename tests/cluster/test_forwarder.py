@@ -298,6 +298,27 @@ def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.
     assert (waits[5].lagging, waits[6].lagging) == (False, True)
 
 
+def test_what_all_sources_that_wait_have_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(homes, "LAGGING_BYTES_MAX", 2000)
+    world = World("abcde")
+    world.new_source(5, "a", "abc")
+    world.new_source(6, "a", "ade")
+    for name in "bcde":
+        world.disconnect("a", name)
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world.move()
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (True, False)
+    for _ in range(11):
+        world["a"].publish(6, bytes(100))
+        world.move()
+    assert world["a"].journal.overfull
+    world.connect("a")
+    world.wait(0.2)
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (False, False)
+
+
 def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
     world = World()
     world.new_source(5, "a")
