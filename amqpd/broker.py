@@ -208,7 +208,7 @@ class Broker:
             },
             self._backups.streams,
         )
-        alarms = ShortageWatch(self._settings, self._alarm, self._disk_space)
+        alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             await self._serve(control, alarms, listeners, tls, stop)

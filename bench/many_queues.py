@@ -260,6 +260,7 @@ class Run:
                 wheres = [askers.served(each, deadline) for each in sample]
                 check(wheres[-1], sample[-1])
         self.table.add("until queues all over them are served, s", f"{now() - began:.1f}")
+        self._rest(now() + REST_SECONDS)
         for name, nbytes in self._memory().items():
             self.table.add(f"memory of {name} then, MB", f"{nbytes / 1e6:,.0f}")
 

@@ -71,6 +71,8 @@ class Homes:
         self._by_number: dict[int, OwnLane] = {}
         self._numbers = 0
         """how many lanes there were"""
+        self._asked: set[int] = set()
+        """sources of which somebody waits for a transaction that is not cut yet"""
         self.contradicting: set[tuple[str, int]] = set()
         """peers and sources of which they have something else committed, over connections that are open"""
         self.generations: dict[str, int] = {}
@@ -88,7 +90,7 @@ class Homes:
         if source in self.sources:
             self.end(source, "this home has taken it over again")
         lane = self._lane_of((record.members, ()))
-        waits = SourceLane(self._journal.index, self._journal.force)
+        waits = SourceLane(source, self._journal.index, self._journal.force, self._asked)
         self.sources[source] = Own(seal, record, lane, waits, begun_s=self._shell.now_s)
         log = self._replicas[source].log
         uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
@@ -229,8 +231,12 @@ class Homes:
                 continue
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
-        for source, own in self.sources.items():
-            if own.waits.cut(index):
+        for source in list(self._asked):
+            own = self.sources.get(source)
+            waited = own is not None and own.waits.cut(index)
+            if own is None or not own.waits.first_asked:
+                self._asked.discard(source)
+            if own is not None and waited:
                 of.setdefault(own.lane.number, {})
                 own.lane.open.add(source)
         for lane in self.lanes.values():

@@ -17,6 +17,7 @@ import trio
 
 from amqpd.cluster.shell import OwnLog
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
@@ -26,6 +27,7 @@ from amqpd.replication.receiver import State
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
+AGAIN_S = 0.25
 
 log = structlog.get_logger(component="cluster")
 
@@ -89,7 +91,11 @@ class OwnDisk:
         return await self._read(partial(next, parts, None))
 
     async def _read(self, read: Callable[[], Found]) -> Found:
-        return await trio.to_thread.run_sync(read, limiter=self._reads)
+        while True:
+            try:
+                return await trio.to_thread.run_sync(read, limiter=self._reads)
+            except DisksLost:  # of several disks none has everything yet
+                await trio.sleep(AGAIN_S)
 
     async def _all_on_disk(self) -> None:
         """All that was handed to the disk by now is on it, however much others hand in meanwhile."""

@@ -29,27 +29,30 @@ LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 class SourceLane(Lane):
     """What confirms of queues of a source wait for, for as long as this forwarder is its home."""
 
-    def __init__(self, index: int, force_journal: Callable[[], None]) -> None:
-        """`index`: of the transaction that gathers."""
+    def __init__(self, source: int, index: int, force_journal: Callable[[], None], asked: set[int]) -> None:
+        """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""
         super().__init__(index, index - 1)
         self.forced = 0
         """the last transaction that somebody waits for"""
-        self.asked = 0
+        self.first_asked = 0
         """the first one that somebody waits for and that is not cut yet; 0: none. One may be on its way to the disk,
         and the next one be waited for, before it is cut."""
+        self._source = source
         self._force_journal = force_journal
+        self._asked = asked
 
     def force(self) -> None:
         """See `Lane.force`."""
         self.forced = self.gathering
-        self.asked = self.asked or self.forced
+        self.first_asked = self.first_asked or self.forced
+        self._asked.add(self._source)
         self._force_journal()
 
     def cut(self, index: int) -> bool:
         """This transaction is: whether somebody waits for it, or for one before it."""
-        waited = 0 < self.asked <= index
+        waited = 0 < self.first_asked <= index
         if waited:
-            self.asked = self.forced if self.forced > index else 0
+            self.first_asked = self.forced if self.forced > index else 0
         return waited
 
     def ends(self, *, lost: bool) -> bool:

@@ -5,14 +5,15 @@ open, or StartupError with one sentence.
 Rules: 1. What the journal knows of its metadata store is compared with the store that answers, before a message is
 touched: one that was emptied, is another one, or is older than it was, is no reason to delete messages. 2. With
 `accept_loss` the messages of queues that the store lacks are parked as orphans, as with an older metadata.db, and
-other nodes are told by a new generation of the store. 3. A node notes its journal under the journal's own identity:
-others use the same store.
+other nodes are told of an older copy by a new generation of the store, whether or not it is accepted. 3. A node notes
+its journal under the journal's own identity: others use the same store.
 Not here: the embedded store (`opening.py`), what does not fit (`pairing.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +21,21 @@ import structlog
 import trio
 
 from amqpd.datadir.opening import METADATA_DB, Pair, opened
-from amqpd.datadir.pairing import WAY_OUT, JournalFacts, MetadataFacts, is_older_copy, misfits
+from amqpd.datadir.pairing import (
+    METADATA,
+    METADATA_REVISION,
+    WAY_OUT,
+    JournalFacts,
+    MetadataFacts,
+    is_older_copy,
+    misfits,
+)
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.topology.metadata.etcd.gateway import Access
 from amqpd.topology.metadata.etcd.store import EtcdStore
+from amqpd.topology.metadata.store import MetadataStoreError
 
 log = structlog.get_logger(component="opening")
 
@@ -55,12 +65,16 @@ async def open_cluster_pair(
         await opened(running.start(store.run), directory)
         lost = await opened(_misfits(disk, store, access), directory)
         await opened(trio.to_thread.run_sync(disk.examine), directory)
+        older = is_older_copy(disk.names, await store.identity(), store.found_revision)
         if lost and not accept_loss:
+            if older:
+                with suppress(MetadataStoreError):
+                    await _begin_generation(disk, store)
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
         for sentence in (*disk.accepted, *lost):
             log.warning("the loss of messages is accepted", what=sentence)
-        if is_older_copy(disk.names, await store.identity(), await store.refresh()):
-            await opened(store.begin_generation(), directory)
+        if older:
+            await opened(_begin_generation(disk, store), directory)
     except BaseException:
         disk.forsake()
         await store.aclose()
@@ -70,9 +84,15 @@ async def open_cluster_pair(
     return pair
 
 
+async def _begin_generation(disk: NodeDisk, store: EtcdStore) -> None:
+    """What is written to an older copy soon makes it look whole, and other nodes may know more of it, too."""
+    await store.begin_generation(disk.names[METADATA], int(disk.names.get(METADATA_REVISION, "0")))
+
+
 async def _misfits(disk: NodeDisk, store: EtcdStore, access: Access) -> list[str]:
     journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
-    revision = await store.refresh()
     # A new journal is a new node, which has no messages of the queues that others made.
-    there = MetadataFacts(str(access), await store.identity(), revision, await store.journal(), queues=False)
+    there = MetadataFacts(
+        str(access), await store.identity(), store.found_revision, await store.journal(), queues=False
+    )
     return misfits(journal, there)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from amqpd.topology.metadata.generations import are_of_one_store
+from amqpd.topology.metadata.generations import are_of_one_store, is_earlier
 
 WAY_OUT = "restore a backup of both (amqpd restore), or start once with --accept-loss to go on with what is there"
 
@@ -46,7 +46,8 @@ class MetadataFacts(NamedTuple):
 
 def is_older_copy(names: Mapping[str, str], identity: str, revision: int) -> bool:
     """The metadata store, of what the journal has noted of it."""
-    return names.get(METADATA) == identity and revision < int(names.get(METADATA_REVISION, "0"))
+    named = names.get(METADATA, "")
+    return is_earlier(identity, named) or (identity == named and revision < int(names.get(METADATA_REVISION, "0")))
 
 
 def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:

@@ -43,7 +43,8 @@ class Disk(Protocol):
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """Rows of the queue that overlap first_seq..last_seq, ascending, until bytes_max is reached (at least one
-        row if there is any), or READ_ROWS_MAX. Raises JournalDamaged when a checksum does not fit."""
+        row if there is any), or READ_ROWS_MAX. Raises JournalDamaged when a checksum does not fit; DisksLost, of
+        several disks, while none that answers has everything: the same may be asked again."""
         ...
 
     def vacuum_step(self) -> bool:

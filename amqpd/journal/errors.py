@@ -23,8 +23,8 @@ class DiskFull(Exception):
 
 
 class DisksLost(DiskFull):
-    """Of several disks fewer than a majority can be written. The transaction may be given again, as after DiskFull:
-    it is committed when enough of them are repaired."""
+    """Of several disks fewer than a majority can be written, or none can be read that has everything. What was asked
+    for may be asked again, as after DiskFull: it is done when enough of them answer, or are repaired."""
 
 
 class NewerFormat(Exception):

@@ -302,11 +302,18 @@ class BacklogReader:
             self._work = trio.Event()
             while self._wishes:
                 queue_id, first_seq, last_seq, answer = self._wishes.popleft()
-                answer(
-                    await trio.to_thread.run_sync(
-                        self._disk.read, queue_id, first_seq, last_seq, READ_BYTES, limiter=self.threads
-                    )
+                answer(await self._read(queue_id, first_seq, last_seq))
+
+    async def _read(self, queue_id: int, first_seq: int, last_seq: int) -> list[Row]:
+        while True:
+            try:
+                return await trio.to_thread.run_sync(
+                    self._disk.read, queue_id, first_seq, last_seq, READ_BYTES, limiter=self.threads
                 )
+            except DisksLost as error:
+                # The watch of the disks says why, and publishers wait for the same reason.
+                _forget_locals(error)
+                await trio.sleep(FULL_RETRY_S)
 
 
 def _forget_locals(error: BaseException | None) -> None:

@@ -46,6 +46,8 @@ CONNECTIONS_MAX = 16
 # A command is sent at once; a client silent this long has gone or is stuck, and would hold one of the 16
 # places.
 IDLE_TIMEOUT_S = 10.0
+# At the end, for the socket's file to be removed, which takes a disk that works some microseconds.
+REMOVE_S = 1.0
 # sockaddr_un.sun_path is 108 bytes on Linux, 104 on the BSDs and macOS, with the final NUL.
 PATH_BYTES_MAX = 103
 
@@ -222,10 +224,9 @@ class ControlServer:
                     await nursery.start(trio.serve_listeners, self._serve, [trio.SocketListener(listener)])
                     task_status.started()
             finally:
-                # Another's, where the data directory was replaced.
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(file.stat(), made):
-                        file.unlink()
+                # Beside the loop: a disk that hangs must not keep the node from ending.
+                with trio.move_on_after(REMOVE_S, shield=True):
+                    await trio.to_thread.run_sync(_remove, file, made, abandon_on_cancel=True)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         self._connections += 1
@@ -284,6 +285,13 @@ class ControlServer:
             log.exception("control command failed", command=command)
             answer = _refusal(ManagementError(f"{command} failed inside the broker: see its log"))
         await _send(stream, answer)
+
+
+def _remove(file: Path, made: os.stat_result) -> None:
+    """Not another's, where the data directory was replaced."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(file.stat(), made):
+            file.unlink()
 
 
 def caller() -> Operator:

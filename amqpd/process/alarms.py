@@ -19,7 +19,7 @@ import contextlib
 import ctypes
 import errno
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -87,10 +87,15 @@ class ShortageWatch:
     """Looks at memory and disk while `run` runs."""
 
     def __init__(
-        self, settings: Settings, on_change: OnChange, on_space: Callable[[int], None] = lambda free_bytes: None
+        self,
+        settings: Settings,
+        on_change: OnChange,
+        on_space: Callable[[int], None] = lambda free_bytes: None,
+        free_bytes: Callable[[], int] | None = None,
     ) -> None:
-        """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`."""
-        self._directories = settings.directories
+        """`on_space` is told at each look how much of the disk is free beside `disk_free_bytes_min`. `free_bytes`: of
+        several disks, what most of them have; it answers at once."""
+        self._free_bytes = free_bytes or (lambda: shutil.disk_usage(settings.directories[0]).free)
         self._on_change = on_change
         self._on_space = on_space
         self._process = psutil.Process()
@@ -144,20 +149,8 @@ class ShortageWatch:
             log.warning("memory not looked at", reason=error.strerror)
         # A directory that is gone ends the node (`datadir/presence.py`): until then, what was seen last.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            self._disk_free_bytes = free_of_majority(self._directories)
+            self._disk_free_bytes = self._free_bytes()
         return Readings(self._resident_bytes, self._disk_free_bytes)
-
-
-def free_of_majority(directories: Sequence[Path]) -> int:
-    """What more than half of them have free, at least. Of several, one that cannot be read has nothing."""
-    if len(directories) == 1:
-        return shutil.disk_usage(directories[0]).free
-    free = []
-    for each in directories:
-        with contextlib.suppress(OSError):
-            free.append(shutil.disk_usage(each).free)
-    needed = len(directories) // 2 + 1
-    return sorted(free, reverse=True)[needed - 1] if len(free) >= needed else 0
 
 
 def limits_from(settings: Settings) -> Limits:

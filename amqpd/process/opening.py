@@ -35,6 +35,7 @@ from amqpd.storage.page_cache import PageCache
 from amqpd.vocabulary.store_address import parse_store_address
 
 if TYPE_CHECKING:
+    from amqpd.datadir.disks.opening import OpenDisks
     from amqpd.datadir.disks.watch import DisksWatch
 
 
@@ -70,6 +71,11 @@ class OpenNode:
             await control.run(task_status)
         else:
             await self._watch.run_control(control.run_in, task_status)
+
+    @property
+    def free_bytes(self) -> Callable[[], int] | None:
+        """What most of several directories have free. None: there is one."""
+        return None if self._watch is None else self._watch.free_bytes
 
     def facts(self) -> dict[str, list[str]]:
         """For `amqpd status`: of each directory of several, how it is."""
@@ -116,9 +122,7 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
     keep = _keep_free_bytes(settings)
     async with AsyncExitStack() as around, AsyncExitStack() as stack:
         disks = await open_disks_of(paths, accept_loss=accept_loss, keep_free_bytes=keep)
-        stack.callback(disks.close)
-        for at in disks.locks:
-            stack.callback(_hold_all, paths[at])
+        stack.callback(_close, disks)
         scan = DisksScan(disks.group)
         stack.callback(scan.end)
         stack.callback(disks.disk.close)
@@ -132,7 +136,7 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
             _forget_generation(pair)
         stack.push_async_callback(pair.store.aclose)
         watch = DisksWatch(disks, file)
-        watch.begin()
+        await trio.to_thread.run_sync(watch.begin)
         yield OpenNode(disks.directory, pair, scan, None, watch)
 
 
@@ -156,9 +160,15 @@ def refuse_one_of_several(directory: Path, *, accept_loss: bool) -> bool:
     )
 
 
-def _hold_all(directory: Path) -> None:
-    with suppress(OSError):  # the disk fails, and is not written any more
-        hold_all(directory)
+def _close(disks: OpenDisks) -> None:
+    """What is held for the next start, and the locks. A disk that hangs is not waited for."""
+
+    def close(at: int) -> None:
+        with suppress(OSError):  # the disk fails, and is not written any more
+            hold_all(disks.paths[at])
+        disks.let_go(at)
+
+    disks.close_each(close)
 
 
 def _keep_free_bytes(settings: Settings) -> int:

@@ -5,7 +5,8 @@ Rules: 1. It is written after the database's own sync and not synced itself: the
 process dies, and after a power cut it may be older. So it never says more than is true, and a database that has less
 than it says has lost something. 2. Two places are written in turn, each with a checksum: one that was half written
 leaves the other. 3. It is mapped into memory, so that writing it is no system call: each of these gives up the
-interpreter lock.
+interpreter lock. Of a disk that is one of several it is not: writing a page of a file system that hangs waits, and
+all threads with it.
 Not here: what follows when the promise is broken (`amqpd.journal.sqlite.trust`, `amqpd.topology`).
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -64,9 +66,18 @@ class Mark:
             # Written, not only made longer: a page that the disk has no space for would end the process later.
             os.pwrite(descriptor, self._whole(number), 0)
             os.ftruncate(descriptor, FILE_BYTES)
-            self._map = mmap.mmap(descriptor, FILE_BYTES)
-        finally:
+            self._map: mmap.mmap | None = mmap.mmap(descriptor, FILE_BYTES)
+        except BaseException:
             os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def by_calls(self) -> Mark:
+        """From now on no thread waits but the one that calls."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        return self
 
     def promise(self, number: int) -> None:
         """Transactions up to this number are on stable storage."""
@@ -74,14 +85,24 @@ class Mark:
         at = _PLACES[self._turn]
         place = self._place(number)
         end = at + len(place)
-        self._map[at:end] = place
+        if self._map is not None:
+            self._map[at:end] = place
+            return
+        with suppress(OSError):  # then it is as old as after a power cut
+            os.pwrite(self._descriptor, place, at)
 
     def sync(self) -> None:
         """The promise itself is on stable storage. Raises OSError."""
-        self._map.flush()
+        # Not msync(2), for which Python keeps the interpreter lock.
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
-        self._map.close()
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _place(self, number: int) -> bytes:
         place = _PLACE.pack(_MAGIC, self._identity, number)

@@ -1,21 +1,28 @@
 """`datadir/disks`: several directories of one node, opened and repaired in this process.
 
-What is verified: what is refused, at a start and by a repair, because it would erase what is nowhere else.
+What is verified: what is refused, at a start and by a repair, because it would erase what is nowhere else; a repair
+ends although more comes meanwhile than may wait for the disk.
 """
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amqpd.datadir.disk_record import RECORD, read_record, write_record
+from amqpd.datadir.disks import repair as repair_module
+from amqpd.datadir.disks.copying import copy_journal
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.errors import StartupError
+from amqpd.journal.records import Row
+from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.journal.transaction import Transaction
 
 Open = Callable[[], OpenDisks]
@@ -78,3 +85,75 @@ def test_a_repair_erases_nothing_that_is_not_of_this_node(paths: list[Path], ope
     with pytest.raises(NotRepaired, match=r"a journal of its own|belongs to another node"):
         Repair(disks, 0).copy()
     assert (paths[0] / "journal.db").stat().st_ino == before.st_ino
+
+
+ROW_BYTES = 30_000
+
+
+def commit_rows(disks: OpenDisks, count: int) -> None:
+    for _ in range(count):
+        index = disks.disk.index + 1
+        row = Row(7, index, index, bytes(ROW_BYTES), True, ROW_BYTES, 0)
+        disks.disk.commit(Transaction(index, rows=[row]))
+
+
+class Load:
+    """While a round is copied, this number of rows comes."""
+
+    def __init__(self, disks: OpenDisks, rounds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rounds = rounds
+        self._disks = disks
+        self._copy = copy_journal
+        monkeypatch.setattr(repair_module, "copy_journal", self.copy)
+
+    def copy(self, source: sqlite3.Connection, directory: Path, **named: Any) -> Likeness:
+        if self.rounds:
+            commit_rows(self._disks, self.rounds.pop(0))
+        return self._copy(source, directory, **named)
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param([20, 5, 1], id="less each time"),
+        pytest.param([1, 0, 20, 5, 1], id="much beside the last round"),
+    ],
+)
+def test_a_repair_ends_while_messages_come(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, rounds: list[int], damaged: bool
+) -> None:
+    monkeypatch.setattr("amqpd.datadir.disks.standing.QUEUE_BYTES_MAX", 10 * ROW_BYTES)
+    monkeypatch.setattr(repair_module, "ROUND_BYTES", 2 * ROW_BYTES)
+    disks = opened()
+    commit_rows(disks, 10)
+    disks.group.leave(1, "it failed", damaged=damaged)
+    commit_rows(disks, 30)
+    load = Load(disks, list(rounds), monkeypatch)
+    repair = Repair(disks, 1)
+    repair.copy()
+    assert not load.rounds
+    with disks.group.changed:
+        assert disks.group.changed.wait_for(repair.caught_up, 30)
+    repair.join()
+    commit_rows(disks, 1)
+    last = disks.disk.index
+    standings = disks.group.standings
+    with disks.group.changed:
+        assert disks.group.changed.wait_for(lambda: standings.disks[1].stored == standings.handed, 30)
+    for number in (0, 2):
+        disks.group.leave(number, "it failed")
+    found: list[int] = []
+    while not found or found[-1] < last:
+        found += [row.first_seq for row in disks.disk.read(7, (found or [0])[-1] + 1, last, 1 << 20)]
+    assert len(found) == 10 + 30 + sum(rounds) + 1, "rows are missing"
+
+
+def test_a_disk_that_is_too_slow_is_not_repaired_for_ever(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair_module, "ROUND_BYTES", 2 * ROW_BYTES)
+    disks = opened()
+    commit_rows(disks, 5)
+    disks.group.leave(1, "it failed", damaged=True)
+    Load(disks, [4] * 100, monkeypatch)
+    with pytest.raises(NotRepaired, match="more slowly than messages come"):
+        Repair(disks, 1).copy()

@@ -44,7 +44,7 @@ class Runs(RuleBasedStateMachine):
     def store(self, data: st.DataObject) -> None:
         able = [
             at
-            for at in self.numbers(State.IN, State.FULL, State.REPAIR)
+            for at in self.numbers(State.IN, State.FULL, State.SLOW, State.REPAIR)
             if self.standings.disks[at].waiting and (at not in self.numbers(State.REPAIR) or at in self.copied)
         ]
         if able:
@@ -55,12 +55,22 @@ class Runs(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def is_full(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.IN):
+        if found := self.numbers(State.IN, State.SLOW):
             self.standings.is_full(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
+    def is_slow(self, data: st.DataObject) -> None:
+        if found := self.numbers(State.IN, State.FULL):
+            self.standings.is_slow(data.draw(st.sampled_from(found)))
+
+    @rule(data=st.data())
+    def answers(self, data: st.DataObject) -> None:
+        if found := self.numbers(State.SLOW):
+            assert self.standings.answers(data.draw(st.sampled_from(found)))
+
+    @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.IN, State.FULL, State.REPAIR):
+        if found := self.numbers(State.IN, State.FULL, State.SLOW, State.REPAIR):
             number = data.draw(st.sampled_from(found))
             self.standings.leave(number)
             self.copied.discard(number)
@@ -86,7 +96,9 @@ class Runs(RuleBasedStateMachine):
         stored = self.standings.stored
         assert stored >= self.said
         if stored > self.said:
-            counting = [at for at in self.numbers(State.IN, State.FULL) if len(self.platters[at]) >= stored]
+            counting = [
+                at for at in self.numbers(State.IN, State.FULL, State.SLOW) if len(self.platters[at]) >= stored
+            ]
             assert len(counting) >= majority_of(DISKS)
         self.said = stored
 
@@ -123,6 +135,23 @@ def test_a_step_may_be_stored_only_while_a_majority_has_space() -> None:
     standings.has_stored(1, 1)
     assert standings.stored == 1
     assert standings.may_store(1)
+
+
+def test_a_step_is_not_hoped_from_disks_that_do_not_answer() -> None:
+    standings = Standings(3, range(3))
+    standings.hand(1)
+    standings.is_slow(0)
+    assert standings.may_store(1)
+    standings.is_slow(1)
+    assert not standings.may_store(1)
+    assert standings.counting == 3
+    assert standings.answering == standings.able == 1
+    standings.has_stored(2, 1)
+    standings.has_stored(1, 1)
+    assert standings.stored == 1, "what a slow one has counts"
+    assert standings.answers(1)
+    assert not standings.answers(1)
+    assert standings.able == 2
 
 
 def test_an_even_number_of_disks_needs_more_than_half() -> None:

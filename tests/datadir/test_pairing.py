@@ -42,7 +42,7 @@ METADATA = MetadataFacts("m", "bb", 4, ("aa", 6), True)
             "m is missing, and j beside it",
         ),
         (JOURNAL, METADATA._replace(identity="dd", journal=None), "j belongs to another metadata store than m"),
-        (JOURNAL, METADATA._replace(identity="bb-2", journal=None), "m was put back to an older copy, and j may"),
+        (JOURNAL, METADATA._replace(identity="bb-2-x", journal=None), "m was put back to an older copy, and j may"),
         (
             JOURNAL,
             METADATA._replace(revision=2),

@@ -2,7 +2,7 @@
 
 What is verified: after random transactions that differ, the target has the source's records, in one transaction or in
 several; a disk that adopts them goes on as the source does; a copy that is given up in one transaction has changed
-nothing.
+nothing; a body that is damaged on the source comes from another disk.
 """
 
 from __future__ import annotations
@@ -175,3 +175,29 @@ def test_a_damaged_target_is_told_by_sqlite(tmp_path: Path) -> None:
     with closing(open_moment(source.path)) as moment, pytest.raises(sqlite3.DatabaseError):
         copy_journal(moment, tmp_path / "target", whole=True)
     source.close()
+
+
+@pytest.mark.parametrize("damage", ["zeroblob(nbytes)", "x'00'", "'text'"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_damaged_body_comes_from_another_disk(tmp_path: Path, damage: str, whole: bool) -> None:
+    """Without one it is copied as it is: it is found when it is read."""
+    places = [tmp_path / name for name in "abcd"]
+    disks = [open_disk(each) for each in places]
+    for each in disks:
+        each.recover()
+    run(disks[0], Traffic(1), 40, disks[1])
+    for each in disks:
+        each.close()
+    good = records(places[0])
+    with closing(sqlite3.connect(places[0] / "journal.db")) as connection:
+        connection.execute(
+            f"UPDATE batch SET data = {damage} WHERE batch_id = (SELECT max(batch_id) FROM batch WHERE nbytes > 8)"
+        )
+        connection.commit()
+    assert records(places[0]) != good
+    journals = [each / "journal.db" for each in places[:2]]
+    for target, others, mended in ((places[2], journals, 1), (places[3], journals[:1], 0)):
+        with closing(open_moment(journals[0])) as source:
+            assert copy_journal(source, target, whole=whole, others=others).mended == mended
+    assert records(places[2]) == good
+    assert records(places[3]) == records(places[0])

@@ -62,3 +62,36 @@ def test_a_new_mark_replaces_what_was_there(path):
     Mark(path, IDENTITY, 30).close()
     Mark(path, IDENTITY[::-1], 2).close()
     assert read_mark(path) == Promise(IDENTITY[::-1], 2)
+
+
+def test_a_mark_without_a_map_is_the_same(path):
+    mark = Mark(path, IDENTITY, 3).by_calls()
+    for number in range(4, 10):
+        mark.promise(number)
+        assert read_mark(path) == Promise(IDENTITY, number)
+    mark.sync()
+    mark.close()
+    mark.close()
+
+
+def test_no_other_thread_waits_for_a_disk_of_several(path, monkeypatch):
+    """Writing to a map of a file system that is frozen waits with the interpreter lock held."""
+    mark = Mark(path, IDENTITY, 3).by_calls()
+    written = []
+    monkeypatch.setattr("os.pwrite", lambda descriptor, data, at: written.append((descriptor, at)))
+    mark.promise(4)
+    assert len(written) == 1
+    mark.close()
+
+
+def test_a_sync_that_fails_is_told(path, monkeypatch):
+    mark = Mark(path, IDENTITY, 3)
+
+    def fails(descriptor):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            mark.sync()
+    mark.close()

@@ -179,6 +179,43 @@ def test_a_policy_and_an_operator_policy_of_one_name_are_two() -> None:
         decode_record(encode_key(policy.key), encode_record(operator))
 
 
+def queue_with(**arguments: Any) -> QueueRecord:
+    record = QueueRecord("orders", "q", 1, arguments=arguments)
+    read = decode_record(encode_key(record.key), encode_record(record))
+    assert read == record
+    assert isinstance(read, QueueRecord)
+    return read
+
+
+def test_records_with_equal_arguments_share_them() -> None:
+    """A hundred thousand queues may have the same ones."""
+    one, other = queue_with(**{"x-queue-type": "quorum"}), queue_with(**{"x-queue-type": "quorum"})
+    assert one.arguments is other.arguments
+    assert one.vhost is other.vhost
+
+
+def test_arguments_that_only_compare_as_equal_are_not_shared() -> None:
+    assert type(queue_with(a=1).arguments["a"]) is int
+    assert type(queue_with(a=True).arguments["a"]) is bool
+    assert type(queue_with(a=1.0).arguments["a"]) is float
+
+
+def test_tables_in_arguments_are_each_records_own() -> None:
+    assert queue_with(a={"b": 1}).arguments["a"] is not queue_with(a={"b": 1}).arguments["a"]
+
+
+def test_a_field_of_another_type_is_damage_also_behind_sound_records() -> None:
+    """What was seen of the fields' types is remembered."""
+    record = QueueRecord("/", "q", 1)
+    key, text = encode_key(record.key), encode_record(record)
+    assert decode_record(key, text) == record
+    with pytest.raises(StoreDamaged, match="durable is 1"):
+        decode_record(key, text.replace('"durable":true', '"durable":1'))
+    with pytest.raises(StoreDamaged, match="durable is 1"):
+        decode_record(key, text.replace('"durable":true', '"durable":1'))
+    assert decode_record(key, text) == record
+
+
 @pytest.mark.parametrize("key", ["", "queue/a/b/", "topology/", "topology/queue/a/b", "topology/no/a/"])
 def test_a_foreign_key_is_damage(key: str) -> None:
     with pytest.raises(StoreDamaged, match="key that is not a record's"):

@@ -358,22 +358,60 @@ async def test_an_older_state_is_told_to_those_who_had_not_seen_more(own_etcd: E
             await tried.refresh()
         # Its revisions look whole from here on, and it has another name.
         with trio.fail_after(60):
-            while await trio.to_thread.run_sync(identity_in, own_etcd, prefix) != f"{before}-2":  # noqa: ASYNC110 - only etcd knows
+            while (after := await trio.to_thread.run_sync(identity_in, own_etcd, prefix)) == before:  # noqa: ASYNC110
                 await trio.sleep(0.02)
+        assert after.startswith(f"{before}-2-")
         with pytest.raises(StoreUnavailable):
             await other.transact([], [PutKey("b", "1")])
-        assert await (await open_one()).identity() == f"{before}-2"
+        assert await (await open_one()).identity() == after
 
 
-async def test_whoever_accepts_an_older_state_begins_a_generation(shared_etcd: EtcdProcess) -> None:
+async def test_whoever_knows_more_than_an_older_copy_begins_a_generation(shared_etcd: EtcdProcess) -> None:
     async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
         tried, other = await open_one(), await open_one()
         before = await tried.identity()
-        await tried.begin_generation()
-        assert await tried.identity() == f"{before}-2"
+        await tried.begin_generation(before, await tried.refresh() + 1)
+        after = await tried.identity()
+        assert after.startswith(f"{before}-2-")
         await put(tried, PutKey("a", "1"))
         with pytest.raises(StoreUnavailable, match="another metadata store is there now"):
             await other.refresh()
+        # Who knows a later generation than there is begins one after that.
+        another = await open_one()
+        await another.begin_generation(f"{before}-5-x", 1)
+        assert (await another.identity()).startswith(f"{before}-6-")
+
+
+@pytest.mark.parametrize("known", ["{}", "{}-2-x", "another"])
+async def test_a_store_that_has_everything_stays_the_same_generation(shared_etcd: EtcdProcess, known: str) -> None:
+    async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
+        tried = await open_one()
+        before = await tried.identity()
+        if known == "{}-2-x":
+            await tried.begin_generation(f"{before}-2-y", 1)
+        there = await tried.identity()
+        with pytest.raises(StoreUnavailable):
+            await (await open_one()).begin_generation(known.format(before), await tried.refresh())
+        assert await (await open_one()).identity() == there
+
+
+async def test_a_generation_whose_answer_was_lost_is_begun(
+    shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
+        tried = await open_one()
+        before, revision = await tried.identity(), await tried.refresh()
+        done = after_each(monkeypatch, None)
+        await tried.begin_generation(before, revision + 1)
+        assert done
+        assert await (await open_one()).identity() == await tried.identity() != before
+
+
+async def test_opening_and_leaving_an_older_copy_does_not_make_it_look_whole(shared_etcd: EtcdProcess) -> None:
+    async with etcd_stores(shared_etcd.endpoint, new_prefix()) as open_one:
+        await put(await open_one(), PutKey("a", "1"))
+        found = [(await open_one()).found_revision for _ in range(3)]
+        assert len(set(found)) == 1
 
 
 # Bounds of etcd

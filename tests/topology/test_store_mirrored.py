@@ -2,15 +2,19 @@
 
 What is verified: each commit is on all of them; when one fails, also the one that is worked with, the others go on,
 and a majority knows of it before the next commit; without a majority nothing is committed; what another process wrote
-is on all; a disk that is added has everything.
+is on all; a disk that is added has everything. One that hangs is left as one that fails is, and not touched before it
+answers.
 """
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +25,10 @@ from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile, TooFewDis
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.store import MetadataStoreError, PutKey, StoreDamaged, Transaction
 
+from ..harness.hanging import Hang, shorten
+
+LONG_S = 30.0
+
 
 class Disks:
     """A stand-in for the node's disks."""
@@ -29,6 +37,8 @@ class Disks:
         self.gone: dict[int, str] = {}
         self.told: list[set[int]] = []
         self.majority = count // 2 + 1
+        self.ending = False
+        self.damaged: dict[int, bool] = {}
 
     def takes(self, number: int) -> bool:
         return number not in self.gone
@@ -36,8 +46,9 @@ class Disks:
     def counts(self, number: int) -> bool:
         return number not in self.gone
 
-    def leave(self, number: int, reason: str) -> None:
+    def leave(self, number: int, reason: str, *, damaged: bool = True) -> None:
         self.gone.setdefault(number, reason)
+        self.damaged.setdefault(number, damaged)
 
     def left(self) -> None:
         self.told.append(set(self.gone))
@@ -228,3 +239,118 @@ def test_all_are_damaged(directories: list[Path]) -> None:
         rot(each)
     with pytest.raises(StoreDamaged, match="/a/"):
         opened(Disks(3), directories)
+
+
+# A disk that hangs
+
+
+class HangingDriver:
+    """What it is asked to execute waits."""
+
+    def __init__(self, driver: sqlite3.Connection, hang: Hang, word: str) -> None:
+        self._driver = driver
+        self._hang = hang
+        self._word = word
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._driver.in_transaction
+
+    def execute(self, sql: str, given: Any = ()) -> sqlite3.Cursor:
+        execute = self._hang(self._driver.execute) if sql.startswith(self._word) else self._driver.execute
+        found: sqlite3.Cursor = execute(sql, given)
+        return found
+
+    def executemany(self, sql: str, given: Any) -> sqlite3.Cursor:
+        return self._driver.executemany(sql, given)
+
+
+@pytest.fixture
+def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
+    shorten(monkeypatch, HANG_S=0.3, CLOSE_S=0.3)
+    made = Hang()
+    yield made
+    made.let_go()
+
+
+def hang_in(file: MirroredFile, number: int, hang: Hang, word: str) -> None:
+    """Statements that begin with this word wait on this disk."""
+    if file.number == number:
+        file._fan_out.driver = HangingDriver(file._fan_out.driver, hang, word)  # type: ignore[assignment]
+    else:
+        (other,) = [each for each in file._others if each.number == number]
+        other.driver = HangingDriver(other.driver, hang, word)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(0, "BEGIN"), (0, "COMMIT"), (0, "SELECT"), (1, "BEGIN"), (1, "COMMIT")]
+)
+def test_one_hangs_and_the_others_go_on(directories: list[Path], hang: Hang, number: int, word: str) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    hang_in(file, number, hang, word)
+    put(file, "two")
+    assert set(disks.gone) == {number}
+    assert "did not answer" in disks.gone[number]
+    assert not disks.damaged[number], "all of it would be copied again"
+    assert disks.told == [{number}], "a majority was not told before the commit was answered"
+    put(file, "three")
+    assert [each.key for each in file.range("").entries] == ["one", "three", "two"]
+    assert file.add(number, directories[number]) == f"{directories[number] / 'metadata.db'} still hangs"
+    hang.let_go()
+    assert file._hanging[number].ended(LONG_S)
+    del disks.gone[number]
+    assert file.add(number, directories[number]) is None
+    file.prefer_first()
+    put(file, "four")
+    file.close()
+    assert [keys(each) for each in directories] == [["four", "one", "three", "two"]] * 3
+
+
+def test_two_hang_and_are_waited_for(directories: list[Path], hang: Hang) -> None:
+    """What the first one has committed is the node's end if the others do not get it."""
+    disks = Disks(3)
+    file = opened(disks, directories)
+    for number in (1, 2):
+        hang_in(file, number, hang, "BEGIN")
+    putting = threading.Thread(target=put, args=(file, "one"))
+    putting.start()
+    hang.wait_called()
+    hang.wait_called()
+    putting.join(1)
+    assert putting.is_alive()
+    assert not disks.gone
+    hang.let_go()
+    putting.join(LONG_S)
+    assert not disks.gone
+    file.close()
+    assert [keys(each) for each in directories] == [["one"]] * 3
+
+
+def test_the_last_one_is_waited_for(directories: list[Path], hang: Hang) -> None:
+    disks = Disks(1)
+    file = opened(disks, directories[:1])
+    hang_in(file, 0, hang, "BEGIN")
+    putting = threading.Thread(target=put, args=(file, "one"))
+    putting.start()
+    hang.wait_called()
+    putting.join(1)
+    assert putting.is_alive()
+    hang.let_go()
+    putting.join(LONG_S)
+    assert not disks.gone
+    file.close()
+    assert keys(directories[0]) == ["one"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_end_does_not_wait_for_a_disk_that_hangs(directories: list[Path], hang: Hang, number: int) -> None:
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    calls = file._files()[number][1]
+    calls.put(hang(lambda: None))
+    file.close()
+    assert not calls.ended(0)
+    hang.let_go()
+    assert calls.ended(LONG_S)

@@ -371,6 +371,37 @@ async def test_a_node_that_fell_behind_reads_everything_anew(tmp_path: Path) -> 
     await other.aclose()
 
 
+async def test_everything_is_read_again_in_parts_between_which_others_run(tmp_path: Path) -> None:
+    """With a hundred thousand queues the loop stood still for longer than a lease lives."""
+    path = tmp_path / "metadata.db"
+    store = await SqliteStore.open(path, poll_s=3600)
+    other = await SqliteStore.open(path, history_revisions_max=2)
+    await write(store, HOST, *(Put(QueueRecord("/", f"old{number}", number)) for number in range(500)))
+    async with running(store) as node:
+        await write(other, *(Put(QueueRecord("/", f"new{number}", 500 + number)) for number in range(500)))
+        for number in range(5):
+            await write(
+                other, *(Delete(("queue", "/", f"old{each}")) for each in range(100 * number, 100 * number + 100))
+            )
+        seen: set[int] = set()
+        done = trio.Event()
+
+        async def look() -> None:
+            while not done.is_set():
+                seen.add(len(node.topology.vhosts["/"].queues))
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await node.sync.refresh()
+            assert set(node.topology.vhosts["/"].queues) == {f"new{number}" for number in range(500)}
+            done.set()
+        assert len(seen & set(range(0, 501, CHANGES_AT_ONCE))) > 3
+        assert all(isinstance(each, list) and len(each) <= CHANGES_AT_ONCE for each in node.said[1:])
+    await store.aclose()
+    await other.aclose()
+
+
 async def test_bootstrap_happens_once_in_the_life_of_a_store() -> None:
     space = MemorySpace()
     one, two = MemoryStore(space), MemoryStore(space)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from amqpd.storage.files import has_log, mark_path, sync_directory, sync_file, w
 
 PAGES = 256
 """Of the definitions, copied at a time."""
+_BODY = "SELECT data FROM batch WHERE queue_id = ? AND last_seq = ? AND first_seq = ?"
 
 
 @contextmanager
@@ -48,20 +50,36 @@ def open_moment(journal: Path) -> sqlite3.Connection:
 
 
 def copy_journal(
-    source: sqlite3.Connection, directory: Path, *, whole: bool, goes_on: Callable[[], None] = lambda: None
+    source: sqlite3.Connection,
+    directory: Path,
+    *,
+    whole: bool,
+    new: bool = True,
+    goes_on: Callable[[], None] = lambda: None,
+    others: Sequence[Path] = (),
 ) -> Likeness:
-    """What was copied. Raises sqlite3.Error, OSError, what `create_file` raises, and what `goes_on` raises."""
+    """What was copied. `new`: one that is not whole is emptied first; else it is what an earlier call has made.
+    `others`: journals that have the same messages; a body that is damaged comes from one of them. Raises
+    sqlite3.Error, OSError, what `create_file` raises, and what `goes_on` raises."""
     path = directory / JOURNAL
-    if not whole:
+    if new and not whole:
         remove(path)
         create_file(path)
     with closing(connect_to_write(path)) as target:
-        likeness = Likeness(source, target, goes_on, whole=whole)
+        likeness = Likeness(source, target, goes_on, whole=whole, elsewhere=partial(_bodies, others))
         likeness.make()
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     mark_path(path).unlink(missing_ok=True)
     sync_directory(directory)
     return likeness
+
+
+def _bodies(others: Sequence[Path], queue_id: int, first_seq: int, last_seq: int) -> Iterator[bytes]:
+    """Those that can be read."""
+    for each in others:
+        with suppress(sqlite3.Error), closing(connect_to_read(each)) as connection:
+            for (data,) in connection.execute(_BODY, (queue_id, last_seq, first_seq)):
+                yield data
 
 
 def copy_definitions(source: Path, directory: Path) -> None:

@@ -35,9 +35,14 @@ class DisksOutside:
         """See `Outside`."""
         return self._disks.group.state(number) in (State.IN, State.FULL)
 
-    def leave(self, number: int, reason: str) -> None:
+    @property
+    def ending(self) -> bool:
         """See `Outside`."""
-        self._disks.group.leave(number, reason, damaged=True)
+        return self._disks.group.ending
+
+    def leave(self, number: int, reason: str, *, damaged: bool = True) -> None:
+        """See `Outside`."""
+        self._disks.group.leave(number, reason, damaged=damaged)
 
     def left(self) -> None:
         """See `Outside`."""

@@ -4,13 +4,17 @@ What comes in: steps, questions; what a disk raises. What goes out: when a major
 disk that has everything; disks that were left behind, with the reason.
 Rules: 1. `standing.py` counts; everything of it is asked with `changed` held. 2. A disk that fails, is too slow or
 gives what it should not is left behind: nothing is written to it any more, and its thread closes it. 3. A disk
-without space tries the same step again. 4. Any thread may call.
-Not here: what steps are (`mirror.py`), what is done in a disk's thread (`worker.py`), repairs (`repair.py`).
+without space tries the same step again. 4. One that has not answered for `HANG_S` is left behind while the others are
+a majority; else nothing is hoped from it until it answers. 5. Any thread may call.
+Not here: what steps are (`mirror.py`), what is done in a disk's thread (`worker.py`), reads (`questions.py`), repairs
+(`repair.py`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,10 +22,18 @@ from typing import TypeVar
 import structlog
 
 from amqpd.datadir.disks.standing import Standings, State
-from amqpd.datadir.disks.worker import CLOSE_S, Member, Step, Worker
-from amqpd.errors import StorageFailure
+from amqpd.datadir.disks.worker import Member, Step, Worker
 from amqpd.journal.errors import DiskFailure, DiskFull, DisksLost
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.storage.bounded import HANG_S, BoundedCalls
+from amqpd.storage.closing import leave_open
+
+# How often it is looked which disks do not answer.
+LOOK_S = 0.5
+# When nobody has looked for so long the process did not run (SIGSTOP, a machine that slept): no disk is blamed.
+GAP_S = 4 * LOOK_S
+# At the end, disks that hang are not waited for any longer: what was confirmed is on a majority.
+CLOSE_S = 5.0
 
 _log = structlog.get_logger("amqpd.journal")
 
@@ -41,6 +53,14 @@ class DiskGroup:
         """of a step: what waits for it raises this, and ends the node"""
         self.at_change: Callable[[], None] = lambda: None
         """called by any thread when a disk was left behind"""
+        self.answered = threading.Condition()
+        """notified when a question to any disk has its answer"""
+        self._looked_s = self._since_s = -math.inf
+        """when it was looked last which disks answer; since when the process has run without a gap"""
+        self._lags: dict[int, tuple[int, float]] = {}
+        """of disks that have less than a majority: what they have, and since when that is so"""
+        self._ends_s = math.inf
+        """from then on nobody waits for disks any more"""
         for each in members:
             if each.disk is not None:
                 self._start(each, each.disk)
@@ -60,9 +80,9 @@ class DiskGroup:
             self.leave(number, _OVER[states[number]])
         return handed
 
-    def wait(self, step: int) -> None:
+    def wait(self, step: int, *, however_long: bool = False) -> None:
         """Until a majority has it. Raises DiskFull and DisksLost, after which it may be waited for again, and
-        DiskFailure."""
+        DiskFailure. `however_long`: what it is may take each disk longer than `HANG_S`."""
         with self.changed:
             while self.standings.stored < step:
                 if self.bug is not None:
@@ -70,10 +90,71 @@ class DiskGroup:
                 if not self.standings.counting:
                     raise DiskFailure(self.sentence())
                 if not self.standings.may_store(step):
-                    if self.standings.counting >= self.standings.majority:
+                    if self.standings.answering >= self.standings.majority:
                         raise DiskFull(f"no space left on {self._full()}")
                     raise DisksLost(self.sentence())
-                self.changed.wait()
+                if self.ending:
+                    raise DisksLost("the node ends")
+                if not (self.changed.wait(LOOK_S) or however_long):
+                    self.look()
+
+    def look(self) -> None:
+        """Which disks have not answered for long."""
+        with self.changed:
+            now_s = time.monotonic()
+            if now_s - self._looked_s > GAP_S:
+                self._since_s = now_s
+                self._lags.clear()
+            self._looked_s = now_s
+            disks = self.standings.disks
+            late = [each.number for each in self.members if self._is_late(each, now_s)]
+            on_time = sum(disk.counts and number not in late for number, disk in enumerate(disks))
+            for number in late:
+                reason = f"it did not answer for {HANG_S:g} s"
+                if not disks[number].counts or on_time >= self.standings.majority:
+                    if self._lags_long(number, now_s):
+                        self.leave(number, reason)
+                elif disks[number].state is not State.SLOW:
+                    self.standings.is_slow(number)
+                    self.members[number].reason = reason
+                    _log.error("disk does not answer", path=str(self.members[number].path), reason=reason)
+                    self.changed.notify_all()
+
+    def _is_late(self, member: Member, now_s: float) -> bool:
+        if member.worker is None or self.standings.disks[member.number].state is State.BEHIND:
+            return False
+        stored = self.standings.disks[member.number].stored
+        if stored >= self.standings.stored:
+            self._lags.pop(member.number, None)
+        elif self._lags.get(member.number, (-1, 0.0))[0] != stored:
+            self._lags[member.number] = stored, now_s
+        return member.worker.late(now_s, self._since_s)
+
+    def _lags_long(self, number: int, now_s: float) -> bool:
+        """What it is at the others have had for long: they need not be so slow themselves."""
+        worker = self.members[number].worker
+        if worker is not None and worker.reads_late():
+            return True
+        return number in self._lags and now_s - self._lags[number][1] > HANG_S
+
+    def answers(self, number: int) -> None:
+        """It does something again."""
+        with self.changed:
+            if not self.standings.answers(number):
+                return
+            self.members[number].reason = ""
+            self.changed.notify_all()
+        _log.info("disk answers again", path=str(self.members[number].path))
+
+    def end_soon(self) -> None:
+        """The node ends: after a while nobody waits for disks that do not answer."""
+        with self.changed:
+            self._ends_s = min(self._ends_s, time.monotonic() + CLOSE_S)
+
+    @property
+    def ending(self) -> bool:
+        """That while has passed."""
+        return time.monotonic() >= self._ends_s
 
     def leave(self, number: int, reason: str, *, damaged: bool = False, gone: bool = False) -> None:
         """The disk counts no more; `damaged`: nor does what it has; `gone`: its files are not those that are open. A
@@ -95,41 +176,16 @@ class DiskGroup:
         """Which disks were left behind, and why."""
         left = "; ".join(f"{member.path}: {member.reason}" for member in self.members if member.reason)
         return (
-            f"{self.standings.counting} of {len(self.members)} data directories can be written, and "
+            f"{self.standings.answering} of {len(self.members)} data directories can be written, and "
             f"{self.standings.majority} are needed ({left})"
         )
 
-    # Questions
+    # What is known of them
 
     def reading(self) -> list[int]:
         """Disks that have everything, in the order of the list."""
         with self.changed:
             return self.standings.reading()
-
-    def ask(self, question: Callable[[SqliteDisk], T]) -> tuple[int, T]:
-        """The number of the first disk that answers, and its answer. One that fails is left behind, unless there is
-        no other. Raises what the question raises."""
-        numbers = self.reading()
-        for at, number in enumerate(numbers):
-            answer = self.ask_one(number, question, last=at == len(numbers) - 1)
-            if answer is not None:
-                return number, answer[0]
-        raise DiskFailure(self.sentence())
-
-    def ask_one(self, number: int, question: Callable[[SqliteDisk], T], *, last: bool) -> tuple[T] | None:
-        """None: the disk failed, and was left behind. `last`: it raises, then."""
-        member = self.members[number]
-        with member.using:
-            if member.disk is None:
-                return None
-            try:
-                return (question(member.disk),)
-            except StorageFailure as error:
-                if last:
-                    raise
-                reason = str(error)
-        self.leave(number, reason, damaged=True)
-        return None
 
     def state(self, number: int) -> State:
         with self.changed:
@@ -140,12 +196,23 @@ class DiskGroup:
         with self.changed:
             return [number for number, disk in enumerate(self.standings.disks) if disk.counts]
 
+    def others_count(self, number: int) -> bool:
+        """Beside this one some do, even if they do not have everything yet."""
+        return any(each != number for each in self.counting())
+
     def first(self) -> SqliteDisk:
-        """A disk that has everything."""
+        """A disk that has everything. Raises DisksLost while none has: a disk that counts has the rest in its queue;
+        DiskFailure when none counts."""
         for number in self.reading():
             if (disk := self.members[number].disk) is not None:
                 return disk
-        raise DiskFailure(self.sentence())
+        raise self.none_has_everything()
+
+    def none_has_everything(self) -> DisksLost | DiskFailure:
+        """To be raised."""
+        if not self.counting():
+            return DiskFailure(self.sentence())
+        return DisksLost(f"no data directory has the last transaction yet: {self.sentence()}")
 
     def run_on(self, number: int, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
         """Between two steps of this disk, in its thread. Raises TimeoutError, and what `work` raises."""
@@ -190,9 +257,16 @@ class DiskGroup:
         with self.changed:
             self.closing = True
             self.changed.notify_all()
+        end_s = time.monotonic() + CLOSE_S
         for each in self.members:
-            if each.worker is not None and not each.worker.ended(CLOSE_S):
+            if each.worker is not None and not each.worker.ended(max(end_s - time.monotonic(), 0.0)):
                 _log.error("disk does not answer: it is left as it is", path=str(each.path))
+                leave_open(each.worker)
+
+    def answering(self, number: int) -> bool:
+        """After `close`: its thread has ended."""
+        worker = self.members[number].worker
+        return worker is None or worker.ended(0)
 
     def _repairing(self, number: int) -> None:
         if self.standings.disks[number].state is not State.REPAIR:
@@ -205,6 +279,7 @@ class DiskGroup:
         return worker
 
     def _start(self, member: Member, disk: SqliteDisk) -> None:
+        member.reader = BoundedCalls(str(member.path), self.answered)
         member.worker = Worker(self, member, disk)
 
     def _full(self) -> str:
@@ -216,4 +291,5 @@ _OVER = {
     State.IN: "it is too slow: too much waits for it",
     State.REPAIR: "too much was written while it was repaired",
     State.FULL: "it has no space",
+    State.SLOW: "it does not answer: too much waits for it",
 }

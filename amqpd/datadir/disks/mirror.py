@@ -4,19 +4,22 @@ What comes in: transactions and reads (`journal.sqlite.node_disk.NodeDisk`). Wha
 rows of the first disk that has them.
 Rules: 1. `commit` returns when a majority has the transaction; each disk's own thread writes it. 2. While fewer than
 a majority can store, it raises DiskFull or DisksLost, and may be called again with the same transaction, as for a
-full disk. 3. What is read comes from a disk that has everything; one that fails is left behind, and the next one
-asked. 4. A row that is damaged on one disk is taken from another.
-Not here: threads and queues (`group.py`, `worker.py`), repairs (`repair.py`), which disks a start has (`opening.py`).
+full disk. 3. What is read comes from a disk that has everything; while none has, it raises DisksLost, and may be
+called again. 4. A row that is damaged on one disk is taken from another.
+Not here: threads and queues (`group.py`, `worker.py`), who is asked (`questions.py`), repairs (`repair.py`), which
+disks a start has (`opening.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from amqpd.datadir.disks.group import DiskGroup
+from amqpd.datadir.disks.questions import ROWS_S, Questions
 from amqpd.journal.disk import ReplicaState
+from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import encode
@@ -36,6 +39,7 @@ class MirroredDisk:
     def __init__(self, group: DiskGroup, life: int) -> None:
         """`life`: of this process; of each disk's journal it is the epoch of the local source."""
         self.group = group
+        self._questions = Questions(group)
         self._life = life
         self._first = group.first()
         self.accepted: list[str] = []
@@ -44,7 +48,10 @@ class MirroredDisk:
         """that was handed out last, as this step"""
         self._step = 0
         self._stored = self._first.index
+        self._names = self._first.names
         self._noted: dict[str, str] = {}
+        self._named: tuple[int, dict[str, str]] = 0, {}
+        """the step that wrote down names last, and these"""
 
     # As the journal's disk
 
@@ -58,7 +65,7 @@ class MirroredDisk:
         def recover(disk: SqliteDisk) -> None:
             found[disk] = disk.recover(self._life)
 
-        self.group.wait(self.group.hand(recover, STEP_BYTES))
+        self.group.wait(self.group.hand(recover, STEP_BYTES), however_long=True)
         return found[self.group.first()]
 
     def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
@@ -89,9 +96,9 @@ class MirroredDisk:
             return disk.read(queue_id, first_seq, last_seq, bytes_max)
 
         while True:
-            number, rows = self.group.ask(read)
+            number, rows = self._questions.ask(read, ROWS_S)
             damage = next((row.damage for row in rows if row.damage), "")
-            if not damage or len(self.group.reading()) < 2:
+            if not damage or not self.group.others_count(number):
                 return rows
             self.group.leave(number, damage, damaged=True)
 
@@ -130,16 +137,24 @@ class MirroredDisk:
 
     @property
     def names(self) -> dict[str, str]:
-        """See `SqliteDisk.names`."""
-        return self.group.first().names
+        """See `SqliteDisk.names`. While no disk has everything, those that were known last."""
+        with suppress(DisksLost):
+            self._names = self.group.first().names
+        return self._names
 
     def head(self, source: int) -> Head:
         """See `SqliteDisk.head`."""
         return self.group.first().head(source)
 
     def set_names(self, **names: str) -> None:
-        """Write down names. Raises like `commit`."""
-        self.group.wait(self.group.hand(lambda disk: disk.set_names(**names), STEP_BYTES))
+        """Write down names. Raises like `commit`, and as there the same may be tried again."""
+        step, before = self._named
+        with self.group.changed:
+            pending = before == names and self.group.standings.stored < step
+        if not pending:
+            step = self.group.hand(lambda disk: disk.set_names(**names), STEP_BYTES)
+            self._named = step, names
+        self.group.wait(step)
 
     def note(self, **names: str) -> None:
         """Write down names with the next transaction, whenever it comes. From any thread."""
@@ -159,29 +174,25 @@ class MirroredDisk:
 
     def replicas(self) -> list[ReplicaState]:
         """See `SourcesDisk`."""
-        return self.group.ask(lambda disk: disk.replicas())[1]
+        return self._questions.ask(lambda disk: disk.replicas())[1]
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
         """See `SourcesDisk`."""
-        return self.group.ask(lambda disk: disk.log_entries(source, after, bytes_max))[1]
+        return self._questions.ask(lambda disk: disk.log_entries(source, after, bytes_max))[1]
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:
         """See `SourcesDisk`."""
-        return self.group.ask(lambda disk: disk.recovered_of(sources))[1]
+        return self._questions.ask(lambda disk: disk.recovered_of(sources))[1]
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
-        """See `SourcesDisk`. When the disk fails in between it ends with ValueError: another one may give other
-        parts, and who wants the state asks again."""
-        number, parts = self.group.ask(lambda disk: disk.state_parts(source, after, base))
+        """See `SourcesDisk`. When the disk fails or hangs in between it ends with ValueError: another one may give
+        other parts, and who wants the state asks again."""
+        number, parts = self._questions.ask(lambda disk: disk.state_parts(source, after, base))
         return self._parts(number, parts)
 
     def _parts(self, number: int, parts: Iterator[bytes]) -> Iterator[bytes]:
         while True:
-            last = len(self.group.reading()) < 2
-            try:
-                answer = self.group.ask_one(number, lambda _: next(parts, None), last=last)
-            except StopIteration:
-                return
+            answer = self._questions.ask_one(number, lambda _: next(parts, None))
             if answer is None:
                 raise ValueError(f"{self.group.members[number].path} failed while it was read")
             if answer[0] is None:

@@ -12,8 +12,10 @@ Not here: one directory (`datadir/opening.py`), copying (`copying.py`).
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -31,7 +33,7 @@ from amqpd.datadir.disks.election import (
     next_list,
     with_definitions,
 )
-from amqpd.datadir.disks.group import DiskGroup
+from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.datadir.disks.mirror import MirroredDisk
 from amqpd.datadir.disks.roster import Roster, Unwritten, draw
 from amqpd.datadir.disks.standing import majority_of
@@ -44,6 +46,7 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.storage.bounded import end_within
 
 FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, sqlite3.Error, OSError)
 
@@ -76,8 +79,19 @@ class OpenDisks:
 
     def close(self) -> None:
         """The locks, when everything else is closed."""
-        for each in self.locks.values():
-            each.close()
+        self.close_each(self.let_go)
+
+    def let_go(self, at: int) -> None:
+        """The lock of one directory."""
+        self.locks[at].close()
+
+    def close_each(self, close: Callable[[int], None]) -> None:
+        """The last thing that is done with each directory. One that hangs is not waited for: the system lets its lock
+        go with the process."""
+        self.roster.close()
+        closing = [partial(close, at) for at in self.locks if self.group.answering(at)]
+        if not end_within(closing, CLOSE_S):
+            log.error("data directories do not answer: they are left as they are")
 
 
 def open_disks(paths: list[Path], *, accept_loss: bool, keep_free_bytes: int = 0) -> OpenDisks:
@@ -178,7 +192,8 @@ class _Opening:
         try:
             if not (new or (path / JOURNAL).exists()):
                 raise DiskFailure(f"{path / JOURNAL} is missing")
-            disk = SqliteDisk(path, keep_free_bytes=self._keep_free_bytes, accept_loss=accept_loss)
+            keep = self._keep_free_bytes
+            disk = SqliteDisk(path, keep_free_bytes=keep, accept_loss=accept_loss, one_of_several=True)
             self._failing.callback(disk.forsake)
             disk.examine()
         except FAILED as error:

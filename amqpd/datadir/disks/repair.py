@@ -2,17 +2,22 @@
 
 What comes in: the number of the disk. What goes out: a disk that counts again; or `NotRepaired`, with the reason, and
 it may be tried again.
-Rules: 1. The copy is of one moment of a disk that has everything, between two steps; what follows waits for the disk
-that is repaired, up to a bound. 2. A disk that has lost anything is of a new generation, and counts for nothing until
-the list has that. What would count at the next start is given up only while a majority has everything. 3. One that is
-only behind is brought up in one transaction, and never counts for less than it did. 4. A directory of another node,
-or one that this node went on with alone, is not erased. 5. Blocking, in threads; one repair at a time.
+Rules: 1. A large journal is copied in rounds, each of one moment of a disk that has everything, with what came during
+the round before, until that is little. What follows the moment of the last round, between two steps, waits for the
+disk that is repaired, up to a bound; when more comes there are more rounds. 2. A disk that has lost anything is of a
+new generation, and counts for nothing until the list has that. What would count at the next start is given up only
+while a majority has everything. 3. One that is only behind is brought up in one transaction of each round, and never
+counts for less than it did. 4. A directory of another node, or one that this node went on with alone, is not erased.
+5. Blocking, in threads; one repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -22,7 +27,7 @@ from amqpd.datadir.disk_record import has_record, read_record
 from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.adoption import Known
@@ -34,6 +39,14 @@ MOMENT_S = 30.0
 """For the disk that is copied, to come to the end of a step."""
 ENDED_S = 10.0
 """For the thread of a disk that was left behind, to close it."""
+ROUND_BYTES = QUEUE_BYTES_MAX // 4
+"""The next round is the last one when it has no more to read than this, or the last one had not more to write: what
+comes meanwhile fits into memory."""
+ROUNDS_MAX = 20
+"""A disk that is written more slowly than messages come is never repaired: each round is as long as the last."""
+LATE_S = 3 * MOMENT_S
+"""A copy that has not got on for so long does not keep others from being repaired: one step of it takes milliseconds,
+and at its end a log of some hundred megabytes is copied."""
 
 log = structlog.get_logger(component="disks")
 
@@ -51,6 +64,10 @@ class Repair:
         self._member = disks.group.members[number]
         self._number = number
         self._stopped = False
+        self._moved_s = time.monotonic()
+        """when the copy last got on"""
+        self.ended = threading.Event()
+        """the copy has, however"""
         self.generation: str | None = None
         """the new one, if it has one"""
 
@@ -62,8 +79,19 @@ class Repair:
         """From any thread: it ends soon."""
         self._stopped = True
 
+    @property
+    def late(self) -> bool:
+        """The copy has not got on for long: a disk hangs."""
+        return not self.ended.is_set() and time.monotonic() - self._moved_s > LATE_S
+
     def copy(self) -> Likeness:
         """The journal; the disk catches up then. Raises NotRepaired."""
+        try:
+            return self._copy_if_safe()
+        finally:
+            self.ended.set()
+
+    def _copy_if_safe(self) -> Likeness:
         worker = self._member.worker
         if worker is not None and not worker.ended(ENDED_S):
             raise NotRepaired("the disk still hangs")
@@ -99,12 +127,48 @@ class Repair:
             raise NotRepaired(str(error)) from error
 
     def _copy(self, *, whole: bool) -> Likeness:
+        """In rounds; what was copied in all of them."""
+        written = removed = nbytes = 0
+        little = bytes_of(self._group.first().path.parent) <= ROUND_BYTES
+        for number in range(ROUNDS_MAX):
+            try:
+                likeness = self._last_round(whole, new=not number) if little else self._round(whole, new=not number)
+            except TimeoutError:
+                # Too much came beside the last round; whatever else it was stops the next one.
+                if not (little and number + 1 < ROUNDS_MAX and self._may_go_on()):
+                    raise
+                little = False
+                continue
+            written, removed = written + likeness.written, removed + likeness.removed
+            nbytes += likeness.nbytes
+            if little:
+                likeness.written, likeness.removed, likeness.nbytes = written, removed, nbytes
+                return likeness
+            little = likeness.nbytes <= ROUND_BYTES
+        raise NotRepaired(f"it is written more slowly than messages come: {ROUNDS_MAX} rounds were not enough")
+
+    def _may_go_on(self) -> bool:
+        return not self._stopped and self._group.state(self._number) is State.BEHIND and bool(self._group.reading())
+
+    def _round(self, whole: bool, *, new: bool) -> Likeness:
+        """Nothing waits for it."""
+        with closing(open_moment(self._group.first().path)) as source:
+            return self._copied(source, whole, new, self._goes_on)
+
+    def _copied(self, source: sqlite3.Connection, whole: bool, new: bool, goes_on: Callable[[], None]) -> Likeness:
+        others = [self._group.members[number].path / JOURNAL for number in self._group.reading()]
+        likeness = copy_journal(source, self.directory, whole=whole, new=new, goes_on=goes_on, others=others)
+        if likeness.mended:
+            log.warning("damaged rows were taken from another disk", path=str(self.directory), rows=likeness.mended)
+        return likeness
+
+    def _last_round(self, whole: bool, *, new: bool) -> Likeness:
         source, known = self._moment()
         try:
-            likeness = copy_journal(source, self.directory, whole=whole, goes_on=self._goes_on)
+            likeness = self._copied(source, whole, new, self._goes_on_in_step)
         finally:
             source.close()
-        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes)
+        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes, one_of_several=True)
         try:
             disk.adopt(known)
             self._group.continue_repair(self._number, disk)
@@ -119,7 +183,7 @@ class Repair:
         numbers = self._group.reading()
         if not numbers:
             raise NotRepaired("no other disk has everything")
-        like = numbers[0]
+        like = next((each for each in numbers if self._group.state(each) is State.IN), numbers[0])
 
         def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
             if self._stopped:
@@ -138,8 +202,15 @@ class Repair:
             raise
 
     def _goes_on(self) -> None:
-        if self._stopped or self._group.state(self._number) is not State.REPAIR:
-            raise TimeoutError(self._member.reason or "the repair was stopped")
+        self._moved_s = time.monotonic()
+        if self._stopped:
+            raise TimeoutError("the repair was stopped")
+
+    def _goes_on_in_step(self) -> None:
+        """What follows waits for it."""
+        self._goes_on()
+        if self._group.state(self._number) is not State.REPAIR:
+            raise TimeoutError(self._member.reason)
 
     def _hold_lock(self) -> None:
         """Of the directory that is there now. Raises StartupError, OSError."""

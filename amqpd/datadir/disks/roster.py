@@ -5,12 +5,15 @@ majority.
 Rules: 1. One list at a time: a new one, with a higher version, is in effect when a majority of its disks and one of
 the list before it have it; `Unwritten` says that this was not to be had, and is said
 again until a list is. 2. A disk joins the list with a generation
-that is new when what it had was lost meanwhile. 3. Any thread may call, one at a time.
+that is new when what it had was lost meanwhile. 3. Any thread may call, one at a time. 4. A directory that does not
+answer has not taken the list; nothing else is written there before it has answered.
 Not here: which disks those are (`group.py`), what a start reads of this (`election.py`).
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import threading
 from collections.abc import Callable, Collection
@@ -22,6 +25,7 @@ import structlog
 
 from amqpd.datadir.disk_record import DiskList, Record, write_record
 from amqpd.datadir.disks.standing import majority_of
+from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered
 
 _log = structlog.get_logger("amqpd.journal")
 
@@ -47,6 +51,7 @@ class Roster:
         """the last one that was written anywhere"""
         self._turn = threading.Lock()
         self._counter = 0
+        self._writing = [BoundedCalls(str(path)) for path in paths]
 
     @property
     def version(self) -> tuple[int, int]:
@@ -67,7 +72,7 @@ class Roster:
             # in between leaves a majority of one of the two.
             for at in new:
                 with suppress(OSError):  # it is tried again
-                    write_record(self._paths[at], Record(first.disks[at].generation, True, self._life, before))
+                    self._write(at, Record(first.disks[at].generation, True, self._life, before))
             self._put(first, [*new, *(at for at in writable if at not in new)])
 
     def changes(self, having: Callable[[], Collection[int]], generations: dict[int, str] | None = None) -> None:
@@ -87,7 +92,17 @@ class Roster:
     def is_new(self, number: int, generation: str) -> None:
         """What the disk has counts for nothing until it is in the list with this generation. Raises OSError."""
         with self._turn:
-            write_record(self._paths[number], Record(generation, False, self._life, self.list))
+            self._write(number, Record(generation, False, self._life, self.list))
+
+    @property
+    def busy(self) -> bool:
+        """Something is being written."""
+        return any(each.busy_s() for each in self._writing)
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        for each in self._writing:
+            each.close()
 
     def _put(self, following: DiskList, writable: Collection[int]) -> None:
         before = self._in_effect
@@ -96,7 +111,7 @@ class Roster:
         for at in writable:
             generation = following.disks[at].generation
             try:
-                write_record(self._paths[at], Record(generation, True, self._life, following))
+                self._write(at, Record(generation, True, self._life, following))
             except OSError as error:
                 reasons.append(f"{self._paths[at]}: {error.strerror or error}")
             else:
@@ -108,3 +123,13 @@ class Roster:
                 why = f" ({'; '.join(reasons)})" if reasons else ""
                 raise Unwritten(f"the list of the data directories could not be written to {needed} of them{why}")
         self._in_effect = following
+
+    def _write(self, at: int, record: Record) -> None:
+        """Raises OSError, also when the directory does not answer."""
+        calls = self._writing[at]
+        try:
+            if calls.busy_s() >= HANG_S:
+                raise Unanswered
+            calls.call(lambda: write_record(self._paths[at], record))
+        except Unanswered:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from None

@@ -29,6 +29,8 @@ class State(Enum):
     """it has, or is soon to have, everything; it counts"""
     FULL = "full"
     """it has no space, and tries again; it counts with what it has stored"""
+    SLOW = "slow"
+    """it has not answered for long; it counts with what it has stored, and nothing else is hoped from it"""
     REPAIR = "repair"
     """it is being repaired: what is handed to it waits, and it does not count"""
     BEHIND = "behind"
@@ -48,7 +50,7 @@ class Standing:
 
     @property
     def counts(self) -> bool:
-        return self.state in (State.IN, State.FULL)
+        return self.state in (State.IN, State.FULL, State.SLOW)
 
 
 def majority_of(listed: int) -> int:
@@ -81,12 +83,17 @@ class Standings:
         return sum(disk.counts for disk in self.disks)
 
     @property
+    def answering(self) -> int:
+        """How many of them answer, with space or without."""
+        return sum(disk.state in (State.IN, State.FULL) for disk in self.disks)
+
+    @property
     def able(self) -> int:
-        """How many of them have space."""
+        """How many of them answer and have space."""
         return sum(disk.state is State.IN for disk in self.disks)
 
     def may_store(self, step: int) -> bool:
-        """A majority has it, or may soon: each disk that counts and does not wait for space."""
+        """A majority has it, or may soon: each disk that counts, answers and does not wait for space."""
         hoped = sum(disk.counts and (disk.state is State.IN or disk.stored >= step) for disk in self.disks)
         return self.stored >= step or hoped >= self.majority
 
@@ -121,8 +128,20 @@ class Standings:
 
     def is_full(self, number: int) -> None:
         """It has no space for its next step, and has nothing of that."""
-        if self.disks[number].state is State.IN:
+        if self.disks[number].state in (State.IN, State.SLOW):
             self.disks[number].state = State.FULL
+
+    def is_slow(self, number: int) -> None:
+        """It has not answered for long, and others do not suffice without it."""
+        if self.disks[number].state in (State.IN, State.FULL):
+            self.disks[number].state = State.SLOW
+
+    def answers(self, number: int) -> bool:
+        """It does something again. Whether that is news."""
+        if self.disks[number].state is not State.SLOW:
+            return False
+        self.disks[number].state = State.IN
+        return True
 
     def leave(self, number: int) -> bool:
         """It counts no more. Whether it did."""

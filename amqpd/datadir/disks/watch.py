@@ -2,10 +2,11 @@
 
 What comes in: the disks; the store of definitions, when that is on them. What goes out: the list on a majority;
 repaired disks; a line for each for `amqpd status`.
-Rules: 1. A directory that is not the one that was opened, or a step that lasts too long, leaves its disk behind; a
-slow one only if the others are a majority. 2. One repair at a time; one that failed is tried again, later each time,
-up to a bound. 3. Nothing here ends the node.
-Not here: a repair (`repair.py`), what a majority has (`group.py`).
+Rules: 1. A directory that is not the one that was opened leaves its disk behind; so does one that does not answer
+(`group.py`). 2. One repair at a time, beside which the others are watched; one that failed is tried again, later each
+time, up to a bound. A disk that hangs is repaired when it answers. 3. Nothing here ends the node, or waits for a disk
+that hangs: what is asked of a disk is asked in a thread of its own.
+Not here: a repair (`repair.py`), what a majority has (`group.py`), what each directory has free (`glances.py`).
 """
 
 from __future__ import annotations
@@ -17,20 +18,17 @@ from functools import partial
 import structlog
 import trio
 
+from amqpd.datadir.disks.glances import Glances
+from amqpd.datadir.disks.group import CLOSE_S, LOOK_S
 from amqpd.datadir.disks.opening import OpenDisks
 from amqpd.datadir.disks.pair import StoreOnDisks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.roster import Unwritten
 from amqpd.datadir.disks.standing import State
-from amqpd.datadir.presence import Presence
 from amqpd.journal.sqlite.likeness import Likeness
 
-LOOK_S = 0.5
-# A disk that does not end a step in this time is not waited for: drives give up a sector after some ten seconds.
-STEP_S_MAX = 20.0
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 60.0
 CATCH_UP_LOOK_S = 0.02
-FILES = ("amqpd.lock", "journal.db", "journal.db-wal")
 
 log = structlog.get_logger(component="disks")
 
@@ -43,18 +41,22 @@ class DisksWatch:
         self._disks = disks
         self._group = disks.group
         self._definitions = definitions
-        self._presence: dict[int, Presence] = {}
+        self._glances = Glances(disks.paths, self._group)
         self._failed: dict[int, tuple[float, float, str]] = {}
         """number -> when a repair is tried again, after how long then, and why the last one failed"""
         self._unwritten = ""
         self._threads = trio.CapacityLimiter(2)
+        """none of them waits for a disk for longer than a bound"""
+        self._repairs: dict[int, Repair] = {}
+        """one that gets on, and those that do not"""
         self._accepting: Callable[[int], None] = lambda number: None
         """commands are accepted in this directory, from now on or again"""
 
     def begin(self) -> None:
-        """Everything is open."""
+        """Everything is open. Blocking."""
         for number in self._group.counting():
-            self._presence[number] = Presence(self._disks.paths[number], FILES)
+            self._glances.begin(number)
+        self._glances.first_look()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,14 +66,25 @@ class DisksWatch:
             woken.set()
 
         self._group.at_change = lambda: _soon(token, wake)
-        while True:
-            with trio.move_on_after(LOOK_S):
-                await woken.wait()
-            woken = trio.Event()
-            self._look()
-            await self._write_list()
-            for number in self._behind():
-                await self._repair(number)
+        async with trio.open_nursery() as nursery:
+            try:
+                while True:
+                    with trio.move_on_after(LOOK_S):
+                        await woken.wait()
+                    woken = trio.Event()
+                    self._glances.look()
+                    self._group.look()
+                    await self._write_list()
+                    if (number := self._behind()) is not None:
+                        self._repairs[number] = Repair(self._disks, number)
+                        nursery.start_soon(self._repair, number)
+            finally:
+                self._group.end_soon()
+                self._glances.close()
+
+    def free_bytes(self) -> int:
+        """What more than half of the directories have free, at least."""
+        return self._glances.free_bytes()
 
     async def run_control(self, run_in: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[None]) -> None:
         """Accept commands in each directory that counts, until cancelled; `run_in` does, in one of them."""
@@ -107,24 +120,12 @@ class DisksWatch:
 
     def _fact(self, number: int) -> str:
         state, member = self._group.state(number), self._group.members[number]
-        said = {State.IN: "in use", State.FULL: "full", State.REPAIR: "being repaired", State.BEHIND: "left behind"}
-        reason = member.reason if state in (State.REPAIR, State.BEHIND) else ""
+        if state is State.BEHIND and number in self._repairs:
+            state = State.REPAIR
+        reason = "" if state in (State.IN, State.FULL) else member.reason
         if state is State.BEHIND and number in self._failed:
             reason += f"; not repaired: {self._failed[number][2]}"
-        return f"{member.path} {said[state]}" + f" ({reason})" * bool(reason)
-
-    def _look(self) -> None:
-        for number in self._group.counting():
-            presence = self._presence.get(number)
-            if presence is not None and (sentence := presence.lost()) is not None:
-                self._group.leave(number, sentence.partition(";")[0], gone=True)
-        now_s = time.monotonic()
-        for number in self._group.counting():
-            worker = self._group.members[number].worker
-            began_s = None if worker is None else worker.began_s
-            enough = len(self._group.counting()) > self._group.standings.majority
-            if began_s is not None and now_s - began_s > STEP_S_MAX and enough:
-                self._group.leave(number, f"it did not answer for {STEP_S_MAX:g} s")
+        return f"{member.path} {_SAID[state]}" + f" ({reason})" * bool(reason)
 
     async def _write_list(self) -> None:
         try:
@@ -136,35 +137,44 @@ class DisksWatch:
         else:
             self._unwritten = ""
 
-    def _behind(self) -> list[int]:
-        """Those whose repair is to be tried."""
+    def _behind(self) -> int | None:
+        """The one whose repair is to be tried now."""
+        if not all(repair.late for repair in self._repairs.values()):
+            return None
         now_s = time.monotonic()
-        return [
-            number
-            for number in range(len(self._disks.paths))
-            if self._group.state(number) is State.BEHIND and self._failed.get(number, (0.0, 0.0, ""))[0] <= now_s
-        ]
+        for number in range(len(self._disks.paths)):
+            waits = number in self._repairs or self._failed.get(number, (0.0, 0.0, ""))[0] > now_s
+            if not waits and self._group.state(number) is State.BEHIND and self._group.answering(number):
+                return number
+        return None
 
     async def _repair(self, number: int) -> None:
-        repair = Repair(self._disks, number)
-        path = str(repair.directory)
+        repair = self._repairs[number]
         try:
             copied = await self._stoppable(repair)
-            if (of := self._definitions) is not None:
-                reason = await of.store.beside(partial(of.file.add, number, repair.directory))
-                if reason is not None:
-                    raise NotRepaired(reason)
-            await self._catch_up(repair)
-            await self._in_thread(repair.join)
-            if of is not None:
-                await of.store.beside(of.file.prefer_first)
+            await self._end(number, repair)
         except (NotRepaired, Unwritten) as error:
             self._not_repaired(number, str(error))
-            return
-        self._failed.pop(number, None)
-        self._presence[number] = Presence(repair.directory, FILES)
-        log.info("disk repaired", path=path, written=copied.written, removed=copied.removed, nbytes=copied.nbytes)
-        self._accepting(number)
+        else:
+            self._failed.pop(number, None)
+            path = str(repair.directory)
+            how_much = {"written": copied.written, "removed": copied.removed, "nbytes": copied.nbytes}
+            log.info("disk repaired", path=path, **how_much)
+            self._accepting(number)
+        finally:
+            del self._repairs[number]
+
+    async def _end(self, number: int, repair: Repair) -> None:
+        """The journal is copied. Raises NotRepaired, Unwritten."""
+        if (of := self._definitions) is not None:
+            reason = await of.store.beside(partial(of.file.add, number, repair.directory))
+            if reason is not None:
+                raise NotRepaired(reason)
+        await self._catch_up(repair)
+        self._glances.begin(number)
+        await self._in_thread(repair.join)
+        if of is not None:
+            await of.store.beside(of.file.prefer_first)
 
     async def _catch_up(self, repair: Repair) -> None:
         """Raises NotRepaired."""
@@ -181,30 +191,20 @@ class DisksWatch:
         self._failed[number] = time.monotonic() + again_s, again_s, reason
 
     async def _stoppable(self, repair: Repair) -> Likeness:
-        """The copy in its thread is told to end when this is cancelled, and waited for. Raises NotRepaired."""
-        copied, failure = None, None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_at_cancellation, repair)
-            try:
-                with trio.CancelScope(shield=True):
-                    copied = await trio.to_thread.run_sync(repair.copy, limiter=self._threads)
-            except NotRepaired as error:
-                failure = error
-            nursery.cancel_scope.cancel()
-        if copied is None:
-            raise failure or NotRepaired("the node ends")
-        return copied
+        """The copy in its thread is told to end when this is cancelled, and waited for up to a bound: a disk may
+        hang.
+        Raises NotRepaired."""
+        try:
+            # Each in a limiter of its own: what hangs keeps it.
+            return await trio.to_thread.run_sync(repair.copy, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
+        except trio.Cancelled:
+            repair.stop()
+            await self._in_thread(partial(repair.ended.wait, CLOSE_S))
+            raise
 
     async def _in_thread(self, work: Callable[[], object]) -> None:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(work, limiter=self._threads)
-
-
-async def _stop_at_cancellation(repair: Repair) -> None:
-    try:
-        await trio.sleep_forever()
-    finally:
-        repair.stop()
 
 
 def _soon(token: trio.lowlevel.TrioToken, call: Callable[[], None]) -> None:
@@ -212,3 +212,12 @@ def _soon(token: trio.lowlevel.TrioToken, call: Callable[[], None]) -> None:
         token.run_sync_soon(call)
     except trio.RunFinishedError:
         return
+
+
+_SAID = {
+    State.IN: "in use",
+    State.FULL: "full",
+    State.SLOW: "slow",
+    State.REPAIR: "being repaired",
+    State.BEHIND: "left behind",
+}

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -25,13 +25,11 @@ from amqpd.datadir.disks.standing import Standings, State
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.storage.bounded import HANG_S, BoundedCalls, Call
 from amqpd.storage.closing import leave_open
 
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
-# At the end, a disk that hangs is not waited for any longer: the others have everything.
-CLOSE_S = 5.0
-
 _log = structlog.get_logger("amqpd.journal")
 
 T = TypeVar("T")
@@ -56,8 +54,8 @@ class Member:
     steps: deque[Step] = field(default_factory=deque)
     """what waits for it; the first one may be under way"""
     worker: Worker | None = None
-    using: threading.Lock = field(default_factory=threading.Lock)
-    """held by who reads, and while the disk is closed"""
+    reader: BoundedCalls | None = None
+    """the thread in which it is read; closed before the disk is"""
 
 
 class Group(Protocol):
@@ -69,6 +67,10 @@ class Group(Protocol):
     bug: Exception | None
 
     def leave(self, number: int, reason: str, *, damaged: bool = False) -> None: ...
+
+    def answers(self, number: int) -> None:
+        """The disk does something again."""
+        ...
 
 
 class Worker:
@@ -87,7 +89,10 @@ class Worker:
         self._resting = True
         """housekeeping has nothing left to do, as before the first step"""
         self.began_s: float | None = None
-        """since when a step is under way, by time.monotonic"""
+        """since when something is under way, by time.monotonic"""
+        self.answered_elsewhere: Call[Any] | None = None
+        """what was being read here when another disk, asked later, had answered it, or nobody waited for it any
+        more"""
         self._thread = threading.Thread(target=self._run, name=f"disk {member.number}", daemon=True)
         self._thread.start()
 
@@ -95,6 +100,18 @@ class Worker:
         """The disk is closed, or has been by then."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def late(self, now_s: float, since_s: float) -> bool:
+        """What is under way has been for `HANG_S`; nothing counts that was before `since_s`."""
+        began_s = self.began_s
+        return (began_s is not None and now_s - max(began_s, since_s) > HANG_S) or self.reads_late()
+
+    def reads_late(self) -> bool:
+        """It reads for `HANG_S` what another disk has read meanwhile."""
+        reader, elsewhere = self._member.reader, self.answered_elsewhere
+        if reader is None or elsewhere is None or reader.under_way is not elsewhere:
+            return False
+        return reader.busy_s() > HANG_S
 
     def run(self, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
         """See `DiskGroup.run_on`. Raises TimeoutError at once when the disk is closed."""
@@ -129,7 +146,10 @@ class Worker:
         group, member = self._group, self._member
         try:
             while (work := self._next()) is not None:
+                self.began_s = time.monotonic()
                 work()
+                self.began_s = None
+                group.answers(member.number)
         except StorageFailure as error:
             group.leave(member.number, str(error), damaged=True)
         except Exception as error:  # noqa: BLE001 - a bug: what waits for the journal raises it, and ends the node
@@ -164,14 +184,12 @@ class Worker:
             if not member.steps:
                 return
             step, number = member.steps[0], group.standings.disks[member.number].stored + 1
-        self.began_s, self._resting = time.monotonic(), False
+        self._resting = False
         try:
             step(self._disk)
         except DiskFull as error:
             self._has_no_space(str(error))
             return
-        finally:
-            self.began_s = None
         with group.changed:
             if self._left:
                 return
@@ -207,20 +225,23 @@ class Worker:
 
     def _end(self) -> None:
         member, disk = self._member, self._disk
+        self.began_s = None
         with self._group.changed:
             self._ended = True
             left, self._beside = self._beside, deque()
         for beside in left:
             beside(disk)
-        with member.using:
-            member.disk = None
-            if member.gone:
-                leave_open(disk)
-                return
-            if self._left:
-                disk.fail(member.reason)
-            try:
-                disk.close()
-            except (sqlite3.Error, StorageFailure, OSError) as error:
-                _log.warning("disk could not be closed", path=str(member.path), reason=str(error))
-                leave_open(disk)
+        if member.reader is not None:
+            member.reader.close()
+            member.reader.ended(None)
+        member.disk = None
+        if member.gone:
+            leave_open(disk)
+            return
+        if self._left:
+            disk.fail(member.reason)
+        try:
+            disk.close()
+        except (sqlite3.Error, StorageFailure, OSError) as error:
+            _log.warning("disk could not be closed", path=str(member.path), reason=str(error))
+            leave_open(disk)

@@ -58,9 +58,11 @@ class SqliteDisk(AsksReplicas, Adopts):
         reserve_bytes: int = RESERVE_BYTES,
         keep_free_bytes: int = 0,
         accept_loss: bool = False,
+        one_of_several: bool = False,
     ) -> None:
-        """`keep_free_bytes`: see `Checkpoints`; `accept_loss`: go on with less than was once confirmed."""
-        self.path = directory / JOURNAL
+        """`keep_free_bytes`: see `Checkpoints`; `accept_loss`: go on with less than was once confirmed;
+        `one_of_several`: should this disk hang, other threads go on."""
+        self._one_of_several, self.path = one_of_several, directory / JOURNAL
         opened = open_journal(directory, accept_loss=accept_loss)
         self.accepted = opened.accepted
         """what was accepted as lost, or is not known any more: sentences for the log"""
@@ -71,8 +73,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._created, self._had_log = opened.created, opened.had_log
         self._found: Found | None = None
         self._writer, self._reader = opened.writer, opened.reader
-        self._rows = RowReader(self._reader, self.path)
-        self._replicas = ReplicaReader(self.path)
+        self._rows, self._replicas = RowReader(self._reader, self.path), ReplicaReader(self.path)
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([], self._sources.is_committed)
@@ -377,7 +378,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         if self._mark is not None:
             self._mark.close()
         try:
-            self._mark = trust.make_mark(self.path, self.names["identity"], self.index)
+            self._mark = trust.make_mark(self.path, self.names["identity"], self.index, by_calls=self._one_of_several)
         except DiskFailure as error:
             self._failure = f"the journal stopped after a failure: {error}"
             raise

@@ -3,20 +3,24 @@
 What comes in: a connection that holds a read transaction on the one, and one that may write the other. What goes out:
 the other one, with the same records.
 Rules: 1. Both are compared by their indexes, in steps of some hundred records: no body is read that both have, since
-each record has a checksum of all that it says. 2. `batch_id`s are kept: other records name them. 3. In one
-transaction, if that is wanted; else in several of bounded size, and what is in between is no journal.
+each record has a checksum of all that it says. A body that is copied is held against it; one that is damaged is taken
+from elsewhere, if it is whole there, and is copied as it is if not. 2. `batch_id`s are kept: other records name them.
+3. In one transaction, if that is wanted; else in several of bounded size, and what is in between is no journal.
 Not here: what is known of it in memory (`adoption.py`), who wants that (`amqpd.datadir.disks`).
 """
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import LargeBinary, Table
 
-from amqpd.journal.sqlite import schema
+from amqpd.journal.records import Row
+from amqpd.journal.sqlite import checksums, schema
+from amqpd.journal.sqlite.intake import checksum
 
 STEP_ROWS = 500
 """Compared at a time."""
@@ -28,22 +32,33 @@ RECORD_BYTES = 100
 """Of a record without bodies."""
 
 Key = tuple[Any, ...]
+Elsewhere = Callable[[int, int, int], Iterator[bytes]]
+_COLUMNS = [column.name for column in schema.batch.columns]
+_DATA = _COLUMNS.index("data")
 
 
 class Likeness:
     """The copy that is under way."""
 
     def __init__(
-        self, source: sqlite3.Connection, target: sqlite3.Connection, goes_on: Callable[[], None], *, whole: bool
+        self,
+        source: sqlite3.Connection,
+        target: sqlite3.Connection,
+        goes_on: Callable[[], None],
+        *,
+        whole: bool,
+        elsewhere: Elsewhere = lambda queue_id, first_seq, last_seq: iter(()),
     ) -> None:
-        """`goes_on`: called before each step; raises to end the copy. `whole`: in one transaction."""
+        """`goes_on`: called before each step; raises to end the copy. `whole`: in one transaction. `elsewhere`: gives
+        the bodies of these messages that others have."""
+        self._elsewhere = elsewhere
         self._source = source
         self._target = target
         self._goes_on = goes_on
         self._whole = whole
         self._uncommitted = 0
-        self.written = self.removed = 0
-        """records"""
+        self.written = self.removed = self.mended = 0
+        """records; of those that were written, how many had a body from elsewhere"""
         self.nbytes = 0
         """of what was written"""
 
@@ -86,9 +101,22 @@ class Likeness:
         for some in _parts(rows, compared.body_bytes):
             self._goes_on()
             found = [self._source.execute(compared.read, compared.primary(row)).fetchone() for row in some]
+            if compared.by_index:
+                found = list(map(self._sound, found))
             self._target.executemany(compared.insert, found)
             self.written += len(some)
             self._wrote(sum(compared.body_bytes(row) for row in some) + len(some) * RECORD_BYTES)
+
+    def _sound(self, record: Key) -> Key:
+        """A record of messages, with a body that fits its checksum if anybody has it."""
+        if _fits(record, record[_DATA]):
+            return record
+        queue_id, first_seq, last_seq = record[1:4]
+        for data in self._elsewhere(queue_id, first_seq, last_seq):
+            if _fits(record, data):
+                self.mended += 1
+                return (*record[:_DATA], data)
+        return record
 
     def _wrote(self, nbytes: int) -> None:
         self.nbytes += nbytes
@@ -108,7 +136,7 @@ class _Compared:
         small = [column.name for column in table.columns if not isinstance(column.type, LargeBinary)]
         primary = [column.name for column in table.primary_key]
         # Rows of messages by their index, which has all that is compared: their pages are full of bodies.
-        by_index = table is schema.batch
+        self.by_index = by_index = table is schema.batch
         if by_index:
             (index,) = table.indexes
             small = [*(column.name for column in index.columns), *primary]
@@ -146,6 +174,21 @@ class _Compared:
 
     def body_bytes(self, row: Key) -> int:
         return sum(row[at] for at in self._bytes_at)
+
+
+def _fits(record: Key, data: object) -> bool:
+    """This body, to the record."""
+    if not isinstance(data, bytes):
+        return False
+    said = dict(zip(_COLUMNS, record, strict=True))
+    try:
+        row = Row(
+            *(said["queue_id"], said["first_seq"], said["last_seq"], data, bool(said["persistent"])),
+            *(said["body_bytes"], said["published_ms"], bytes(said["deadline_bytes"])),
+        )
+        return bool(len(data) == said["nbytes"] and checksum(row) == said["crc"] & checksums.BODY_MASK)
+    except (struct.error, TypeError, ValueError, OverflowError):
+        return False  # what the record says is damaged itself
 
 
 def _upto(rows: Sequence[Key], until: Key | None, key: Callable[[Key], Key]) -> dict[Key, None]:

@@ -170,10 +170,11 @@ def promise_of(journal: Path) -> tuple[Promise | None, str]:
         raise DiskFailure(f"{mark_path(journal)} cannot be read: {error.strerror or error}") from error
 
 
-def make_mark(journal: Path, identity: str, index: int) -> Mark | None:
-    """None on a full disk. Raises DiskFailure."""
+def make_mark(journal: Path, identity: str, index: int, *, by_calls: bool = False) -> Mark | None:
+    """None on a full disk. `by_calls`: see `Mark`. Raises DiskFailure."""
     try:
-        return Mark(mark_path(journal), identity, index)
+        mark = Mark(mark_path(journal), identity, index)
+        return mark.by_calls() if by_calls else mark
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return None

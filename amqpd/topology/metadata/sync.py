@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 import structlog
 import trio
@@ -37,6 +37,7 @@ from amqpd.topology.metadata.store import (
     Compacted,
     Compare,
     DeleteKey,
+    Entry,
     Event,
     MetadataStore,
     Operation,
@@ -94,7 +95,8 @@ class TopologySync:
         """Load everything, as of one moment: one `apply` and one `on_applied` with all of it, virtual hosts
         first. Raises StoreDamaged when a record cannot be read."""
         self._lease = await self._store.grant_lease(LEASE_TTL_S)
-        await self._load()
+        snapshot = await self._store.range(PREFIX)
+        self._apply([Put(_record_of(entry)) for entry in in_order(snapshot)], snapshot.revision)
 
     def submit_nowait(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
@@ -195,15 +197,16 @@ class TopologySync:
     async def _apply_event(self, event: Event) -> None:
         """A large one in parts, between which others have their turns; what is deleted together is in an order in
         which no part needs a later one."""
-        operations = event.operations
-        at = 0
-        while len(operations) - at > CHANGES_AT_ONCE:
-            changes = list(_changes_of(operations[at : at + CHANGES_AT_ONCE]))
-            self._topology.apply(changes)
-            self._on_applied(changes)
-            at += CHANGES_AT_ONCE
+        await self._apply_in_parts(_changes_of(event.operations), event.revision)
+
+    async def _apply_in_parts(self, changes: Iterator[Change], revision: int) -> None:
+        part = list(islice(changes, CHANGES_AT_ONCE))
+        while following := list(islice(changes, CHANGES_AT_ONCE)):
+            self._topology.apply(part)
+            self._on_applied(part)
             await trio.lowlevel.checkpoint()
-        self._apply(list(_changes_of(operations[at:])), event.revision)
+            part = following
+        self._apply(part, revision)
 
     async def _keep_lease_alive(self) -> None:
         while True:
@@ -216,20 +219,25 @@ class TopologySync:
                 self._reached()
 
     async def _load_again(self) -> None:
+        """While others go on: with very many queues this takes longer than a lease lives."""
         while True:
             try:
-                return await self._load()
+                snapshot = await self._store.range(PREFIX)
             except StoreUnreached as error:
                 self._lost(error)
                 await trio.sleep(FULL_RETRY_S)
-
-    async def _load(self) -> None:
-        snapshot = await self._store.range(PREFIX)
-        wanted = {record.key: record for record in records_of(snapshot)}
-        known = {record.key: record for record in _records_in(self._topology)}
-        changes: list[Change] = [Delete(key) for key in known if key not in wanted]
-        changes += [Put(record) for key, record in wanted.items() if known.get(key) != record]
-        self._apply(changes, snapshot.revision)
+                continue
+            wanted: dict[Key, Record] = {}
+            entries = in_order(snapshot)
+            for at in range(0, len(entries), CHANGES_AT_ONCE):
+                some = entries[at : at + CHANGES_AT_ONCE]
+                wanted |= {record.key: record for record in map(_record_of, some)}
+                await trio.lowlevel.checkpoint()
+            known = {record.key: record for record in _records_in(self._topology)}
+            # What others depend on goes last.
+            changes: list[Change] = [Delete(key) for key in reversed(known) if key not in wanted]
+            changes += [Put(record) for key, record in wanted.items() if known.get(key) != record]
+            return await self._apply_in_parts(iter(changes), snapshot.revision)
 
     def _apply(self, changes: Sequence[Change], revision: int) -> None:
         self.revision = revision
@@ -276,10 +284,19 @@ def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable
 
 def records_of(snapshot: Snapshot) -> list[Record]:
     """The records of a snapshot of `PREFIX`, virtual hosts and users first, bindings last."""
-    of: dict[str, list[Record]] = {kind: [] for kind in RECORDS}
+    return list(map(_record_of, in_order(snapshot)))
+
+
+def in_order(snapshot: Snapshot) -> list[Entry]:
+    """The entries of a snapshot of `PREFIX`, virtual hosts and users first, bindings last. Raises StoreDamaged."""
+    of: dict[str, list[Entry]] = {kind: [] for kind in RECORDS}
     for entry in snapshot.entries:
-        of[kind_of(entry.key)].append(decode_record(entry.key, entry.value))
+        of[kind_of(entry.key)].append(entry)
     return list(chain.from_iterable(of.values()))
+
+
+def _record_of(entry: Entry) -> Record:
+    return decode_record(entry.key, entry.value)
 
 
 def _changes_of(operations: Sequence[Operation]) -> Iterator[Change]:

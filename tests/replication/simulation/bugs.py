@@ -31,6 +31,9 @@ class NoBug:
     """what it needs: the name of a fault, and about how many ms are between two of them; nothing else goes wrong.
     Empty: as drawn"""
 
+    refuses_what_is_unknown = False
+    """clients of a home that has ended hear that what they wait for is not there"""
+
     @contextmanager
     def planted(self) -> Iterator[None]:
         yield

@@ -127,7 +127,7 @@ _answer = Receiver._answer
 class DelayFromTheReply(NoBug):
     """A replica waits from when an answer goes out; what it seals before is not in it."""
 
-    only = {"late": 6000}
+    only = {"stalled answers": 4000}
     nodes = members = 3
     sources = 1
 
@@ -135,7 +135,8 @@ class DelayFromTheReply(NoBug):
     def planted(self) -> Iterator[None]:
         def tell(copies: Any) -> None:
             stored = copies._journal.stored_index
-            links = {each[1] for each in copies._waiting if each[0] <= stored and isinstance(each[3], Answered)}
+            due = [answers for index, answers in copies._waiting if index <= stored]
+            links = {link for answers in due for (link, _), each in answers.items() if isinstance(each, Answered)}
             _tell(copies)
             for link in links:
                 _answers(copies._seal_delay, link, copies._shell.now_s)

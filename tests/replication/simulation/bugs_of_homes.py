@@ -95,7 +95,7 @@ class BackInTheOldEpoch(NoBug):
 
     def joined(self, process: Process) -> None:
         for source, record in self._homes.pop(process.name, {}).items():
-            if process.there.replicas[source].seal == record.home:
+            if process.there.replicas[source].seal == record.home and not process.machine.drive.damaged:
                 base, head = process.there.base_of(source), process.disk.head(source)
                 own = OwnLog(process.disk.log_entries(source, base, 1 << 62), head.reserved)
                 process.there.homes.begin(record, own)
@@ -255,10 +255,16 @@ _look = home_module.HomeLane._look
 
 
 class PeersHearNothingOfWhatIsLeftOut(Patched):
-    """A frame says how far the lane is, and not which sources are left out."""
+    """A frame says how far the lane is, and not which sources are left out: a peer that has an entry takes it for
+    committed, although only the home has it besides.
+
+    That hurts in a set of five or more. The one that takes it for committed has it, and so has the home: of three or
+    four members every majority has one of these two. Peers whose disks are not admitted are not enough either: the
+    lane counts them and the source does not, but they have no vote, and those that have one and lack the entry are no
+    majority then. It takes a peer that counts, is connected, and lacks the entry."""
 
     where, name = home_module.HomeLane, "cut"
-    only = {"chain": 4000, "isolate": 2500}
+    only = {"left out": 5000}
     nodes = members = 5
     sources = 3
 
@@ -292,6 +298,13 @@ class ReusedNumbers(NoBug):
 
     def begins_at(self, process: Process, found: RecoveredQueue) -> int:
         return max((row.last_seq + 1 for row in found.rows), default=0)
+
+
+class RefusedThenConfirmed(NoBug):
+    """A home that ends tells clients that what they wait for is not there (basic.nack), in place of saying nothing
+    (their connections are closed): the next home may have it. They send it again, and have that confirmed."""
+
+    refuses_what_is_unknown = True
 
 
 class LetterSettledTooEarly(NoBug):

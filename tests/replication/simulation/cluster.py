@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -23,7 +24,8 @@ STEP_LOST = 0.1
 
 
 class Cluster:
-    """`sets`: source -> its members; `drive`: makes the place of a disk, by name and what hears of damage."""
+    """`sets`: source -> its members in the beginning; `drive`: makes the place of a disk, by name and what hears of
+    damage."""
 
     def __init__(
         self,
@@ -52,6 +54,8 @@ class Cluster:
         """nobody waits for the reign of a home whose port is closed: it may deliver for a while beside another"""
         self.unknown: set[str] = set()
         """whose disk was replaced, and no process has begun with it since"""
+        self._refused: dict[int, deque[int]] = defaultdict(deque)
+        """source -> publishes that were refused, and whose clients have not sent the message again"""
         self._links: dict[tuple[str, str], SimulatedLink] = {}
         """by dialer and acceptor"""
 
@@ -69,6 +73,10 @@ class Cluster:
     def up(self) -> Iterator[Process]:
         """Processes that are members and not stopped."""
         return (process for machine in self.machines.values() if (process := machine.up) is not None)
+
+    def members(self, source: int) -> tuple[str, ...]:
+        """Of its set, as the store has it."""
+        return self.store.records[source].members
 
     # Clients
 
@@ -88,13 +96,25 @@ class Cluster:
         if source not in process.queues:
             return  # it was stopped meanwhile
         for _ in range(chance.choice([1, 1, 1, 4])):
-            process.publish(source, next(self._values))
+            process.publish(source, self._next(process, source))
         if chance.random() < self.settles:
             process.queues[source].consume(chance.choice([1, 1, 2, 20]))
         if chance.random() < self.letters:
             target = chance.choice(list(self.sets))
             if target != source and target in process.queues and not process.journal.full:
                 process.queues[source].let_go(process.queues[target], next(self._values))
+
+    def _next(self, process: Process, source: int) -> int:
+        """A publish; of a message that was refused before, if there is one."""
+        number, refused = next(self._values), self._refused[source]
+        if refused and not process.journal.full:
+            self.law.sent_again[b"%08d" % number] = b"%08d" % refused.popleft()
+        return number
+
+    def refuse(self, source: int, number: int) -> None:
+        """A client hears that this publish is not there."""
+        self.law.refuse(source, b"%08d" % number)
+        self._refused[source].append(number)
 
     def deliver(self) -> None:
         """Wherever somebody takes itself for the home."""
@@ -116,7 +136,7 @@ class Cluster:
 
     def _dial(self, one: Process, machine: Machine) -> None:
         link, two = self._links.get((one.name, machine.name)), machine.process
-        passes = self.network.connects(one.name, machine.name)
+        passes = not self.network.cut or self.network.connects(one.name, machine.name)
         if passes and two is not None and two.forwarder is not None:
             if link is None or not link.open or link.dialer is not one or link.acceptor is not two:
                 if link is not None:
@@ -129,11 +149,16 @@ class Cluster:
         if link is not None and (two is None or self.clock.chance.random() < STEP_LOST):
             link.breaks()
 
-    def break_link(self) -> None:
+    def break_some_link(self) -> None:
         open_links = [link for link in self._links.values() if link.open]
         if open_links:
             self.clock.counts["connection broken"] += 1
             self.clock.chance.choice(open_links).breaks()
+
+    def break_link(self, dialer: str, acceptor: str) -> None:
+        link = self._links.get((dialer, acceptor))
+        if link is not None:
+            link.breaks()
 
     def break_links_of(self, process: Process) -> None:
         for link in self._links.values():
@@ -183,8 +208,10 @@ class Cluster:
         return process if process.there.homes.sources[source].seal == record.home else None
 
     def equal(self, source: int) -> bool:
-        """All members have the same on their disks, and know it to be committed."""
-        found = [self.machines[name].up for name in self.sets[source]]
+        """All members have the same on their disks, and know it to be committed; and it has what is wished of it."""
+        if source in self.store.wishes:
+            return False
+        found = [self.machines[name].up for name in self.members(source)]
         members = [process for process in found if process is not None]
         if len(members) < len(found):
             return False
@@ -197,7 +224,7 @@ class Cluster:
     def said(self, source: int) -> list[str]:
         """How far each member is, for whoever reads why it is stuck."""
         found = []
-        for name in self.sets[source]:
+        for name in self.members(source):
             process = self.machines[name].process
             if process is None or process.forwarder is None:
                 found.append(f"{name} is no member")
@@ -208,8 +235,8 @@ class Cluster:
 
     def end(self) -> None:
         """Raises LawBroken."""
-        for source, members in self.sets.items():
-            for name in members:
+        for source in self.sets:
+            for name in self.members(source):
                 process = self.machines[name].process
                 assert process is not None
                 self.law.stands(name, source, process.disk)

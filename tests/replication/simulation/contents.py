@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from amqpd.journal.records import Row, SourceEntry
@@ -61,7 +62,9 @@ def short(entry: SourceEntry) -> bytes:
     return marshal.dumps(tuple(content_of(entry)))
 
 
+@cache
 def read_short(payload: bytes) -> Content:
+    """Each forwarder reads it, several times."""
     return Content(*marshal.loads(payload))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
+from amqpd.cluster.records import WishRecord
 from tests.replication.simulation.cluster import Cluster
 from tests.replication.simulation.machine import Machine
 from tests.replication.simulation.process import Process
@@ -89,19 +90,45 @@ class Faults:
         machine.stalls_until_ms = self._clock.now_ms + self._clock.chance.choice([200, 1500, 4000])
 
     def _is_spare(self, name: str) -> bool:
-        cluster = self.cluster
-        return all(
-            self._is_whole_without(source, name) for source, members in cluster.sets.items() if name in members
-        )
+        return all(self._is_whole_without(source, name) for source in self.cluster.sets)
 
     def _is_whole_without(self, source: int, name: str) -> bool:
-        record, machines = self.cluster.store.records[source], self.cluster.machines
-        whole = 0
+        """Also on the way to another set, if one is wished: by those that stay in it."""
+        store = self.cluster.store
+        members, wish = store.records[source].members, store.wishes.get(source)
+        if store.swapping[source]:
+            return False
+        whole, largest = self._whole(source) - {name}, len(members)
+        if wish is not None and wish.members:
+            whole, largest = whole & set(wish.members), max(largest, len(wish.members)) + 1
+        return name not in members or len(whole) > largest // 2
+
+    def _whole(self, source: int) -> set[str]:
+        """Members whose disks have all that they ever acknowledged."""
+        cluster, record = self.cluster, self.cluster.store.records[source]
+        found = set()
         for member, generation in zip(record.members, record.generations, strict=True):
-            known = self.cluster.store.known.get(member)
-            if member != name and known is not None and known.generation == generation:
-                whole += not machines[member].drive.damaged and member not in self.cluster.unknown
-        return whole > len(record.members) // 2
+            known = cluster.store.known.get(member)
+            if known is not None and known.generation == generation and member not in cluster.unknown:
+                found |= {member} if not cluster.machines[member].drive.damaged else set()
+        return found
+
+    # Operators
+
+    def wish(self) -> None:
+        """Another set of some source is wished, or another home. Not while a disk of the one that it has is replaced:
+        the last copy would have to be on that one, by the time."""
+        chance, cluster = self._clock.chance, self.cluster
+        source, names = chance.choice(list(cluster.sets)), list(cluster.machines)
+        now = cluster.members(source)
+        wished, home = now, ""
+        if chance.random() < 0.7:
+            wished = tuple(sorted(chance.sample(names, min(len(names), chance.choice([1, 2, 3, 3, 4, 5])))))
+        if wished == now or chance.random() < 0.5:
+            home = chance.choice(wished)
+        if self._whole(source) == set(now):
+            self._clock.counts["wish"] += 1
+            cluster.store.wish(WishRecord(source, wished if wished != now else (), home))
 
     # The network
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.replica import Appended, Completed, Dropped, Sealed, Staged, Undone, Write
+from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.replica import Appended, Completed, Dropped, Sealed, Staged, StateEnd, Undone, Write
 
 if TYPE_CHECKING:
     from tests.replication.simulation.process import Process
@@ -25,6 +25,7 @@ class HeardJournal:
             for source in process.cluster.sets
         }
         self.__dict__["_staged"] = {}
+        self.__dict__["_ended"] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
@@ -41,6 +42,7 @@ class HeardJournal:
         """These are on their way."""
         tails: dict[int, list[LogEntry]] = self._tails
         staged: dict[int, list[LogEntry]] = self._staged
+        ended: dict[int, Position] = self._ended
         counts = self._process.clock.counts
         for write in writes:
             if isinstance(write, Appended):
@@ -57,8 +59,11 @@ class HeardJournal:
                 staged[write.source] = []
             elif isinstance(write, Dropped):
                 staged.pop(write.source, None)
+            elif isinstance(write, StateEnd):
+                ended[write.source] = write.base
             elif isinstance(write, Completed):
-                counts["caught up by state"] += 1
+                # A copy that is dropped has nothing then.
+                counts["caught up by state"] += ended.pop(write.source) > START
                 tails[write.source] = staged.pop(write.source)
             elif isinstance(write, Sealed):
                 counts["sealed"] += 1
@@ -66,8 +71,8 @@ class HeardJournal:
 
     def is_committed(self, source: int, position: Position) -> None:
         process, tail = self._process, self._tails[source]
-        known = [each for each in tail if each.position <= position]
-        if known:
+        if tail and tail[0].position <= position:
+            known = [each for each in tail if each.position <= position]
             self._tails[source] = tail[len(known) :]
             read = process.disk.content
             process.cluster.law.committed(process.name, [(each, read(each.payload)) for each in known])

@@ -1,7 +1,8 @@
 """What must hold: everything confirmed is in the one sequence of committed entries of its source.
 
 Rules: 1. What any replica knows to be committed is the beginning of one sequence, the same for all. 2. What was
-confirmed to a client is in it in the end, unless a consumer had it. 3. What was refused is not. 4. Nothing is in it
+confirmed to a client is in it in the end, unless a consumer had it. 3. What was refused is not, before or after: its
+client sends the message again, and would have it twice, once against the word of a home. 4. Nothing is in it
 twice, and no number is given twice. 5. Only what somebody settled is settled in it; what is settled in it does not
 rise again on any disk, and what is not is there on each that counts. 6. A letter's settle is not in it before the
 letter is in the sequence of its target. 7. When a home of one epoch has delivered to an exclusive consumer, none of
@@ -79,6 +80,8 @@ class Law:
         """source -> epoch of the last home that delivered"""
         self.confirmed: dict[int, set[bytes]] = defaultdict(set)
         self.refused: set[bytes] = set()
+        self.sent_again: dict[bytes, bytes] = {}
+        """publish -> the one before it of the same message, which was refused"""
         self.given: dict[tuple[int, int], bytes] = {}
         """source and number -> value"""
         self.consumed: set[bytes] = set()
@@ -114,7 +117,10 @@ class Law:
             raise LawBroken(f"source {source}: {value!r} was refused, and is confirmed")
         self.confirmed[source].add(value)
 
-    def refuse(self, value: bytes) -> None:
+    def refuse(self, source: int, value: bytes) -> None:
+        """Its client may send the message again, as another publish."""
+        if value in self.sequences[source].values:
+            raise LawBroken(f"source {source}: {value!r} is there, and is refused")
         self.refused.add(value)
 
     def deliver(self, source: int, epoch: int) -> None:

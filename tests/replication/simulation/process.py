@@ -50,6 +50,11 @@ EVENTS = {
     "source_lost": "home lost to another one",
     "disk_admitted": "disk admitted",
     "peer_is_sent_state": "peer is sent state",
+    "member_learns": "member learns",
+    "member_added": "member added",
+    "member_removed": "member removed",
+    "source_handed_over": "source handed over",
+    "copy_dropped": "copy dropped",
 }
 
 
@@ -167,13 +172,12 @@ class Process(Shell):
 
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
         own = self.there.homes.sources.get(record.source)
-        before = own.record.generations if own is not None else record.generations
-        pairs = zip(record.members, before, record.generations, strict=True)
-        admitted = [name for name, was, becomes in pairs if was != becomes]
+        before = own.record if own is not None else record
+        admitted = disks_of(record) - disks_of(before)
 
         def back(found: SourceRecord | None) -> None:
             if found is not None:
-                for name in admitted:
+                for name, _ in sorted(admitted):
                     self.cluster.admitted(name, found)
             answered(found)
 
@@ -194,7 +198,7 @@ class Process(Shell):
         self._answer(self.own.queues_of(source), partial(self._serve, source, own))
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
-        if self.there.homes.sources.get(source) is own:
+        if self.there.homes.sources.get(source) is own and not self.there.changes.stops(source):
             self.clock.counts["source served"] += 1
             if not self.machine.drive.damaged:
                 self.cluster.law.stands(self.name, source, self.disk)
@@ -204,20 +208,20 @@ class Process(Shell):
         self.queues.pop(source, None)
         self.confirms.abandon(lane)
 
-    def moved(self, source: int, lane: Lane) -> None:
-        raise AssertionError("no set changes here")
-
     def stops(self, source: int) -> None:
-        raise AssertionError("nobody wishes another home")
+        self.queues.pop(source, None)  # they may not be read yet
 
     def put_wish(self, wish: WishRecord) -> None:
-        raise AssertionError("nobody wishes anything")
+        self.cluster.store.change_wish(self.name, wish, drops=False)
 
-    drop_wish = put_wish
+    def drop_wish(self, wish: WishRecord) -> None:
+        self.cluster.store.change_wish(self.name, wish, drops=True)
 
     def log(self, event: str, **fields: Any) -> None:
         if event == "replica_contradicts":
             raise LawBroken(f"{fields['peer']} has committed something else than its home: {fields}")
+        if event in ("member_added", "member_removed"):
+            self.clock.counts["set becomes even"] += len(fields["members"]) % 2 == 0
         self.clock.counts[EVENTS.get(event, event)] += 1
 
     def _answer(self, asked: Awaitable[Any], answered: Callable[[Any], None]) -> None:
@@ -241,10 +245,11 @@ class Process(Shell):
 
     # The store
 
-    def _changed(self, lives: Mapping[str, int], records: list[SourceRecord]) -> None:
+    def _changed(self, lives: Mapping[str, int], records: list[SourceRecord], wishes: dict[int, WishRecord]) -> None:
         if lives != self._members:
             self.there.members_are(lives, self._members)
             self._members = dict(lives)
+        self.there.wishes_are(wishes)
         for record in records:
             self.there.record_is(record)
         if self.name not in lives:
@@ -256,7 +261,7 @@ class Process(Shell):
         """Somebody publishes here."""
         queue = self.queues.get(source)
         if queue is None:
-            self.cluster.law.refuse(b"%08d" % number)
+            self.cluster.refuse(source, number)
         elif self.journal.full or self.journal.lane_of(source).lagging:
             self.clock.counts["publishers wait"] += 1
         else:
@@ -285,6 +290,11 @@ class Process(Shell):
         home = HomeLink(peer, life, link.answer, link.refuse)
         self.there.accepted(home)
         return home
+
+
+def disks_of(record: SourceRecord) -> set[tuple[str, int]]:
+    """Those that count, with their generations."""
+    return set(zip(record.members, record.generations, strict=True))
 
 
 def _nobody(full: bool) -> None:

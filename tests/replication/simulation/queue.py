@@ -101,9 +101,13 @@ class Confirms:
         while waiting and waiting[0][0] <= lane.reported:
             _, source, value = waiting.popleft()
             cluster.clock.counts["confirmed"] += 1
+            cluster.clock.counts["refused, then confirmed by a resend"] += value in cluster.law.sent_again
             cluster.law.confirm(source, value)
 
     def abandon(self, lane: Lane) -> None:
         """Their connections are closed: nobody knows what became of that."""
-        abandoned = self._waiting.pop(lane, ())
-        self._process.cluster.clock.counts["outcome unknown"] += len(abandoned)
+        abandoned, cluster = self._waiting.pop(lane, ()), self._process.cluster
+        cluster.clock.counts["outcome unknown"] += len(abandoned)
+        if cluster.bugs.refuses_what_is_unknown:
+            for _, source, value in abandoned:
+                cluster.refuse(source, int(value))

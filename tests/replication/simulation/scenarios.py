@@ -21,7 +21,7 @@ class Scenarios:
     def take_over(self, source: int) -> None:
         """Somebody asks a member for it, though nothing is wrong."""
         chance = self._clock.chance
-        process = self._cluster.machines[chance.choice(self._cluster.sets[source])].up
+        process = self._cluster.machines[chance.choice(self._cluster.members(source))].up
         if process is not None and (self._cluster.home_of(source) is None or chance.random() < 0.3):
             self._take_over(process, source)
 
@@ -45,8 +45,11 @@ class Scenarios:
         if not homes:
             return None, None, source
         home = chance.choice(homes)
-        other = cluster.machines[chance.choice([name for name in cluster.sets[source] if name != home.name])].up
-        return home, other, source
+        names = [name for name in cluster.members(source) if name != home.name]
+        return home, cluster.machines[chance.choice(names)].up if names else None, source
+
+    def _others(self, source: int, home: Process, taker: Process) -> list[str]:
+        return [name for name in self._cluster.members(source) if name not in (home.name, taker.name)]
 
     def isolate_home(self) -> None:
         """A home is cut off, from all or from one, in one direction or both, and another member takes over before it
@@ -76,7 +79,7 @@ class Scenarios:
         if home is None or taker is None:
             return
         cluster, chance = self._cluster, self._clock.chance
-        names = [name for name in cluster.sets[source] if name not in (home.name, taker.name)]
+        names = self._others(source, home, taker)
         self._clock.counts["member late"] += 1
         self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
         self._faults.cut_off_from_store(home)
@@ -97,13 +100,89 @@ class Scenarios:
         self._clock.after(stalls_ms + 20, stalls_ms + 120, lambda: cut(back))
         self._clock.after(stalls_ms + 1000, stalls_ms + 2000, self._faults.reconnect)
 
+    def answers_wait(self) -> None:
+        """The disks of those who vote stall for longer than a replica waits: answers to the home are made all the
+        time, and do not go out. Then they hear of the home no more, and right after that another member asks them to
+        seal. When their disks are done, the last answer to the home, which does not know of the seal, goes out with
+        that; and then the home hears of nobody any more."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None:
+            return
+        cluster, chance, now_ms = self._cluster, self._clock.chance, self._clock.now_ms
+        names = self._others(source, home, taker)
+        self._clock.counts["answers wait for a disk"] += 1
+        self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
+        self._cluster.store.leaves(home.name)
+        asks_ms = chance.uniform(WAIT_MS + 30, WAIT_MS + 250)
+        done_ms = asks_ms + chance.uniform(60, 400)
+        for name in names:
+            cluster.machines[name].stalls_until_ms = now_ms + done_ms
+        for at_ms in (0, 20, 40):
+            # So that there is something to wait for.
+            self._clock.after(at_ms, at_ms, lambda: cluster.publish(source))
+        out, back = {(home.name, name) for name in names}, {(name, home.name) for name in names}
+
+        def cut(more: set[tuple[str, str]]) -> None:
+            if cluster.faults:
+                self._faults.cut(cluster.network.cut | more)
+
+        self._clock.after(asks_ms - 10, asks_ms + 20, lambda: cut(out))
+        self._clock.after(asks_ms, asks_ms, lambda: self._take_over(taker, source))
+        self._clock.after(done_ms + 15, done_ms + 60, lambda: cut(back))
+        self._clock.after(done_ms + 800, done_ms + 1800, self._faults.reconnect)
+
+    def left_out_and_lost(self) -> None:
+        """A home has entries on one other disk of five. A third member comes back, answers for the lane, and lacks
+        them: the source is left out. Before that member is sent anything, those two are cut off from the other three,
+        which go on without these entries."""
+        home, taker, source = self._home_and_other()
+        if home is None or taker is None or len(self._others(source, home, taker)) != 3:
+            return
+        cluster, clock = self._cluster, self._clock
+        holder, lacking = clock.chance.sample(self._others(source, home, taker), 2)
+        clock.counts["third of five comes back"] += 1
+        half = {home.name, holder}
+        apart = {(one, two) for one in cluster.machines for two in cluster.machines if (one in half) != (two in half)}
+        comes_back = {(home.name, lacking), (lacking, home.name)}
+        self._faults.cut(apart)
+        cluster.break_link(home.name, lacking)
+        for at_ms in (20, 60):
+            clock.after(at_ms, at_ms, lambda: cluster.publish(source))
+
+        def cut(directions: set[tuple[str, str]]) -> None:
+            if cluster.faults:
+                self._faults.cut(directions)
+
+        def come_back() -> None:
+            cut(apart - comes_back)
+            cluster.connect()
+            watch()
+
+        def watch() -> None:
+            own = home.there.homes.sources.get(source) if home.runs else None
+            if own is None or clock.now_ms > ends_ms:
+                cut(set())
+            elif source in own.lane.home.left_out:
+                clock.counts["left out, then lost"] += 1
+                cut(apart)
+                for at_ms in (1, 40):
+                    clock.after(at_ms, at_ms, lambda: cluster.publish(source))
+                self._take_over_soon(taker, source, WAIT_MS, WAIT_MS + 800)
+                clock.after(WAIT_MS + 2000, WAIT_MS + 3000, self._faults.reconnect)
+            else:
+                clock.after(0.5, 1, watch)
+
+        comes_ms = clock.chance.uniform(150, 400)
+        ends_ms = clock.now_ms + comes_ms + 800
+        clock.after(comes_ms, comes_ms, come_back)
+
     def taker_answers(self) -> None:
         """A member that may seal by then begins to take over, answers the old home again while another one, which is
         stopped, lets it wait, and then nobody hears the home any more."""
         home, taker, source = self._home_and_other()
         if home is None or taker is None:
             return
-        others = [name for name in self._cluster.sets[source] if name not in (home.name, taker.name)]
+        others = self._others(source, home, taker)
         late = self._cluster.machines[others[0]].up if len(others) == 1 else None
         if late is None:
             return
@@ -138,9 +217,9 @@ class Scenarios:
         """A member that has sealed a new home's epoch crashes, or has its disk emptied, and hears of the old home
         only."""
         home, taker, source = self._home_and_other()
-        if home is None or taker is None or len(self._cluster.sets[source]) != 3:
+        if home is None or taker is None or len(self._others(source, home, taker)) != 1:
             return
-        (voter,) = (name for name in self._cluster.sets[source] if name not in (home.name, taker.name))
+        (voter,) = self._others(source, home, taker)
         self._clock.counts["seal forgotten"] += 1
         self._faults.cut_off(home.name)
         self._faults.cut_off_from_store(home)

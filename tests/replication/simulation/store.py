@@ -7,12 +7,15 @@ old copy.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from amqpd.cluster.records import WishRecord
 from amqpd.replication import seal as seals
+from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.clock import Clock
 
@@ -24,7 +27,7 @@ class Known(NamedTuple):
     generation: int
 
 
-Heard = Callable[[dict[str, int], list[SourceRecord]], None]
+Heard = Callable[[dict[str, int], list[SourceRecord], dict[int, WishRecord]], None]
 
 
 class SimulatedStore:
@@ -40,6 +43,10 @@ class SimulatedStore:
         """who has a lease: name -> life"""
         self.known: dict[str, Known] = {}
         self.copy = dict(self.records)
+        self.wishes: dict[int, WishRecord] = {}
+        """of operators, by source"""
+        self.swapping: Counter[int] = Counter()
+        """source -> swaps of its set that are not answered"""
         self.silence = 0.0
         """how often it does not answer"""
         self.away: set[str] = set()
@@ -91,15 +98,15 @@ class SimulatedStore:
     def watch(self, name: str, heard: Heard) -> None:
         """The reader is told everything now, and then each change; one of an earlier life is told no more."""
         self._readers[name] = heard
-        heard(dict(self.members), list(self.records.values()))
+        heard(dict(self.members), list(self.records.values()), dict(self.wishes))
 
     def _changed(self, records: list[SourceRecord]) -> None:
-        members, clock = dict(self.members), self._clock
+        members, wishes, clock = dict(self.members), dict(self.wishes), self._clock
         for name, heard in self._readers.items():
             late_ms = 1000 if self.silence and clock.chance.random() < self.silence else 20
             at_ms = max(clock.now_ms + clock.chance.uniform(1, late_ms), self._told_ms.get(name, 0.0))
             self._told_ms[name] = at_ms
-            clock.at(at_ms, partial(self._tell, name, partial(heard, members, records)))
+            clock.at(at_ms, partial(self._tell, name, partial(heard, members, records, wishes)))
 
     def _tell(self, name: str, news: Callable[[], None]) -> None:
         if name in self.away:
@@ -126,7 +133,14 @@ class SimulatedStore:
     def swap(self, name: str, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
         """Calls with the record as it is now, or None when somebody was first; again and again while the outcome is
         unknown, as `Swaps` does."""
-        self._clock.after(2, 50, lambda: self._swap(name, record, then))
+        changes = record.members != self.records[record.source].members
+        self.swapping[record.source] += changes
+
+        def answered(found: SourceRecord | None) -> None:
+            self.swapping[record.source] -= changes
+            then(found)
+
+        self._clock.after(2, 50, lambda: self._swap(name, record, answered))
 
     def _swap(self, name: str, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
         chance, now = self._clock.chance, self.records[record.source]
@@ -146,16 +160,47 @@ class SimulatedStore:
         won = replace(now, revision=record.revision) == record
         self._clock.after(2, 50, lambda: then(now if won else None))
 
+    # Wishes
+
+    def wish(self, wish: WishRecord) -> None:
+        """An operator puts it, whatever is wished by then."""
+        self.revision += 1
+        self.wishes[wish.source] = replace(wish, revision=self.revision)
+        self._changed([])
+
+    def change_wish(self, name: str, wish: WishRecord, *, drops: bool) -> None:
+        """A home has something to say of it, or has fulfilled it. Nothing happens when it is another one by now."""
+
+        def change() -> None:
+            now = self.wishes.get(wish.source)
+            if name in self.away or self._clock.chance.random() < self.silence:
+                self._clock.counts["store did not answer"] += 1
+            elif now is not None and now.revision == wish.revision:
+                if drops:
+                    self.revision += 1
+                    del self.wishes[wish.source]
+                    self._clock.counts["wish fulfilled"] += 1
+                    self._changed([])
+                else:
+                    self.wish(wish)
+
+        self._clock.after(2, 50, change)
+
     def put_back(self) -> None:
-        """An operator restores a copy. Revisions go on: a store of another generation would be told apart. The disks'
-        generations stay as well: with older ones a set may have no majority, and waits for the operator again."""
+        """An operator restores a copy. Revisions go on: a store of another generation would be told apart. The sets,
+        and their disks' generations, stay as well: with older ones a set may have no majority, or those who have
+        dropped their copies, and waits for the operator again."""
         self._clock.counts["store put back"] += 1
         self.revision += 1
         self.records = {
-            source: replace(each, revision=self.revision, generations=self.records[source].generations)
-            for source, each in self.copy.items()
+            source: replace(now, home=self._home_before(now), revision=self.revision)
+            for source, now in self.records.items()
         }
         self._changed(list(self.records.values()))
+
+    def _home_before(self, now: SourceRecord) -> Seal:
+        before = self.copy[now.source].home
+        return before if before.forwarder in ("", *now.members) else now.home
 
     def keep_copy(self) -> None:
         self.copy = dict(self.records)

@@ -45,6 +45,11 @@ def revision_is(key: str, revision: int) -> Message:
     return {"key": encoded(key), "target": "MOD", "result": "EQUAL", "mod_revision": wanted}
 
 
+def revision_below(key: str, revision: int) -> Message:
+    """A compare: the key was put last before this revision, or is absent."""
+    return {"key": encoded(key), "target": "MOD", "result": "LESS", "mod_revision": str(revision)}
+
+
 def is_present(key: str) -> Message:
     return {"key": encoded(key), "target": "MOD", "result": "GREATER", "mod_revision": "0"}
 

@@ -27,10 +27,11 @@ REMOVED_AT_ONCE = 100
 
 
 class Opened(NamedTuple):
-    """`head`: the store's revision."""
+    """`head`: the store's revision; `found`: the one before this process wrote."""
 
     identity: str
     head: int
+    found: int
 
 
 async def open_in_etcd(
@@ -44,14 +45,20 @@ async def open_in_etcd(
             [messages.put(layout.identity, mine), messages.put(layout.head, mine)],
         )
         await Patience(wait_s).keep_trying(partial(gateway.ask, TXN, first))
+    _, found = await _read(gateway, layout, wait_s)
     if alone:
         await _end_earlier_life(gateway, layout, leases, wait_s)
+    return Opened(*await _read(gateway, layout, wait_s), found)
+
+
+async def _read(gateway: Gateway, layout: Layout, wait_s: float) -> tuple[str, int]:
+    """Identity and revision."""
     reads = messages.transaction([], [messages.read(layout.identity), messages.read(layout.head)])
     seen = messages.read_in(await Patience(wait_s).keep_trying(partial(gateway.ask, TXN, reads)))
     if layout.identity not in seen:
         raise StoreUnavailable(f"{gateway.access} has no metadata store {layout.prefix!r}")
     head = seen.get(layout.head)
-    return Opened(seen[layout.identity].value, head.mod_revision if head is not None else 0)
+    return seen[layout.identity].value, head.mod_revision if head is not None else 0
 
 
 async def _end_earlier_life(gateway: Gateway, layout: Layout, leases: Leases, wait_s: float) -> None:

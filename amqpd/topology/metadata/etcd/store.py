@@ -20,6 +20,7 @@ import trio
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.feed import Feed, past
 from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused
+from amqpd.topology.metadata.etcd.going_back import begin_generation
 from amqpd.topology.metadata.etcd.joining import groups_of, joined
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
@@ -30,7 +31,6 @@ from amqpd.topology.metadata.etcd.reading import read_all
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
 from amqpd.topology.metadata.etcd.turn import OlderCopy, Turn, WentBack
 from amqpd.topology.metadata.events import EventLog, Watch
-from amqpd.topology.metadata.generations import next_generation
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
@@ -75,6 +75,8 @@ class EtcdStore:
         """`member`: the name of this node, for what it notes of its own. `alone`: no other process has that name now;
         what an earlier one left is ended. `make`: it is made when there is none."""
         self.accepted: list[str] = []
+        self.found_revision = 0
+        """before this process wrote anything"""
         self.threads = trio.CapacityLimiter(1)
         self._access = access
         self._layout = Layout(prefix, member)
@@ -115,7 +117,7 @@ class EtcdStore:
 
     async def _open(self) -> None:
         try:
-            self._identity, head = await open_in_etcd(
+            self._identity, head, self.found_revision = await open_in_etcd(
                 self._gateway, self._layout, self._leases, self._wait_s, make=self._make, alone=self._alone
             )
         except Refused as refused:
@@ -216,11 +218,13 @@ class EtcdStore:
                 await self._write(left[:REMOVED_AT_ONCE], patience)
                 left = left[REMOVED_AT_ONCE:]
 
-    async def begin_generation(self) -> None:
-        """It was accepted as the older copy that it is: others that had seen more are told by its identity."""
+    async def begin_generation(self, known: str, revision: int) -> None:
+        """It is an older copy of what had this identity at this revision: others that had seen more are told by the
+        identity that it gets."""
         async with self._ordered() as patience:
-            await self._put_next_generation(patience)
-            self._identity = self._turn.identity = next_generation(self._identity)
+            self._identity = self._turn.identity = await begin_generation(
+                self._gateway, self._layout, known, revision, patience
+            )
 
     async def keep_copies(self) -> None:
         """etcd's own snapshots are its copies."""
@@ -320,9 +324,11 @@ class EtcdStore:
 
     async def _leave(self, patience: Patience) -> None:
         try:
+            left = [messages.delete(self._turn.key)]
             for lease in self._leases:
                 await self._leases.revoke(lease, patience)
-            await self._write([messages.delete(self._turn.key), messages.put(self._layout.head, "")], patience)
+                left[1:] = [messages.put(self._layout.head, "")]
+            await self._write(left, patience)
         except (StoreUnreached, WentBack, LeaseGone) as error:
             log.warning("leases are left to run out", reason=str(error))
 
@@ -333,24 +339,15 @@ class EtcdStore:
         if not (await patience.keep_trying(lambda: self._gateway.ask(TXN, request))).get("succeeded"):
             raise WentBack("another store, or none, is there now")
 
-    async def _put_next_generation(self, patience: Patience) -> None:
-        """Only the first who sees it does: for all others it is another store from then on."""
-        await self._write(
-            [
-                messages.put(self._layout.identity, next_generation(self._identity)),
-                messages.put(self._layout.head, secrets.token_hex(8)),
-            ],
-            patience,
-        )
-
     async def _tell_others(self) -> None:
         """It may be written on by others that had not seen more of it, and its revisions look whole then."""
+        known, patience = (self._identity, self._turn.head), Patience(self._wait_s)
         try:
-            await self._put_next_generation(Patience(self._wait_s))
+            await begin_generation(self._gateway, self._layout, *known, patience)
         except (StoreUnreached, Refused) as error:
             log.warning("other nodes may take an older copy of the metadata store for whole", reason=str(error))
-        except WentBack:
-            log.info("another node has written that the metadata store went back")
+        except WentBack as found:
+            log.info("it is not for this node to say that the metadata store went back", reason=str(found))
 
     async def _read_all(self, prefix: str, patience: Patience) -> tuple[int, list[Found]]:
         await self._turn.read([], patience)  # it is the same store

@@ -24,6 +24,7 @@ from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, Gateway, Refuse
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.generations import is_earlier
 from amqpd.topology.metadata.store import MetadataStoreError, OutcomeUnknown, StoreUnavailable, StoreUnreached
 
 log = structlog.get_logger(component="metadata store")
@@ -178,6 +179,8 @@ class Turn:
         identity, found = seen.get(self.layout.identity), seen.get(self.layout.head)
         if identity is None:
             raise WentBack("there is no metadata store any more: it was emptied, or its prefix deleted")
+        if is_earlier(identity.value, self.identity):
+            raise OlderCopy(f"it is {identity.value}, and was {self.identity} before: it was restored from a backup")
         if identity.value != self.identity:
             raise WentBack(f"another metadata store is there now: {identity.value}, not {self.identity}")
         if (at := found.mod_revision if found else 0) < head:

@@ -6,33 +6,28 @@ statement by statement. 2. A file that fails is left, and the disk with it; that
 before anything else is committed. When it was the first one, the next takes its place, and the call is made again. 3.
 Without a majority that has space a commit is refused before it begins: `StoreFull`. When that shows only after the
 first file has it, the outcome is unknown, and the node ends. 4. What another process wrote to the first file is
-copied as a whole to the others.
+copied as a whole to the others. 5. What is done with a file is done in a thread of its disk. One that does not answer
+for `HANG_S` is left, unless it is the last one; what it may still do to its file, that thread ends.
 Not here: one file (`sqlite_file.py`), which disks there are (`amqpd.datadir.disks`).
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
-from amqpd.storage.files import mark_path
-from amqpd.storage.mark import Mark
+from amqpd.storage import bounded
+from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered
+from amqpd.storage.closing import leave_open
 from amqpd.topology.metadata.sqlite.batch import Call
-from amqpd.topology.metadata.sqlite.database import (
-    Opened,
-    close_database,
-    driver_of,
-    explained,
-    open_database,
-    transaction,
-)
-from amqpd.topology.metadata.sqlite.fan_out import FanOut
-from amqpd.topology.metadata.sqlite.sqlite_file import HISTORY_REVISIONS_MAX, SqliteFile
+from amqpd.topology.metadata.sqlite.first_file import FirstFile
+from amqpd.topology.metadata.sqlite.other_file import DiskHangs, OtherFile, Outside, close_copied, free_bytes
 from amqpd.topology.metadata.store import (
     Entry,
     Event,
@@ -47,6 +42,10 @@ from amqpd.topology.metadata.store import (
 
 SPACE_BYTES = 1 << 20
 """What a disk must have free for a commit to begin: more than any but the largest takes."""
+COPY_S = 60.0
+"""For a copy of all definitions, which are some megabytes: declarations wait for it."""
+CLOSE_S = 5.0
+"""For files to be closed in the end. What was committed is on a majority."""
 
 log = structlog.get_logger(component="topology")
 
@@ -57,58 +56,20 @@ class TooFewDisks(StoreFull):
     """No majority can take the transaction: it had no effect."""
 
 
-class Outside(Protocol):
-    """What the file asks of the disks."""
-
-    @property
-    def majority(self) -> int: ...
-
-    def takes(self, number: int) -> bool:
-        """The disk was not left behind; it may be under repair."""
-        ...
-
-    def counts(self, number: int) -> bool:
-        """It has everything, as far as is known."""
-        ...
-
-    def leave(self, number: int, reason: str) -> None:
-        """The disk counts no more."""
-        ...
-
-    def left(self) -> None:
-        """A majority is to know now which disks do not count. Raises StoreFull."""
-        ...
-
-    def copy(self, source: Path, directory: Path) -> None:
-        """The database as a whole into another directory. Raises sqlite3.Error, OSError."""
-        ...
-
-
-class _Other:
-    """The file of another disk."""
-
-    def __init__(self, number: int, path: Path) -> None:
-        self.number = number
-        self.path = path
-        self.opened: Opened = open_database(path)
-        self.driver = driver_of(self.opened.connection)
-        self.mark: Mark | None = self.opened.mark
-
-
-class MirroredFile(SqliteFile):
+class MirroredFile(FirstFile):
     """See `SqliteFile`. One thread at a time."""
 
     def __init__(self, outside: Outside, paths: dict[int, Path], *, accept_loss: bool = False) -> None:
         """`paths`: by the disk's number; all have the same. The lowest number that can be opened is worked
         with."""
         self._outside = outside
-        self._others: list[_Other] = []
+        self._others: list[OtherFile] = []
+        self._hanging: dict[int, BoundedCalls] = {}
+        """of disks that were left while something was done with their file"""
         self._foreign = self._untold = False
         """another process has written the first file, and the others do not have that; the list of disks does not say
         yet that some were left"""
         unusable = self._open_first(paths, accept_loss=accept_loss)
-        self._fan_out = FanOut(self._driver)
-        self._driver = self._fan_out  # type: ignore[assignment]
         for number in sorted(paths):
             if number == self._number:
                 continue
@@ -147,16 +108,33 @@ class MirroredFile(SqliteFile):
         self._surviving(lambda: self._mirror(lambda: super(MirroredFile, self).set_journal(identity, index)))
 
     def close(self) -> None:
-        for other in self._others:
-            self._close(other)
-        self._others = []
-        super().close()
+        """A disk that hangs is left as it is."""
+        others, self._others = self._others, []
+        closing = [(other.number, other.path, other.calls, other.calls.put(other.close)) for other in others]
+        closing.append((self._number, self.path, self._calls, self._calls.put(super().close)))
+        end_s = time.monotonic() + CLOSE_S
+        for number, path, calls, call in closing:
+            try:
+                calls.wait(call, lambda _: time.monotonic() >= end_s)
+            except Unanswered:
+                log.error("definitions do not answer: they are left as they are", path=str(path))
+                leave_open((self._connection, others))
+            except MetadataStoreError as error:
+                if number == self._number:
+                    raise
+                self._outside.leave(number, str(error))
+            finally:
+                calls.close()
 
     # For those who repair
 
     def add(self, number: int, directory: Path) -> str | None:
         """The disk gets a copy, and what is committed from now on. Why that failed; None: it has it."""
         self._leave_left()
+        if (hanging := self._hanging.get(number)) is not None:
+            if not hanging.ended(0):
+                return f"{directory / self.path.name} still hangs"
+            del self._hanging[number]
         if (reason := self._drop(number)) is not None:
             return reason
         return self._copy_to(number, directory / self.path.name)
@@ -164,12 +142,7 @@ class MirroredFile(SqliteFile):
     def prefer_first(self) -> None:
         """The one with the lowest number is worked with: commands look for it there."""
         if self._others and self._others[0].number < self._number:
-            self._exchange()
-
-    @property
-    def number(self) -> int:
-        """Of the disk that is worked with."""
-        return self._number
+            self._replace()
 
     # Inside
 
@@ -179,18 +152,18 @@ class MirroredFile(SqliteFile):
         unusable: dict[int, str] = {}
         failed: MetadataStoreError | None = None
         for accepting in (False, True) if accept_loss else (False,):
-            for self._number in sorted(paths):
-                if failed is not None and not paths[self._number].exists():
+            for number in sorted(paths):
+                if failed is not None and not paths[number].exists():
                     continue  # it would be begun, empty
                 try:
-                    super().__init__(paths[self._number], HISTORY_REVISIONS_MAX, accepting)
+                    self._open(number, paths[number], accept_loss=accepting)
                 except (NewerFormat, StoreBusy):
                     raise
                 except MetadataStoreError as error:
                     failed = failed or error
-                    unusable[self._number] = str(error)
+                    unusable[number] = str(error)
                 else:
-                    return {number: reason for number, reason in unusable.items() if number != self._number}
+                    return {at: reason for at, reason in unusable.items() if at != number}
         assert failed is not None
         raise failed
 
@@ -198,9 +171,14 @@ class MirroredFile(SqliteFile):
         """At the start. A new node has made the first file only."""
         if not path.exists():
             return self._copy_to(number, path)
+        calls = BoundedCalls(str(path))
         try:
-            other = _Other(number, path)
+            other = calls.call(lambda: OtherFile(number, path, calls), COPY_S)
+        except Unanswered as error:
+            self._abandon(number, calls)
+            return str(error)
         except MetadataStoreError as error:
+            calls.close()
             return str(error)
         if other.opened.identity != self.identity:
             self._close(other)
@@ -209,11 +187,22 @@ class MirroredFile(SqliteFile):
         return None
 
     def _copy_to(self, number: int, path: Path) -> str | None:
+        source, calls = self.path, BoundedCalls(str(path))
+
+        def copy() -> OtherFile:
+            self._outside.copy(source, path.parent)
+            return OtherFile(number, path, calls)
+
+        copying = calls.put(copy)
         try:
-            self._outside.copy(self.path, path.parent)
-            self._others.append(_Other(number, path))
-        except (MetadataStoreError, sqlite3.Error, OSError) as error:
+            other = calls.wait(copying, lambda waited_s: waited_s >= COPY_S or self._outside.ending)
+        except Unanswered as error:
+            self._abandon(number, calls, lambda: close_copied(copying))
             return str(error)
+        except (MetadataStoreError, sqlite3.Error, OSError) as error:
+            calls.close()
+            return str(error)
+        self._others.append(other)
         self._others.sort(key=lambda other: other.number)
         return None
 
@@ -222,7 +211,7 @@ class MirroredFile(SqliteFile):
         if number == self._number:
             if not self._others:
                 return f"no other data directory has what {self.path} has"
-            self._exchange()
+            self._replace()
         for other in [each for each in self._others if each.number == number]:
             self._others.remove(other)
             self._untold = True
@@ -248,11 +237,11 @@ class MirroredFile(SqliteFile):
                     raise
                 if not self._others or isinstance(error, _Unknown):
                     raise
-                self._outside.leave(self._number, str(error))
+                self._outside.leave(self._number, str(error), damaged=not isinstance(error, DiskHangs))
 
     def _mirror(self, work: Callable[[], T]) -> T:
         """Work that writes."""
-        spacious = [path for path in self._counting() if _free_bytes(path) >= SPACE_BYTES]
+        spacious = self._spacious()
         if len(spacious) < self._outside.majority:
             raise TooFewDisks(
                 f"{len(spacious)} data directories can take definitions, and {self._outside.majority} are needed"
@@ -268,16 +257,15 @@ class MirroredFile(SqliteFile):
         return result
 
     def _replay(self, statements: list[tuple[str, Any, bool]]) -> None:
-        for other in list(self._others):
+        writing = [
+            (other, other.calls.put(partial(other.write, statements, self.identity, self._seen)))
+            for other in self._others
+        ]
+        for other, call in writing:
             try:
-                with explained(other.path), transaction(other.driver, "BEGIN IMMEDIATE"):
-                    for sql, given, many in statements:
-                        (other.driver.executemany if many else other.driver.execute)(sql, given)
-                with explained(other.path):
-                    other.mark = other.mark or Mark(mark_path(other.path), self.identity, self._seen)
-                    other.mark.promise(self._seen)
+                self._wait(other.number, other.calls, call, self._enough([each for _, each in writing], 1))
             except MetadataStoreError as error:
-                self._outside.leave(other.number, str(error))
+                self._outside.leave(other.number, str(error), damaged=not isinstance(error, DiskHangs))
         self._leave_left()
         if (count := len(self._counting())) < self._outside.majority:
             needed = self._outside.majority
@@ -293,10 +281,66 @@ class MirroredFile(SqliteFile):
             self._outside.left()
             self._untold = False
 
-    def _counting(self) -> list[Path]:
-        """Files of disks that count, one of each."""
-        files = {self._number: self.path} | {other.number: other.path for other in self._others}
-        return [path for number, path in files.items() if self._outside.counts(number)]
+    def _files(self) -> dict[int, tuple[Path, BoundedCalls]]:
+        """One of each disk."""
+        first = {self._number: (self.path, self._calls)}
+        return first | {other.number: (other.path, other.calls) for other in self._others}
+
+    def _counting(self) -> list[int]:
+        """Those of disks that count."""
+        return [number for number in self._files() if self._outside.counts(number)]
+
+    def _spacious(self) -> list[int]:
+        """Those that have space, too."""
+        files = self._files()
+        asked = [
+            (number, calls, calls.put(partial(free_bytes, path)))
+            for number, (path, calls) in files.items()
+            if self._outside.counts(number)
+        ]
+        found = []
+        for number, calls, call in asked:
+            try:
+                if self._wait(number, calls, call, self._enough([each for *_, each in asked])) >= SPACE_BYTES:
+                    found.append(number)
+            except DiskHangs:
+                if number == self._number:
+                    raise
+        self._leave_left()
+        return found
+
+    # Disks that may hang
+
+    def _enough(self, asked: Sequence[bounded.Call[Any]], done: int = 0) -> Callable[[], bool]:
+        """Whether a majority has answered: while two of three hang it is not known which one will do so first."""
+        return lambda: done + sum(each.ended for each in asked) >= self._outside.majority
+
+    def _wait(
+        self, number: int, calls: BoundedCalls, call: bounded.Call[T], enough: Callable[[], bool] = lambda: True
+    ) -> T:
+        """See `FirstFile`. `enough`: the disk may be left because it does not answer."""
+
+        def gives_up(waited_s: float) -> bool:
+            if self._outside.ending:
+                return True
+            others = [each for each in self._files() if each != number and self._outside.takes(each)]
+            if not others:
+                return False  # the last one is waited for: nothing else has the definitions
+            if waited_s >= HANG_S and enough():
+                self._outside.leave(number, f"its definitions did not answer for {HANG_S:g} s", damaged=False)
+            return not self._outside.takes(number)
+
+        try:
+            return calls.wait(call, gives_up)
+        except Unanswered as error:
+            if number == self._number:
+                self._fan_out.hangs = True
+            raise DiskHangs(str(error)) from error
+
+    def _abandon(self, number: int, calls: BoundedCalls, last: Callable[[], object] = lambda: None) -> None:
+        """Its thread ends, and closes what is open, when the disk answers."""
+        self._hanging[number] = calls
+        calls.close(last)
 
     def _leave_left(self) -> None:
         """Disks that were left behind, for whatever reason, are not worked with."""
@@ -307,18 +351,14 @@ class MirroredFile(SqliteFile):
             self._untold = True
         # The last one is worked with whatever is known of it: what it says is the reason for what follows.
         if not self._outside.takes(self._number) and self._others:
-            self._exchange()
+            self._replace()
             self._close(self._others.pop())
             self._untold = True
 
-    def _exchange(self) -> None:
+    def _replace(self) -> None:
         """The first of the others takes the place of the one that is worked with, which is the last of them then."""
-        before = self._number, self.path, self._connection, self._fan_out.driver, self._mark
         other = self._others.pop(0)
-        self._number, self.path, self._mark = other.number, other.path, other.mark
-        self._connection, self._fan_out.driver = other.opened.connection, other.driver
-        self._data_version = None
-        other.number, other.path, other.opened.connection, other.driver, other.mark = before
+        self._exchange(other)
         self._others.append(other)
 
     def _copy_again(self) -> None:
@@ -330,20 +370,23 @@ class MirroredFile(SqliteFile):
         self._foreign = False
         self._leave_left()
 
-    def _close(self, other: _Other) -> None:
+    def _close(self, other: OtherFile) -> None:
         """Whatever its disk says: it was left, or all ends."""
         try:
             self._close_file(other)
         except MetadataStoreError as error:
             self._outside.leave(other.number, str(error))
 
-    def _close_file(self, other: _Other) -> None:
+    def _close_file(self, other: OtherFile) -> None:
+        if other.calls.busy_s():  # it was left because of that
+            self._abandon(other.number, other.calls, other.close_late)
+            return
         try:
-            close_database(other.opened.connection, other.path)
+            other.calls.call(other.close)
+        except Unanswered:
+            self._hanging[other.number] = other.calls
         finally:
-            if other.mark is not None:
-                other.mark.close()
-                other.mark = None
+            other.calls.close()
 
     def _catch_up(self) -> tuple[int, int]:
         before = self._seen
@@ -354,12 +397,3 @@ class MirroredFile(SqliteFile):
 
 class _Unknown(MetadataStoreError):
     """The first file has it, and too few others."""
-
-
-def _free_bytes(path: Path) -> int:
-    """0: the disk does not say."""
-    try:
-        file_system = os.statvfs(path.parent)
-    except OSError:
-        return 0
-    return file_system.f_bavail * file_system.f_frsize

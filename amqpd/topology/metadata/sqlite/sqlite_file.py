@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -126,7 +127,7 @@ class SqliteFile:
             query = query.where(entries.c.key < end)
         with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
-            found = [self._entry(*row) for row in self._connection.execute(query)]
+            found = [self._entry(*row) for row in self._select(query)]
         found += [entry for key, entry in self._leased.items() if key.startswith(prefix)]
         return Snapshot(self.revision, sorted(found, key=lambda entry: entry.key))
 
@@ -180,7 +181,7 @@ class SqliteFile:
                 self._write(batch, *batch.tally(count, total))
                 mark = self._open_mark()
         if batch.past:
-            mark.promise(batch.seen)
+            self._promise(mark, batch.seen)
             self._forgotten.clear()
             self._quiet_looks = 0
         self._seen, self._leased_steps = batch.seen, batch.leased_steps
@@ -222,11 +223,17 @@ class SqliteFile:
         if self._mark is not None:
             self._mark.close()
 
+    def _select(self, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self._connection.execute(query)]
+
     def _open_mark(self) -> Mark:
         """Before COMMIT, because there may be no space for it."""
         if self._mark is None:
             self._mark = Mark(mark_path(self.path), self.identity, self._seen)
         return self._mark
+
+    def _promise(self, mark: Mark, revision: int) -> None:
+        mark.promise(revision)
 
     def _sync_mark(self) -> None:
         if self._mark is not None:

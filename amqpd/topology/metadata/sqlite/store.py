@@ -160,8 +160,10 @@ class SqliteStore:
     async def keep_copies(self) -> None:
         self._check_usable()
         revision = self._file.revision >> LEASED_BITS
-        # Beside the turns of others: it reads by a connection of its own.
-        if revision != self._copied and await trio.to_thread.run_sync(keep_copy, self._file.path):
+        if revision == self._copied:
+            return
+        # Beside the turns of others: it reads by a connection of its own, and may go on when nobody waits for it.
+        if await trio.to_thread.run_sync(keep_copy, self._file.path, abandon_on_cancel=True):
             self._copied = revision
 
     async def aclose(self) -> None:

@@ -1,0 +1,54 @@
+"""Mistakes while the set of a source changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from amqpd.replication import home as home_module
+from amqpd.replication.receiver import Receiver
+from amqpd.replication.replica import Write
+from tests.replication.simulation.bugs import Patched
+
+WISHES = {"wish": 1500, "crash": 4000, "isolate": 2500}
+HALVES = {"wish": 1200, "partition": 1500}
+"""a home and one that learns are apart from the others of the set"""
+
+
+class AddedTooEarly(Patched):
+    """One that learns is a member before it has everything."""
+
+    where, name = home_module.HomeLane, "admissible"
+    only = WISHES
+
+    @staticmethod
+    def instead(self: Any, peer: str) -> Any:
+        return set(self.sources) if peer in self.learners else _admissible(self, peer)
+
+
+_admissible = home_module.HomeLane.admissible
+
+
+class NewLaneSpeaksOfBefore(Patched):
+    """The lane that a source has come to says that its earlier entries are committed, as its other sources are."""
+
+    where, name = home_module.HomeLane, "committed_of"
+    only = HALVES
+    nodes, members, sources = 4, 3, 1
+    instead = staticmethod(lambda lane, source: lane.left_out.get(source, lane.passed))
+
+
+class NumbersOfBefore(Patched):
+    """A peer takes numbers of the new lane for entries from before the source came to it."""
+
+    where, name = Receiver, "open"
+    only = HALVES
+    nodes, members, sources = 4, 3, 1
+
+    @staticmethod
+    def instead(self: Receiver, opening: Any, writes: list[Write]) -> Any:
+        sources = tuple(each._replace(since=0) for each in opening.sources)
+        return _open(self, replace(opening, sources=sources), writes)
+
+
+_open = Receiver.open
