@@ -303,7 +303,7 @@ class QueueRegistry:
             return None
         store = self.delayed(vhost)
         try:
-            if store.stopped:
+            if store.stopped or not store.has_capacity(run):
                 return None
             return store.lane.alone if store.delay(run, delay_ms, publication) else NONE
         except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on

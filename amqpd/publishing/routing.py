@@ -63,7 +63,7 @@ def queue_steps(
     stays: bool = False,
 ) -> Steps:
     """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted. With
-    `stays`, what reaches a queue whose home is elsewhere comes again, and is counted and kept then."""
+    `stays`, what reaches a queue that it has to wait for comes again, and is counted and kept then."""
     contents = node.topology.vhosts.get(vhost)
     if contents is None:
         return ()
@@ -74,7 +74,7 @@ def queue_steps(
     if rerouted and route.reroutes_to is not None:
         names = yield from contents.walk(route.reroutes_to, message)
         queues = yield from named_in_steps(node, vhost, names)
-    if stays and elsewhere_of(queues) is not None:
+    if stays and awaited_of(queues) is not None:
         return queues
     if rerouted and queues and count:
         count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
@@ -83,8 +83,17 @@ def queue_steps(
     return queues
 
 
+def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
+    """The first of them whose home is another node, or none at present, or whose copies are too far behind: what no
+    client publishes waits for it, where it stands. Nothing would slow that down otherwise."""
+    for queue in queues:
+        if queue.elsewhere or queue.lane.lagging:
+            return queue
+    return None
+
+
 def elsewhere_of(queues: Sequence[QueuePort]) -> QueuePort | None:
-    """The first of them whose home is another node, or none at present: what must not be lost waits for it."""
+    """The first of them whose home is another node, or none at present: it takes nothing here."""
     for queue in queues:
         if queue.elsewhere:
             return queue

@@ -116,6 +116,28 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     assert machine.reports[-1] == index + 1
 
 
+def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_before_that_one_is_cut() -> None:
+    world = World()
+    world.new_source(5, "a")
+    machine = world["a"]
+    waits = machine.forwarder.homes.sources[5].waits
+    for number in range(3):
+        index = machine.journal.index
+        if not number:
+            waits.force()  # for what is settled before it is written
+        waits.gathering = index + 1
+        waits.force()  # while the one before is made
+        machine.commit()
+        world.move()
+        assert machine.reports[-1] == waits.reported == index, "it waits for nothing of what comes later"
+    machine.journal.force()
+    world.move()
+    assert waits.reported == index + 1
+    machine.journal.force()
+    world.move()
+    assert machine.forwarder.homes.sources[5].lane.home.number == index + 1, "nobody waits, no frame"
+
+
 def left_out(world: World, source: int) -> HomeLane:
     """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
     world.wait(0.2)
@@ -241,6 +263,27 @@ def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.
     waits = world["a"].journal.lanes
     assert home.left_out.keys() == {6}
     assert (waits[5].lagging, waits[6].lagging) == (False, True)
+
+
+def test_what_all_sources_that_wait_have_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(homes, "LAGGING_BYTES_MAX", 2000)
+    world = World("abcde")
+    world.new_source(5, "a", "abc")
+    world.new_source(6, "a", "ade")
+    for name in "bcde":
+        world.disconnect("a", name)
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world.move()
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (True, False)
+    for _ in range(11):
+        world["a"].publish(6, bytes(100))
+        world.move()
+    assert world["a"].journal.overfull
+    world.connect("a")
+    world.wait(0.2)
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (False, False)
 
 
 def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
