@@ -173,11 +173,10 @@ class Broker:
         self.node.recovery_ended(dropped, self._pair.suspect)
         # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
-        if self._cluster is None:
-            await self._store.forget_dropped(done)
-        elif len(dropped) > DROPPED_IN_CLUSTER_MAX:
-            # Other nodes may have something of it yet, and the next home of its source.
-            await self._store.forget_dropped(done, keep=DROPPED_IN_CLUSTER_MAX)
+        # Of a cluster, other nodes may have something of it yet, and the next home of its source.
+        keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
+        if len(dropped) > keep:
+            await self._store.forget_dropped(done, keep)
         await self._pair.note()
         await self._store.keep_copies()
         self._audit.begin(self.node)
