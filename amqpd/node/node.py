@@ -198,6 +198,11 @@ class Node(HomeNode):
                 if of == vhost:
                     self.registry.apply(queue, queue.record)
 
+    @property
+    def makes_queues(self) -> bool:
+        """See `PublishingNode.makes_queues`."""
+        return len(self.registry.beginning) > 0
+
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
         """See `PublishingNode.queues_named`."""
         ports = self.ports

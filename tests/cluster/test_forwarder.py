@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes, takeovers
+from amqpd.cluster import homes
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
 from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
@@ -188,39 +188,6 @@ def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_e
     world.move()
     assert waits[6].reported >= index
     assert not waits[6].lost
-
-
-def slow_to_read(world: World, name: str) -> list[Callable[[], None]]:
-    """Reads of what a take-over has won, which the disk has not done yet."""
-    machine = world[name]
-    reads: list[Callable[[], None]] = []
-    read_own = machine.read_own
-    machine.read_own = lambda source, answered: reads.append(lambda: read_own(source, answered))  # type: ignore[method-assign]
-    return reads
-
-
-def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(4 * takeovers.ATTEMPT_S)
-    [(name, [read])] = [(name, each) for name, each in reads.items() if each]
-    assert not told(world, name, "take_over_lost")
-    read()
-    world.move()
-    assert world[name].serving == {5}
-
-
-def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(takeovers.OWN_DISK_S + 1)
-    [name] = [name for name, each in reads.items() if len(each) > 1]
-    [lost] = told(world, name, "take_over_lost")
-    assert lost["reason"] == "the own disk takes too long"
 
 
 def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
