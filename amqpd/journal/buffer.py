@@ -210,8 +210,7 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """All publishers wait: for the writer, for replicas (`overfull`), or until more sequence numbers of a source
-        are reserved."""
+        """All publishers wait: for the writer, for replicas, or until more numbers of a source are reserved."""
         short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
         return self.gathered_bytes > FULL_BYTES or self.overfull or short
 

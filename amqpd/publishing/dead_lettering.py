@@ -113,7 +113,7 @@ def dead_letter(
 
 def keep_letters(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
     """Letters of messages low..high-1 of the run, which stand nowhere, wait for a queue that takes none now: in the
-    store of delayed messages, which are released when all of their queues take them. It keeps so many and no more."""
+    store of delayed messages, which are released when all of their queues take them. It has a bound for them."""
     vhost, name = queue.record.vhost, queue.record.name
     part = run if high - low == run.count else run.part(low, high)
     published_deaths = node.limits.published_deaths
