@@ -296,7 +296,8 @@ class Copies:
                 incoming.send(Fetched(asked.request, state))
             return incoming.open
 
-        self._shell.read_state(State(asked.source, 1, base, b"", True, False, asked.after), sends)
+        # Who has asked waits as long as for a member that is gone, and asks another one.
+        self._shell.read_state(State(asked.source, 1, base, b"", True, False, asked.after), sends, lambda: None)
 
     def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
         def answered(entries: list[LogEntry]) -> None:

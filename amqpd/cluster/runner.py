@@ -157,8 +157,8 @@ class ClusterRunner(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends)
+    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+        self._nursery.start_soon(self._own.send_state, state, sends, failed)
 
     def served(self, source: int) -> None:
         own = self._forwarder.homes.sources[source]

@@ -1,18 +1,23 @@
 """What a forwarder reads of its own disk.
 
-What is verified: what of it is done in the thread that reads. Not verified here: what is on a disk (`tests/journal`).
+What is verified: what of it is done in the thread that reads; who is told when it cannot be read. Not verified here: what is on a disk (`tests/journal`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
+import pytest
 import trio
 
+from amqpd.cluster import own_disk
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.replication.entry import Position
+from amqpd.replication.receiver import State
 
 
 class Disk:
@@ -26,3 +31,34 @@ def test_what_stands_in_a_source_is_counted_where_its_rows_are_read() -> None:
     recovered = trio.run(own.queues_of, 5)
     recovered.queues.clear()
     assert recovered.standing() == ({256: 10}, 10, {256: [(3, 0)]})
+
+
+class FailingDisk:
+    """The disk that a state is read from fails after two parts."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+        raise self.failure
+
+
+@pytest.mark.parametrize("failure", [ValueError("it failed"), DisksLost("none has everything yet")], ids=repr)
+def test_a_state_that_cannot_be_read_to_its_end_is_neither_ended_nor_left_unsaid(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer waited for the rest of it for ever, or took for all of it what there was."""
+    monkeypatch.setattr(own_disk, "STATE_AGAIN_S", 0.0)
+    own = OwnDisk(cast(Any, FailingDisk(failure)), JournalBuffer(), cast(Any, None))
+    sent: list[State] = []
+    failed: list[bool] = []
+
+    def sends(state: State) -> bool:
+        sent.append(state)
+        return True
+
+    trio.run(own.send_state, State(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True))
+    assert [(each.part, each.last) for each in sent] == [(b"one", False)]
+    assert failed == [True]

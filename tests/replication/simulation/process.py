@@ -189,9 +189,9 @@ class Process(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
-        self.start(self.own.send_state(state, sends))
+        self.start(self.own.send_state(state, sends, failed))
 
     def served(self, source: int) -> None:
         own = self.there.homes.sources[source]
