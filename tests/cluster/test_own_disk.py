@@ -1,6 +1,7 @@
 """What a forwarder reads of its own disk.
 
-What is verified: what of it is done in the thread that reads; who is told when it cannot be read. Not verified here: what is on a disk (`tests/journal`).
+What is verified: what of it is done in the thread that reads; who is told when it cannot be read. Not verified here:
+what is on a disk (`tests/journal`).
 """
 
 from __future__ import annotations

@@ -134,6 +134,46 @@ def test_a_source_that_is_too_much_for_the_own_disk_is_handed_to_the_others() ->
     assert world[name].forwarder.counters.take_overs_begun == 1
 
 
+@pytest.mark.parametrize("refused", ["unreached", "unknown", "another revision"])
+def test_a_source_is_given_back_until_the_record_says_so(refused: str) -> None:
+    """It was tried once, and stayed with the one whose disk hangs."""
+    world = World("abcde")
+    world.new_source(5, "a")
+    name = hanging_successor(world, "bcde")
+    for each in "bcde":
+        world[each].forwarder._heard_s |= dict.fromkeys("bcde", 1e9)
+    world.wait(takeovers.OWN_DISK_S - 5)
+    if refused == "unreached":
+        world.store_answers = False
+    elif refused == "unknown":
+        world.store_loses_answers = True
+    else:
+        # As a former member does, to be sure of it.
+        assert world.swap(world.records[5]) is not None
+        world.deliver()
+    world.wait(10)
+    assert told(world, name, "take_over_lost")
+    world.store_answers, world.store_loses_answers = True, False
+    world.wait(5)
+    [home] = homes_of(world, 5)
+    assert home != name
+    assert world[name].forwarder.counters.take_overs_begun == 1
+
+
+def test_a_disk_that_hangs_is_too_slow_for_every_source() -> None:
+    """That is the node's: each source waited for it by itself, for a minute."""
+    world = World("abcde")
+    world.new_source(5, "a")
+    name = hanging_successor(world, "bcde")
+    for each in "bcde":
+        world[each].forwarder._heard_s |= dict.fromkeys("bcde", 1e9)
+    world.wait(takeovers.OWN_DISK_S + 5)
+    assert told(world, name, "take_over_lost")
+    world.new_source(6, name, "bcde")
+    world.wait(10)
+    assert world[name].forwarder.counters.take_overs_begun == 1
+
+
 def test_a_disk_that_hung_and_goes_on_is_tried_again() -> None:
     world = World("a")
     commit = world["a"].commit
