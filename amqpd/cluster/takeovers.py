@@ -89,8 +89,9 @@ class TakeOvers:
         self._request = 0
         self._waiting: list[tuple[int, Attempt, Callable[[], None]]] = []
         """what waits for the own disk: the transaction"""
+        self._leaves = False
         self._slow_index = 0
-        """the highest transaction that the own disk was too slow for: until that is stored, it is so for all sources"""
+        """the highest transaction that the own disk was too slow for: until then it is for all sources"""
 
     def __contains__(self, source: int) -> bool:
         return source in self._attempts
@@ -113,6 +114,7 @@ class TakeOvers:
 
     def leave(self) -> None:
         """This process is about to end: it becomes the home of nothing."""
+        self._leaves = True
         for attempt in list(self._attempts.values()):
             self._give_back(attempt, "this process is about to end")
 
@@ -251,6 +253,8 @@ class TakeOvers:
 
     def _swapped(self, attempt: Attempt, record: SourceRecord | None) -> None:
         if not self._is_on(attempt):
+            if self._leaves and record is not None:
+                self._give_backs.begin(record)  # it was asked for before that
             return
         take_over, writes = attempt.take_over, list[Write]()
         if record is not None and not self._would_seal(take_over.source, self._name):

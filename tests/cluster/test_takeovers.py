@@ -200,11 +200,13 @@ def test_who_is_about_to_end_becomes_no_home_by_an_answer_that_comes_late(swappe
     world.new_source(5, "a")
     assert 5 in machine.forwarder.takeovers
     machine.forwarder.leave()
+    machine.swap = swap  # type: ignore[method-assign]
     for go_on in reads if swapped else swaps:
         go_on()
     world.move()
     assert not machine.serving
     assert 5 not in machine.forwarder.homes.sources
+    assert world.records[5].home.forwarder == "", "the others need not wait until this one is silent"
     machine.forwarder.take_over(world.records[5])
     world.move()
     assert 5 not in machine.forwarder.takeovers
