@@ -365,19 +365,24 @@ class HomeLane:
             for source, tail in self._tails.items():
                 tail.forget(min(too_much if source in apart else upto, self.committed_of(source)))
             self._held |= apart | self.left_out.keys()
-        self._forget_held(apart, bool(everywhere))
+        self._forget_held(peers, apart, bool(everywhere))
         if apart:
             self._forget_apart(apart)
 
-    def _forget_held(self, apart: set[int], complete: bool) -> None:
+    def _forget_held(self, peers: list[Peer], apart: set[int], complete: bool) -> None:
         """What is not kept of others either, of sources that all connected peers have matched. Unless these are all
-        peers (`complete`), only if it is too much: nobody asks for it, and publishers wait because of it."""
+        peers (`complete`), only if it is too much: nobody asks for it, and publishers wait because of it. A peer that
+        has not answered since the source was opened to it may ask yet: up to half as much again is kept for it."""
         self._held &= self._tails.keys()
         tails = {source: self._tails[source] for source in self._held - apart - self.left_out.keys()}
-        matched = {source for source, tail in tails.items() if self.committed_of(source) >= tail.first}
-        if complete or sum(tails[source].nbytes for source in matched) > self._kept_bytes_max:
-            self._held -= matched
-            for tail, committed in [(tails[source], self.committed_of(source)) for source in matched]:
+        going = {source for source, tail in tails.items() if self.committed_of(source) >= tail.first}
+        nbytes_max = self._kept_bytes_max
+        if sum(tails[source].nbytes for source in going) <= nbytes_max + nbytes_max // 2:
+            number = min((peer.number for peer in peers), default=self.number)
+            going = {source for source in going if number >= tails[source].first}
+        if complete or sum(tails[source].nbytes for source in going) > nbytes_max:
+            self._held -= going
+            for tail, committed in [(tails[source], self.committed_of(source)) for source in going]:
                 tail.forget(min(max(self._forgotten, tail.first), committed))
 
     def _forget_apart(self, sources: Iterable[int]) -> None:
