@@ -296,7 +296,7 @@ class Homes:
             self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
             return True
 
-        self._shell.read_state(State(source, transfer, base, b"", True, False, after), sends)
+        self._shell.read_state(peer, State(source, transfer, base, b"", True, False, after), sends)
 
     def _admit(self, lane: OwnLane, peer: str) -> None:
         """Sources that the peer has all of, on a disk that the record does not name. A learner is no member yet

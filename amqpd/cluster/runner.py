@@ -157,8 +157,13 @@ class ClusterRunner(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends)
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool]) -> None:
+        self._nursery.start_soon(self._own.send_state, state, sends, partial(self._room, peer))
+
+    async def _room(self, peer: str) -> None:
+        link = self._dialed.get(peer)
+        if link is not None:
+            await link.room()
 
     def served(self, source: int) -> None:
         own = self._forwarder.homes.sources[source]

@@ -189,7 +189,7 @@ class Process(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool]) -> None:
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool]) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
         self.start(self.own.send_state(state, sends))
 
