@@ -30,6 +30,7 @@ from amqpd.datadir.disks.roster import draw
 from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
+from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.journal.sqlite.adoption import Known
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -107,7 +108,7 @@ class Repair:
                 self.generation = draw()
                 self._disks.roster.is_new(self._number, self.generation)
             return self._copy(whole=whole)
-        except (StartupError, TimeoutError, *FAILED) as error:
+        except (StartupError, TimeoutError, JournalInUse, NewerFormat, *FAILED) as error:
             raise NotRepaired(str(error)) from error
 
     def caught_up(self) -> bool:
