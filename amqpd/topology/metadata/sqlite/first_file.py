@@ -33,6 +33,7 @@ T = TypeVar("T")
 class FirstFile(SqliteFile):
     """See `SqliteFile`. One thread at a time."""
 
+    one_of_several = True
     _number: int
     """of its disk"""
 
