@@ -2,6 +2,7 @@
 
 What is verified: whatever it raises, the disk is not repaired, the watch goes on, disks are asked as before, and it
 is tried again; what ends the node does; only the end of the node, by whatever, is the end of what is asked of disks.
+While the list is written, which a disk that hangs makes slow, disks are looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from amqpd.datadir.disks.watch import DisksWatch
 from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.topology.metadata.store import MetadataStoreError
 
-from ..harness.hanging import shorten
+from ..harness.hanging import Hang, shorten
 
 LONG_S = 30.0
 
@@ -92,3 +93,24 @@ def test_what_ends_the_node_does(disks: OpenDisks, monkeypatch: pytest.MonkeyPat
     with pytest.RaisesGroup(pytest.RaisesGroup(MetadataStoreError)):
         watch(disks, lambda _: False)
     assert disks.group.ending
+
+
+def test_disks_are_looked_at_while_the_list_is_written(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+    hang, looks = Hang(), [0]
+    look = disks.group.look
+
+    def count() -> None:
+        looks[0] += hang.count
+        look()
+
+    monkeypatch.setattr(disks.group, "look", count)
+    monkeypatch.setattr(disks.roster, "changes", hang(disks.roster.changes))
+
+    def until(_: DisksWatch) -> bool:
+        if looks[0] < 3:
+            return False
+        hang.let_go()
+        return disks.group.state(1) is State.IN
+
+    watch(disks, until)
+    assert hang.count <= 2, "more than one writes it, beside the repair"

@@ -48,7 +48,9 @@ class DisksWatch:
         self._failed: dict[int, tuple[float, float, str]] = {}
         """number -> when a repair is tried again, after how long then, and why the last one failed"""
         self._unwritten = ""
-        self._threads = trio.CapacityLimiter(2)
+        self._writing = False
+        """the list; what changes meanwhile is written after the next look"""
+        self._threads = trio.CapacityLimiter(3)
         """none of them waits for a disk for longer than a bound"""
         self._repairs: dict[int, Repair] = {}
         """one that gets on, and those that do not"""
@@ -77,7 +79,9 @@ class DisksWatch:
                     woken = trio.Event()
                     self._glances.look()
                     self._group.look()
-                    await self._write_list()
+                    if not self._writing:
+                        self._writing = True  # beside the look: it waits for each disk that hangs, up to a bound
+                        nursery.start_soon(self._write_list)
                     if (number := self._behind()) is not None:
                         self._repairs[number] = Repair(self._disks, number)
                         nursery.start_soon(self._repair, number)
@@ -149,6 +153,8 @@ class DisksWatch:
             self._unwritten = str(error)
         else:
             self._unwritten = ""
+        finally:
+            self._writing = False
 
     def _behind(self) -> int | None:
         """The one whose repair is to be tried now."""
