@@ -18,7 +18,7 @@ import pytest
 
 from amqpd.datadir.disk_record import RECORD, read_record, write_record
 from amqpd.datadir.disks import repair as repair_module
-from amqpd.datadir.disks.copying import copy_journal
+from amqpd.datadir.disks.copying import copy_journal, open_moment
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.standing import State
@@ -171,7 +171,7 @@ def test_a_disk_that_hung_begins_no_repair_that_has_ended(
     disks = opened()
     commit(disks)
     disks.group.leave(1, "it failed")
-    hang, open_moment = Hang(), repair_module.open_moment
+    hang = Hang()
     monkeypatch.setattr(repair_module, "MOMENT_S", 0.3)
     monkeypatch.setattr(repair_module, "open_moment", hang(open_moment))
     with pytest.raises(NotRepaired, match="did not answer"):
