@@ -63,7 +63,7 @@ from amqpd.session.world import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
-from amqpd.topology.metadata.tombstones import DROPPED_MAX
+from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX
 from amqpd.topology.state import Topology
 from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.transport.readiness import busy_wait_s
@@ -173,10 +173,10 @@ class Broker:
         self.node.recovery_ended(dropped, self._pair.suspect)
         # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
-        if self._cluster is not None:
-            # Other nodes may have something of it yet, and the next home of its source.
-            done = set(sorted(done)[: max(0, len(dropped) - DROPPED_MAX)])
-        await self._store.forget_dropped(done)
+        # Of a cluster, other nodes may have something of it yet, and the next home of its source.
+        keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
+        if len(dropped) > keep:
+            await self._store.forget_dropped(done, keep)
         await self._pair.note()
         await self._store.keep_copies()
         self._audit.begin(self.node)

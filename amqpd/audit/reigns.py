@@ -1,7 +1,7 @@
 """Of the sources whose home this node is: which epoch each is in, and in which ones what stands there came in.
 
-What comes in: sources that begin and end here; of each queue, the rows that were there. What goes out: what the books
-of these queues name messages by.
+What comes in: sources that begin and end here; of each queue, the epochs of what was there. What goes out: what the
+books of these queues name messages by.
 Rules: 1. Of a queue that several nodes keep, an epoch of its source takes the place of a node's life: the next home
 may be another node, which has a log and lives of its own. 2. The journal knows in which epoch a row came in, so
 nothing is kept for the next start. 3. Pure.
@@ -10,7 +10,7 @@ Not here: the lives of a node (`epochs.py`), how an epoch is won (`amqpd/replica
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from amqpd.audit.epochs import Eras
 
@@ -25,13 +25,12 @@ class Reigns:
         self._queues: dict[int, list[int]] = {}
         """of each source, those that have eras"""
 
-    def begin(self, source: int, epoch: int, rows: Iterable[tuple[int, Eras]]) -> None:
-        """`rows`: of each queue that has any, by its id: (epoch, first number) of each row, ascending."""
+    def begin(self, source: int, epoch: int, eras: Mapping[int, Eras]) -> None:
+        """`eras`: of each queue in which something stands, by its id."""
         self.end(source)
         self.epochs[source] = epoch
-        for queue_id, each in rows:
-            self._eras[queue_id] = _changes(each)
-            self._queues.setdefault(source, []).append(queue_id)
+        self._eras.update(eras)
+        self._queues[source] = list(eras)
 
     def end(self, source: int) -> None:
         self.epochs.pop(source, None)
@@ -41,12 +40,3 @@ class Reigns:
     def of(self, queue_id: int) -> Eras:
         """The epochs before this one, of which something is there."""
         return self._eras.get(queue_id, [])
-
-
-def _changes(rows: Eras) -> Eras:
-    """Rows of one epoch stand together: the first of each."""
-    found: Eras = []
-    for epoch, first in rows:
-        if not found or found[-1][0] != epoch:
-            found.append((epoch, first))
-    return found

@@ -96,7 +96,7 @@ class Directory:
         self._applied = trio.Event()
         self._missing = trio.Event()
         self._lost = False
-        self._ends = False
+        self._ends = trio.Event()
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
@@ -166,11 +166,13 @@ class Directory:
     async def end_life(self) -> None:
         """The process is about to end in order: the store knows a life after it, which nobody has. Raises
         MetadataStoreError; it may have been carried out then."""
-        self._ends = True
-        me, known = self.me, await self._store.get(known_key(self.me.name))
-        if known is not None and self._is_known(known):
-            after = KnownRecord(me.name, me.life + 1, me.generation)
+        self._ends.set()
+        after = KnownRecord(self.me.name, self.me.life + 1, self.me.generation)
+        known = await self._store.get(known_key(self.me.name))
+        while known is not None and self._is_known(known):
+            # `_stay` may be putting the keys just now, for the last time.
             await self._store.transact([Compare(known.key, known.mod_revision)], [PutKey(known.key, encode(after))])
+            known = await self._store.get(known.key)
 
     # Membership
 
@@ -235,18 +237,21 @@ class Directory:
         try:
             await self._store.keep_alive(self._lease)
         except LeaseGone:
-            if self._ends:
-                return
-            self._missing.set()
-            self._lease = await self._store.grant_lease(self._lease_s)
-        while self._missing.is_set() and not self._ends:
+            if not self._ends.is_set():
+                self._missing.set()
+                self._lease = await self._store.grant_lease(self._lease_s)
+        while self._missing.is_set() and not self._ends.is_set():
             member, known = await self._entries()
+            if self._ends.is_set():
+                break  # what was found may be the end of this process
             self._require_mine(member, known)
             if self._is_mine(member) and self._is_known(known):
                 self._missing = trio.Event()
             else:
                 log.warning("this node's key in the metadata store was lost and is put again")
                 await self._put(member, known)
+        if self._ends.is_set():
+            self._missing = trio.Event()  # it stays so, and is waited for no more
 
     async def _put(self, member: Entry | None, known: Entry | None) -> None:
         """Both, if they still are as they were found; what came of it is read again by the caller."""
@@ -321,7 +326,7 @@ class Directory:
     def _look_at_own(self) -> None:
         """Should it be lost, or another process be there, `_stay` finds out which."""
         lost = self.members.get(self.me.name) != self.me or self.known.get(self.me.name) != self._as_known()
-        if lost and not self._ends:
+        if lost and not self._ends.is_set():
             self._missing.set()
 
 

@@ -189,7 +189,7 @@ class Forwarder:
         if not self._leaves:
             self.changes.beat()
             self._leftovers.beat()
-        mine = [record for record in self.records.values() if self._may_take(record)] if not self._leaves else []
+        mine = [record for record in self.records.values() if self._may_take(record)]
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
@@ -198,8 +198,9 @@ class Forwarder:
 
     def _may_take(self, record: SourceRecord) -> bool:
         return (
-            record.counts(self.name, self.generation)
-            and record.source not in self.takeovers
+            not self._leaves
+            and record.counts(self.name, self.generation)
+            and self.takeovers.may_begin(record.source)
             and record.source not in self.homes.sources
             and record.source not in self.changes.handing
         )
@@ -209,6 +210,7 @@ class Forwarder:
         self._leaves = True
         for source in list(self.homes.sources):
             self.homes.end(source, HANDED_OVER)
+        self.takeovers.leave()
 
     def take_over(self, record: SourceRecord) -> None:
         """At once: the source is new, or somebody asks for it."""

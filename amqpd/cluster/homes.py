@@ -33,6 +33,9 @@ LAG_BYTES_MAX = 2 * KEPT_BYTES_MAX
 """Of one lane, that are not committed, or kept for a peer that is away: half of it is that at most. Then publishers
 of its sources wait: for a majority that does not answer, or is slower than the disk here. So do those of one source
 that is left out and has so much by itself."""
+LAGGING_BYTES_MAX = 4 * LAG_BYTES_MAX
+"""Of all sources whose publishers wait, in memory. Then all publishers of this node do: several sets may be without a
+majority, and what comes in without a publisher does not wait everywhere."""
 UNADMITTED = -1
 """generation of a peer that nobody has heard of"""
 HANDED_OVER = "handed over"
@@ -230,9 +233,10 @@ class Homes:
             of.setdefault(own.lane.number, {})[source] = payload
         for source in list(self._asked):
             own = self.sources.get(source)
-            if own is None or own.waits.forced <= index:
+            waited = own is not None and own.waits.cut(index)
+            if own is None or not own.waits.first_asked:
                 self._asked.discard(source)
-            if own is not None and own.lane.home.number < own.waits.forced <= index:
+            if own is not None and waited:
                 of.setdefault(own.lane.number, {})
                 own.lane.open.add(source)
         for lane in self.lanes.values():
@@ -335,13 +339,19 @@ class Homes:
             lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
             self.sources[source].waits.lagging = lags
             (lane.lagging.add if lags else lane.lagging.discard)(source)
-        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+        self._tell_lag()
 
     def _lags_no_more(self, own: Own) -> None:
         """It leaves its lane."""
         own.waits.lagging = False
         own.lane.lagging.discard(own.record.source)
-        self._journal.lagging = any(each.lagging for each in self.lanes.values())
+        self._tell_lag()
+
+    def _tell_lag(self) -> None:
+        lagging = [each for each in self.lanes.values() if each.lagging]
+        self._journal.lagging = bool(lagging)
+        nbytes = sum(each.home.open_bytes_of(source) for each in lagging for source in each.lagging)
+        self._journal.overfull = nbytes > LAGGING_BYTES_MAX
 
     def _look(self, lane: OwnLane) -> None:
         """What is committed by now, and whose home this is not any more."""

@@ -19,6 +19,8 @@ import trio
 
 from amqpd.cluster.directory import Directory, drawn_generation
 from amqpd.cluster.records import MemberRecord
+from amqpd.errors import StorageFailure
+from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.topology.metadata.store import MetadataStoreError
@@ -40,11 +42,12 @@ async def keep(disk: NodeDisk, me: MemberRecord, threads: trio.CapacityLimiter) 
 
 
 async def end(disk: NodeDisk, directory: Directory, threads: trio.CapacityLimiter) -> None:
-    """The process is about to end in order."""
-    await _write(disk, threads, directory.me.generation, directory.me.life + 1)
+    """The process is about to end in order. What the disk does not take is not said to the store either, and keeps
+    nothing else from being written."""
     try:
+        await _write(disk, threads, directory.me.generation, directory.me.life + 1)
         await directory.end_life()
-    except MetadataStoreError as error:
+    except (DiskFull, StorageFailure, MetadataStoreError) as error:
         log.warning("an older copy of this disk would not be noticed at the next start", reason=str(error))
 
 

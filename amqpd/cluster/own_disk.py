@@ -64,8 +64,15 @@ class OwnDisk:
 
     async def queues_of(self, source: int) -> Recovered:
         """As a home builds them."""
+
+        def read() -> Recovered:
+            recovered = self._disk.recovered_of([source])
+            # Here, where nobody waits for it: it takes as long as there are rows.
+            recovered.standing()
+            return recovered
+
         await self._all_on_disk()
-        return await self._read(partial(self._disk.recovered_of, [source]))
+        return await self._read(read)
 
     async def send_state(self, state: State, sends: Callable[[State], bool]) -> None:
         """See `Shell.read_state`."""

@@ -33,7 +33,10 @@ class SourceLane(Lane):
         """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""
         super().__init__(index, index - 1)
         self.forced = 0
-        """somebody waits for this transaction: of what gathers while one before it is on its way to the disk"""
+        """the last transaction that somebody waits for"""
+        self.first_asked = 0
+        """the first one that somebody waits for and that is not cut yet; 0: none. One may be on its way to the disk,
+        and the next one be waited for, before it is cut."""
         self._source = source
         self._force_journal = force_journal
         self._asked = asked
@@ -41,8 +44,16 @@ class SourceLane(Lane):
     def force(self) -> None:
         """See `Lane.force`."""
         self.forced = self.gathering
+        self.first_asked = self.first_asked or self.forced
         self._asked.add(self._source)
         self._force_journal()
+
+    def cut(self, index: int) -> bool:
+        """This transaction is: whether somebody waits for it, or for one before it."""
+        waited = 0 < self.first_asked <= index
+        if waited:
+            self.first_asked = self.forced if self.forced > index else 0
+        return waited
 
     def ends(self, *, lost: bool) -> bool:
         """Nobody reports it any more; who asks for it later is not to wait for ever. `lost`: not everything is

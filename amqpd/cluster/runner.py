@@ -21,7 +21,7 @@ from amqpd import __version__
 from amqpd.cluster import lives
 from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
-from amqpd.cluster.deleted_queues import drop_deleted
+from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.links.link import Link
@@ -74,7 +74,7 @@ class ClusterRunner(Shell):
         place: Place,
     ) -> None:
         self._node = node
-        self._store = store
+        self._deletions = Deletions(store)
         self._disk = disk
         self._writer = writer
         self._own = OwnDisk(disk, node.journal, writer)
@@ -184,7 +184,7 @@ class ClusterRunner(Shell):
         def is_home() -> bool:
             return own is not None and self._forwarder.homes.sources.get(source) is own
 
-        self._nursery.start_soon(drop_deleted, self._store, self._node, source, is_home, self._settle)
+        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_home, self._settle)
 
     def _look_for_sources(self) -> None:
         for answer in self.search.look():

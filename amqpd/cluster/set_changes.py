@@ -89,6 +89,8 @@ class SetChanges:
         self.handing: dict[int, float] = {}
         """sources that are just handed over, not to be taken over here; until when the store is waited for"""
         self._changing: dict[int, _Change] = {}
+        self._to_itself: dict[int, Seal] = {}
+        """what this forwarder has handed over to itself last, by source"""
         self._waits: dict[int, tuple[str, float]] = {}
         """why a wish waits, and when the store may be told"""
         self._refused: dict[tuple[int, str], float] = {}
@@ -108,7 +110,7 @@ class SetChanges:
     def took_over(self, source: int, before: Seal) -> None:
         """This forwarder is its home now, after this one."""
         wish = self.wishes.get(source)
-        if wish is not None:
+        if self._to_itself.pop(source, None) != before and wish is not None:
             self._wished_homes.took_over(wish, before, self._shell.now_s)
 
     def stops(self, source: int) -> bool:
@@ -160,6 +162,7 @@ class SetChanges:
         elif isinstance(step, Remove):
             self._swap(source, change, shrunk(own.record, step.member), "member_removed", step.member)
         elif isinstance(step, HandOver):
+            change.above = 0  # for a member that this wish does not need any more, say
             self._swap(source, change, own.record, "", "", lambda: self._stop(source, change))
         elif wish is None or step is not None:
             del self._changing[source]
@@ -255,6 +258,7 @@ class SetChanges:
         """`mine`: what is in the store now, for this forwarder to take over."""
         self.handing.pop(source, None)
         if mine is not None:
+            self._to_itself[source] = mine.home
             self.take_over(mine)
 
     # Why it waits

@@ -6,7 +6,8 @@ Rules: 1. One attempt for each source at a time, given up when nothing has come 
 the own disk takes, which may be large or slow, does not count for that, and has a bound of its own. 2. At most
 `ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
 wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
-answered may still reign.
+answered may still reign. 4. Who is in the store's record and does not become the home because of its own disk hands
+the source over to the others, and does not try it again before they could and the disk has stored something.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
@@ -20,6 +21,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
 from amqpd.replication.seal import Seal
+from amqpd.replication.set_change import handed_over
 from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
@@ -28,6 +30,8 @@ ATTEMPT_S = 2.0
 OWN_DISK_S = 60.0
 """For the own disk to have what it was handed, or to be read: other attempts, states for peers and queues that are
 built come before. Then somebody else may try."""
+OTHERS_FIRST_S = 2.0
+"""after that: longer than all the others take to try it"""
 REFUSED_S = 0.1
 """for the others to say that they would seal, when one has said that it would not"""
 ATTEMPTS_MAX = 64
@@ -43,7 +47,7 @@ class Attempt:
         self.own_disk_s: float | None = None
         """since when the own disk is waited for, or has done something of it last"""
         self.reads = False
-        """what it has won"""
+        """what it has won; all of it is on the own disk before"""
         self.request = 0
         """of the first question"""
         self.before = take_over.record.home
@@ -84,6 +88,9 @@ class TakeOvers:
         self._request = 0
         self._waiting: list[tuple[int, Attempt, Callable[[], None]]] = []
         """what waits for the own disk: the transaction"""
+        self._slow: dict[int, tuple[int, float]] = {}
+        """sources that the own disk was too slow for: the transaction that it has to store first, and until when the
+        others come first"""
 
     def __contains__(self, source: int) -> bool:
         return source in self._attempts
@@ -92,12 +99,23 @@ class TakeOvers:
     def full(self) -> bool:
         return len(self._attempts) >= ATTEMPTS_MAX
 
+    def may_begin(self, source: int) -> bool:
+        """There is no attempt of it, and the own disk is not known to be too slow for one."""
+        index, until_s = self._slow.get(source, (0, 0.0))
+        return source not in self._attempts and self._journal.stored_index >= index and until_s <= self._shell.now_s
+
     def begin(self, record: SourceRecord) -> None:
         """`record`: as the store has it now. There is no attempt of the source."""
         take_over = TakeOver(self._name, self._life, self._replicas, record)
         attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s)
+        self._slow.pop(record.source, None)
         self._counters.take_overs_begun += 1
         self._go_on(attempt, take_over.begin())
+
+    def leave(self) -> None:
+        """This process is about to end: it becomes the home of nothing."""
+        for attempt in list(self._attempts.values()):
+            self._give_back(attempt, "this process is about to end")
 
     def beat(self) -> None:
         """Those that take too long are given up."""
@@ -105,15 +123,26 @@ class TakeOvers:
         for attempt in list(self._attempts.values()):
             if attempt.own_disk_s is not None:
                 if attempt.own_disk_s + OWN_DISK_S <= now_s:
-                    attempt.take_over.failed("the own disk takes too long")
-                    self._go_on(attempt, None)
-                elif attempt.take_over.phase not in (Phase.ASKING, Phase.SWAPPING):
+                    index = max((each[0] for each in self._waiting if each[1] is attempt), default=0)
+                    self._slow[attempt.take_over.source] = index, now_s + OTHERS_FIRST_S
+                    self._give_back(attempt, "the own disk takes too long")
+                elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
+                    # The own seal is on the disk: it takes something.
                     self._be_heard(attempt)
             elif attempt.ends_s <= now_s:
                 attempt.take_over.failed(
                     f"too little has come in time while it is {attempt.take_over.phase.name.lower()}"
                 )
                 self._go_on(attempt, None)
+
+    def _give_back(self, attempt: Attempt, reason: str) -> None:
+        """It is lost. The others hear this forwarder, and would wait for a home that the store names."""
+        take_over = attempt.take_over
+        take_over.failed(reason)
+        self._go_on(attempt, None)
+        if take_over.record.home == take_over.seal:
+            # Without an answer, they wait until this one is silent.
+            self._shell.swap(handed_over(take_over.record), lambda found: None)
 
     def _be_heard(self, attempt: Attempt) -> None:
         """By the other members, in whose record this is the home already: one that is silent is taken over from."""
@@ -128,7 +157,7 @@ class TakeOvers:
         self._waiting = [each for each in self._waiting if each[0] > stored and self._is_on(each[1])]
         for _, attempt, then in due:
             if self._is_on(attempt):
-                waits = any(each[1] is attempt for each in self._waiting)
+                waits = attempt.reads or self._writes(attempt)
                 attempt.own_disk_s = self._shell.now_s if waits else None
                 attempt.ends_s = self._shell.now_s + ATTEMPT_S
                 then()
@@ -172,6 +201,10 @@ class TakeOvers:
     def _is_on(self, attempt: Attempt) -> bool:
         return self._attempts.get(attempt.take_over.source) is attempt
 
+    def _writes(self, attempt: Attempt) -> bool:
+        """Something of it is on its way to the own disk."""
+        return any(each[1] is attempt for each in self._waiting)
+
     def _when_stored(self, attempt: Attempt, writes: list[Write], then: Callable[[], None]) -> None:
         if not writes:
             then()
@@ -212,7 +245,7 @@ class TakeOvers:
             self._end(attempt)
             self._tell_lost(attempt, take_over.reason)
             self._ended(source, False)
-        elif take_over.phase is Phase.WON and not attempt.reads:
+        elif take_over.phase is Phase.WON and not (attempt.reads or self._writes(attempt)):
             attempt.reads = True
             self._waits_for_disk(attempt)
             self._shell.read_own(source, lambda own: self._win(attempt, own))

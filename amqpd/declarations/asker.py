@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amqpd.node.node import Node
+from amqpd.queues.port import QueuePort
 from amqpd.security.access import Kind, Permission
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
@@ -42,6 +43,16 @@ class Asker:
         if self.user is not None:
             variables = {"username": self.user, "vhost": self.vhost}
             self.node.access.require_topic(self.user, self.vhost, permission, exchange, routing_key, variables)
+
+    def queue(self, name: str) -> QueuePort | None:
+        """The one of this name. If it is of a source that begins here, it is made now, which is the client's work."""
+        node, client = self.node, self.client
+        before = node.work_left
+        queue = node.ports.get((self.vhost, name))
+        if client is not None and node.work_left < before:
+            node.turns.charge(client, before - node.work_left)
+            node.work_left = before
+        return queue
 
     def owns(self, record: QueueRecord) -> bool:
         """An exclusive queue."""

@@ -83,7 +83,7 @@ def _check(asker: Asker, source: str, destination: str, destination_type: Destin
 def _refuse_locked(asker: Asker, destination: str, destination_type: DestinationType) -> None:
     """A queue that another connection has for itself: the last check, as in RabbitMQ."""
     if destination_type == "queue":
-        queue = asker.node.ports.get((asker.vhost, destination))
+        queue = asker.queue(destination)
         if queue is not None:
             refuse_locked(asker, queue.record)
 

@@ -41,7 +41,7 @@ def refuse_default_exchange(name: str) -> None:
 def existing_queue(asker: Asker, name: str) -> QueuePort:
     """The queue, which may be used by the one that asks and is in service. Raises AMQPNotFound,
     AMQPResourceLocked."""
-    queue = asker.node.ports.get((asker.vhost, name))
+    queue = asker.queue(name)
     if queue is None:
         raise AMQPNotFound(f"no queue '{name}' in vhost '{asker.vhost}'")
     refuse_locked(asker, queue.record)

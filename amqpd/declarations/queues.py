@@ -106,7 +106,7 @@ def declare_queue(
         arguments=typed,
         owner_node=node.identity.id if exclusive else None,
     )
-    existing = node.ports.get((asker.vhost, name))
+    existing = asker.queue(name)
     if existing is not None:
         _require_equivalent(record, existing.record)
         refuse_crashed(node, existing)
@@ -115,7 +115,7 @@ def declare_queue(
     _check_new(asker, record)
 
     def done(created: bool) -> None:
-        queue = node.ports.get((asker.vhost, name))
+        queue = asker.queue(name)
         if queue is not None and created:
             declared(queue, True)
             return
@@ -188,7 +188,7 @@ def delete_queue(
     and must not be."""
     node = asker.node
     asker.require("configure", "queue", name)
-    queue = node.ports.get((asker.vhost, name))
+    queue = asker.queue(name)
     if queue is None:
         deleted(None)
         return

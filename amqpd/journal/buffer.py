@@ -57,6 +57,8 @@ class JournalBuffer:
         """this node has, or keeps, sources that are replicated: that more of them is committed is told at any time"""
         self.lagging = False
         """the lane of some source is (`Lane.lagging`), since replicas do not answer"""
+        self.overfull = False
+        """all of these together have more in memory than there is space for"""
         self._withheld = Withheld()
         self._lanes: list[Lane] = []
         """of the homes, each once"""
@@ -208,9 +210,9 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """All publishers wait: for the writer, or until more sequence numbers of a source are reserved."""
+        """All publishers wait: for the writer, for replicas, or until more numbers of a source are reserved."""
         short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
-        return self.gathered_bytes > FULL_BYTES or short
+        return self.gathered_bytes > FULL_BYTES or self.overfull or short
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a

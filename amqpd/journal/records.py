@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amqpd.errors import StorageFailure
 
@@ -129,6 +129,16 @@ class RecoveredQueue:
     counts: dict[int, int] = field(default_factory=dict)
 
 
+class Standing(NamedTuple):
+    """What stands in queues before they are built, by their ids; those in which nothing stands left out."""
+
+    messages: dict[int, int]
+    total: int
+    """messages of all of them"""
+    eras: dict[int, list[tuple[int, int]]]
+    """(epoch, first number) wherever another epoch of the source begins, ascending"""
+
+
 @dataclass(slots=True)
 class Recovered:
     """All that a disk has, as queues are built from it."""
@@ -136,6 +146,29 @@ class Recovered:
     index: int
     """of the last transaction, 0 when there is none"""
     queues: dict[int, RecoveredQueue]
+    _standing: Standing | None = field(default=None, repr=False, compare=False)
+
+    def standing(self) -> Standing:
+        """Found when it is first asked for, which takes as long as there are rows: what reads a disk that is in
+        use asks in the thread that reads."""
+        if self._standing is None:
+            self._standing = _standing_in(self.queues)
+        return self._standing
+
+
+def _standing_in(queues: dict[int, RecoveredQueue]) -> Standing:
+    messages: dict[int, int] = {}
+    eras: dict[int, list[tuple[int, int]]] = {}
+    for queue_id, found in queues.items():
+        if found.rows:
+            messages[queue_id] = sum([row.left for row in found.rows])
+            eras[queue_id] = begun = []
+            epoch = -1
+            for row in found.rows:
+                if row.epoch != epoch:
+                    epoch = row.epoch
+                    begun.append((epoch, row.first_seq))
+    return Standing(messages, sum(messages.values()), eras)
 
 
 class JournalDamaged(StorageFailure):

@@ -39,6 +39,8 @@ LINE_BYTES_MAX = 4 << 20
 # A page of a listing ends at this size: some hundred rows, so a millisecond or two in which the broker does
 # nothing else.
 PAGE_BYTES = 64 << 10
+# Or when it has taken this long.
+PAGE_S = 0.005
 # A value of a row that takes more (somebody's field table of megabytes) is left out, with a text in its place.
 VALUE_BYTES_MAX = 256 << 10
 # People and scripts: a few at a time. More wait in the backlog.
@@ -317,18 +319,19 @@ async def _send(stream: trio.SocketStream, answer: dict[str, Any]) -> None:
 
 
 async def _send_rows(stream: trio.SocketStream, rows: Iterable[dict[str, Any]]) -> None:
-    """All rows, in pages; the page that is being filled is sent before it grows too long."""
+    """All rows, in pages; the page that is being filled is sent before it grows too long, or takes too long."""
     page: list[dict[str, Any]] = []
-    page_bytes = 0
+    page_bytes, begun_s = 0, trio.current_time()
     for row in rows:
         row_bytes = len(json.dumps(row))
         if row_bytes > VALUE_BYTES_MAX:
             row = {name: _bounded(value) for name, value in row.items()}
         page.append(row)
         page_bytes += min(row_bytes, VALUE_BYTES_MAX)
-        if page_bytes >= PAGE_BYTES:
+        # Some rows take long to find: of queues that are made for it.
+        if page_bytes >= PAGE_BYTES or trio.current_time() - begun_s >= PAGE_S:
             await _send(stream, {"ok": True, "rows": page})
-            page, page_bytes = [], 0
+            page, page_bytes, begun_s = [], 0, trio.current_time()
     if page:
         await _send(stream, {"ok": True, "rows": page})
 

@@ -105,8 +105,12 @@ def queues(node: Node, filters: Filters) -> Iterator[Row]:
     """`name` is a filter too."""
     for queue in node.ports.ports():
         record = queue.record
-        if not queue.deleted and _wanted(filters, record.vhost) and filters.get("name") in (None, record.name):
-            yield queue_row(node, queue)
+        if queue.deleted or not _wanted(filters, record.vhost) or filters.get("name") not in (None, record.name):
+            continue
+        # Where it was when the copy was made. If its source begins here, it is made now: a row says what is in it.
+        found = node.ports.get((record.vhost, record.name)) if queue.elsewhere else queue
+        if found is not None:
+            yield queue_row(node, found)
 
 
 def queue_row(node: Node, queue: QueuePort) -> Row:

@@ -179,6 +179,8 @@ async def _offer(
         return False
     if len(queues) > 1 and not node.disk_space.fits(run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
+    if (behind := next((queue for queue in queues if queue.lane.lagging), None)) is not None:
+        raise Unavailable(f"the copies of the queue '{behind.record.name}' are too far behind: try again later")
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)
     waits, refused = NONE, ""

@@ -5,7 +5,7 @@ Source: section 1.9; https://www.rabbitmq.com/docs/confirms, https://www.rabbitm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from pamqp import commands
@@ -15,6 +15,7 @@ from amqpd.channels import Channel
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.node.node import MOVED, Handlers
 from amqpd.publishing.acceptance import accept_slowly
+from amqpd.publishing.routing import MAKING_WORK
 from amqpd.publishing.transaction import Transaction
 from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
@@ -63,7 +64,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
         properties = node.properties.read(run.properties, True)
-        left = tuple(_of_now(channel, queues))
+        left = yield from _of_now(channel, queues)
         used.update(dict.fromkeys(left))
         delayed |= delay_ms > 0
         # A requester may have gone since, too: then its name is a queue that is not there.
@@ -96,13 +97,28 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     )
 
 
-def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Iterator[QueuePort]:
-    """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ)."""
+def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, None, tuple[QueuePort, ...]]:
+    """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ), and its
+    home may have become this node."""
+    node, work = channel.node, 0
+    left: list[QueuePort] = []
     for queue in queues:
-        record = queue.record
-        found = channel.node.ports.get((record.vhost, record.name)) if queue.deleted else queue
+        found: QueuePort | None = queue
+        if queue.deleted or queue.elsewhere:
+            record, before = queue.record, node.work_left
+            found = node.ports.get((record.vhost, record.name))
+            # The look may have made it, and there may be very many.
+            work += before - node.work_left
+            node.work_left = before
         if found is not None:
-            yield found
+            left.append(found)
+        if work >= MAKING_WORK:
+            node.turns.charge(channel.connection, work)
+            work = 0
+            yield
+    node.turns.charge(channel.connection, work)
+    # Some may have gone while others did something.
+    return tuple(queue for queue in left if not queue.deleted)
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:

@@ -198,6 +198,11 @@ class Node(HomeNode):
                 if of == vhost:
                     self.registry.apply(queue, queue.record)
 
+    @property
+    def makes_queues(self) -> bool:
+        """See `PublishingNode.makes_queues`."""
+        return len(self.registry.beginning) > 0
+
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
         """See `PublishingNode.queues_named`."""
         ports = self.ports
@@ -323,7 +328,8 @@ class Node(HomeNode):
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
     ) -> Lanes | None:
         """Publish the run when this time has passed; the lanes that its confirm must wait for; None: it cannot be
-        kept: what keeps delayed messages is out of service or parked, or the virtual host has gone meanwhile."""
+        kept: what keeps delayed messages is out of service or parked, the virtual host has gone meanwhile, or it is a
+        letter and there are too many."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 
     def release(self, vhost: str, run: Run) -> Released:

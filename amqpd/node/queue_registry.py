@@ -23,7 +23,7 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.node.dispatching import QUEUES_SHARE_MIN
+from amqpd.node.dispatching import LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
@@ -35,8 +35,8 @@ from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, droppe
 from amqpd.vocabulary.records import Key, QueueRecord
 from amqpd.vocabulary.states import State
 
-BEGIN_WORK = 40
-"""To make a queue of a source that begins, in the unit of `limiting/turns.py`."""
+# To make a queue of a source that begins, and for each row that is on disk of it, in the unit of `limiting/turns.py`.
+BEGIN_WORK, ROW_WORK = 40, 4
 
 
 class Beginning:
@@ -158,10 +158,8 @@ class QueueRegistry:
     def source_begins(self, source: int, recovered: Recovered) -> None:
         """See `Node.source_begins`."""
         node, keys = self._node, list(self._of_source.get(source, ()))
-        stood = {each: found.rows for each, found in recovered.queues.items() if found.rows}
-        eras = ((each, [(row.epoch, row.first_seq) for row in rows]) for each, rows in stood.items())
-        messages = sum(row.left for rows in stood.values() for row in rows)
-        node.books.source_begins(source, node.journal.homes[source].epoch, eras, len(keys), messages)
+        standing, epoch = recovered.standing(), node.journal.homes[source].epoch
+        node.books.source_begins(source, epoch, standing.eras, len(keys), standing.total)
         node.sources.serving[source] = None
         self._unclaimed[source] = recovered
         keys.reverse()
@@ -171,22 +169,42 @@ class QueueRegistry:
     def begin_some(self) -> None:
         """Of sources that begin, as many queues as the tick has time for."""
         node = self._node
-        while self.beginning and node.work_left > QUEUES_SHARE_MIN:
+        # What is begun holds the journal of all, and gets on in every tick.
+        least = QUEUES_SHARE_MIN + (LETTERS_WORK if node.dispatching.holds else 0)
+        while self.beginning and node.work_left > least:
             source, beginning = next(iter(self.beginning.items()))
             if not beginning.keys:
                 self._has_begun(source)
                 continue
             elsewhere = node.elsewhere.get(key := beginning.keys.pop())
             if elsewhere is not None and elsewhere.record.source == source:
-                node.work_left -= BEGIN_WORK
                 self.begin_queue(key)
+                # One with very many rows takes all that is left and more, and many such ones may come one after the
+                # other: the queues have their share of each tick all the same.
+                node.work_left = max(node.work_left, least)
 
     def begin_queue(self, key: tuple[str, str]) -> Queue:
-        """It is elsewhere, and its source is served here."""
+        """It is elsewhere, and its source is served here. Charged to what queues may do."""
         node = self._node
-        queue = node.queues[key] = self._made(node.elsewhere.pop(key).record)
+        node.work_left -= BEGIN_WORK
+        # Whatever happens while it is made, there is something that has the name.
+        queue = node.queues[key] = self._made(node.elsewhere[key].record)
+        del node.elsewhere[key]
         node.books.queue_begins(queue)
         return queue
+
+    def waiting_in(self, record: QueueRecord) -> int:
+        """How many messages stand in a queue that is not made yet, though its source is served here."""
+        recovered = self._unclaimed.get(record.source)
+        if recovered is None:
+            return 0
+        messages = recovered.standing().messages
+        return sum([messages.get(number, 0) for number in self.numbers_of(record)])
+
+    def numbers_of(self, record: QueueRecord) -> range:
+        """Of a queue that is not made yet: what it has in the journal, its levels' included."""
+        levels = PRIORITY_MAX + 1 if "x-max-priority" in record.arguments else 1
+        return range(record.id, record.id + levels)
 
     def _has_begun(self, source: int) -> None:
         unknown, recovered = self.beginning.pop(source).unknown, self._unclaimed.pop(source)
@@ -221,23 +239,26 @@ class QueueRegistry:
         if source not in node.sources.serving:
             return
         del node.sources.serving[source]
-        self._unclaimed.pop(source, None)
         self.beginning.pop(source, None)
         ended: list[Queue] = []
+        unmade = waiting = 0
         for key in self._of_source.get(source, ()):
             queue = node.queues.pop(key, None)
             if queue is None:
+                unmade += 1
+                waiting += self.waiting_in(node.elsewhere[key].record)
                 continue
             node.to_dispatch.forget(queue)
             node.congestion.forget(queue)
             queue.stopped = queue.refuses = queue.elsewhere = True
             ended.append(queue)
             node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
+        self._unclaimed.pop(source, None)
         # What an answer leads to may meet another queue of the source: all of them are stopped by then.
         for queue in ended:
             for answer in queue.abandoned():
                 answer(None)
-        node.books.source_ends(source, ended)
+        node.books.source_ends(source, ended, unmade, waiting)
 
     def _made(self, record: QueueRecord) -> Queue:
         node = self._node
@@ -267,6 +288,7 @@ class QueueRegistry:
             if found is not None:
                 # One that the journal has nothing of has nothing to expire, and nobody that waits for it.
                 self._node.to_dispatch.add(queue)
+                self._node.work_left -= ROW_WORK * len(found.rows)
                 queue.recover(level, found)
 
     def policy_of(self, record: QueueRecord) -> Mapping[str, Any]:
@@ -283,7 +305,7 @@ class QueueRegistry:
             return None
         store = self.delayed(vhost)
         try:
-            if store.stopped:
+            if store.stopped or not store.has_capacity(run):
                 return None
             return store.lane.alone if store.delay(run, delay_ms, publication) else NONE
         except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on

@@ -4,8 +4,9 @@ What comes in: messages that die in a queue. What goes out: the same in other qu
 Rules: 1. The letter enters its queues in the tick in which the message leaves its own: one transaction of the journal
 has both or neither. 2. A missing exchange, no route, or a queue that refuses (or is out of service) loses the letter;
 at-least-once keeps the message where it was instead. So does every queue for one whose home is another node, or none
-or none at present: that one is well, and only not here; what a full queue refused, which stands nowhere, waits with
-the delayed messages. 3. A letter does not go back into a queue when nobody rejected it since it died there.
+at present, or whose copies are too far behind: that one is well, and only takes none now; what a full queue refused,
+which stands nowhere, waits with the delayed messages. 3. A letter does not go back into a queue when nobody rejected
+it since it died there.
 Not here: what is written into the headers (`queues/deadletters.py`), when a message dies (`queues/queue.py`).
 
 Source: https://www.rabbitmq.com/docs/dlx, https://www.rabbitmq.com/docs/quorum-queues#dead-lettering.
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amqpd.audit.publication import Publication
+from amqpd.exchanges import Reads
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
@@ -24,8 +26,17 @@ from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
-from amqpd.publishing.routing import elsewhere_of, find, in_steps, queue_steps, queues_of, route_again
+from amqpd.publishing.routing import (
+    awaited_of,
+    elsewhere_of,
+    find,
+    in_steps,
+    queue_steps,
+    queues_of,
+    route_again,
+)
 from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
+from amqpd.queues.delayed import AWAY_REASON
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.templates import State, template_of
@@ -39,7 +50,7 @@ HEADER_BYTES_A_WORK = 16
 KEYS_AT_ONCE = 16
 # What is kept with the delayed messages is tried first after this; then as they are.
 LETTER_AGAIN_MS = 500
-# That a queue's letters wait for one that is elsewhere stands in the log this often: it may be so for good.
+# That a queue's letters wait for one that takes none now stands in the log this often: it may be so for good.
 WAITS_TOLD_MS = 60_000
 
 
@@ -102,27 +113,32 @@ def dead_letter(
 
 
 def keep_letters(node: PublishingNode, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
-    """Letters of messages low..high-1 of the run, which stand nowhere, wait for a queue that is elsewhere: in the
-    store of delayed messages, which are released when all of their queues are here."""
+    """Letters of messages low..high-1 of the run, which stand nowhere, wait for a queue that takes none now: in the
+    store of delayed messages, which are released when all of their queues take them. It has a bound for them."""
     vhost, name = queue.record.vhost, queue.record.name
     part = run if high - low == run.count else run.part(low, high)
     published_deaths = node.limits.published_deaths
     properties = node.properties.read(part.properties, True)
     letter = dead_letter_of(part, properties, name, reason, queue.settings, node.now_ms, published_deaths)
+    node.work_left -= LETTER_WORK + part.header_size // HEADER_BYTES_A_WORK  # made once more
     if letter is None or vhost not in node.topology.vhosts:
         return
+    node.work_left -= letter.run.header_size // HEADER_BYTES_A_WORK
     made = node.properties.read(letter.run.properties, True)
     route = find(node, vhost, *run_names(letter.run))
     found = queues_of(node, vhost, route, tuple(letter.routing_keys), letter.run, made, False, True)
-    kept = None
-    if elsewhere_of(found) is not None and cycle_of(letter.deaths).isdisjoint(each.record.name for each in found):
+    kept, cycle, lost = None, cycle_of(letter.deaths), "its queues refuse it"
+    # Where chance decides it may have been for others than now.
+    by_chance = bool(found) and bool(route.reads & Reads.CHANCE)
+    if by_chance or awaited_of([target for target in found if target.record.name not in cycle]) is not None:
+        lost = "too many wait for queues that take none now"
         publication = _begin_own(node, queue, letter.run, letter.run.count, made)
         kept = node.delay(vhost, letter.run, made, LETTER_AGAIN_MS, publication)
         if publication is not None:
             node.audit.end(publication, letter.run.body_size, kept is not None)
     if kept is None and queue.letter_lost_told_s != node.now_ms // 1000:
         queue.letter_lost_told_s = node.now_ms // 1000
-        node.log("dead_letter_lost", queue=name, vhost=vhost, reason="a queue that it reaches is elsewhere")
+        node.log("dead_letter_lost", queue=name, vhost=vhost, reason=lost)
 
 
 def _post(
@@ -135,7 +151,7 @@ def _post(
 ) -> tuple[int, int]:
     """Into those of the queues that it may go back into; `routed`: there are others, or were."""
     taken = letter.count
-    away = elsewhere_of(targets)
+    away = awaited_of(targets)
     if away is not None:
         if node.now_ms >= queue.letters_wait_told_ms + WAITS_TOLD_MS:
             queue.letters_wait_told_ms = node.now_ms
@@ -144,7 +160,7 @@ def _post(
                 queue=queue.record.name,
                 vhost=queue.record.vhost,
                 target=away.record.name,
-                reason="the home of that queue is another node, or none at present",
+                reason=AWAY_REASON,
             )
         return 0, 0
     if queue.settings.at_least_once:
@@ -188,8 +204,10 @@ def _copy(
 
 def _takes_long(node: PublishingNode, queue: HomeQueue, letter: DeadLetter) -> bool:
     """To find out where it goes, and to bring it there. At-least-once has to know at once which queues take it,
-    and so has everybody while some may be elsewhere."""
-    if queue.settings.at_least_once or node.elsewhere or queue.record.vhost not in node.topology.vhosts:
+    and so has everybody while some may be elsewhere, or take none now."""
+    if queue.settings.at_least_once or node.elsewhere or node.journal.lagging:
+        return False
+    if queue.record.vhost not in node.topology.vhosts:
         return False
     exchange = queue.settings.dead_letter_exchange or ""
     entrance = node.routes.entrance(queue.record.vhost, exchange)

@@ -82,13 +82,16 @@ class Tap(Queue):
     def add(self, traced: Traced) -> None:
         nbytes = traced.run.nbytes + PENDING_EXTRA_BYTES
         if self.stopped or self._pending_bytes + nbytes > PENDING_BYTES_MAX:
-            if not self.dropped:
-                self._node.log("firehose_dropped", vhost=self.record.vhost)
-            self.dropped += traced.run.count
+            self._drops(traced.run.count)
             return
         self._pending.append(traced)
         self._pending_bytes += nbytes
         self._node.to_dispatch.add(self)
+
+    def _drops(self, count: int) -> None:
+        if not self.dropped:
+            self._node.log("firehose_dropped", vhost=self.record.vhost)
+        self.dropped += count
 
     def dispatch(self) -> None:
         node, pending = self._node, self._pending
@@ -138,7 +141,11 @@ class Tap(Queue):
         for begin in range(0, len(queues), COPIES_A_STEP):
             step = queues[begin : begin + COPIES_A_STEP]
             node.work_left -= COPY_WORK * len(step)
-            offer(node, [queue for queue in step if not queue.deleted], run, properties, publication)
+            # No client waits because of a copy: it is left out rather than kept for a queue without its majority.
+            open_ = [queue for queue in step if not queue.deleted and not queue.lane.lagging]
+            if len(open_) < len(step) and any(queue.lane.lagging for queue in step):
+                self._drops(run.count)
+            offer(node, open_, run, properties, publication)
             yield
         if publication is not None:
             node.audit.end(publication, run.body_size, bool(queues))

@@ -3,7 +3,8 @@
 What comes in: a binding, and runs. What goes out: the runs, oldest first, in the queue that is bound, or in those
 that the exchange that is bound leads to.
 Rules: 1. It may be many messages, and go through very many exchanges: in steps. 2. A queue whose home is another node
-gets nothing from here: each node keeps what passed its own exchanges, in memory. The log says so, once for a binding.
+gets nothing from here: each node keeps what passed its own exchanges, in memory. Nor does one whose copies are too
+far behind. The log says so, once for a binding.
 Not here: what is kept (`histories.py`).
 """
 
@@ -17,7 +18,8 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
-from amqpd.publishing.routing import COPIES_A_STEP, elsewhere_of, in_steps
+from amqpd.publishing.routing import COPIES_A_STEP, awaited_of, in_steps, named_in_steps, of_now
+from amqpd.queues.delayed import AWAY_REASON
 from amqpd.vocabulary.records import BindingRecord
 
 # What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
@@ -43,17 +45,18 @@ def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) ->
             exchange, routing_key = binding.source, run_names(run)[1]
             publication = node.audit.begin_own(binding.vhost, exchange, routing_key, "history", run.count, properties)
         for at in range(0, len(names), COPIES_A_STEP):
-            queues = node.queues_named(binding.vhost, names[at : at + COPIES_A_STEP])
+            queues = yield from in_steps(node, named_in_steps(node, binding.vhost, names[at : at + COPIES_A_STEP]))
+            queues = of_now(node, binding.vhost, queues)  # whatever was done since the last step
             node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
-            offer(node, queues, run, properties, publication)
-            if not told and (away := elsewhere_of(queues)) is not None:
+            offer(node, [queue for queue in queues if not queue.lane.lagging], run, properties, publication)
+            if not told and (away := awaited_of(queues)) is not None:
                 told = True
                 node.log(
                     "history_not_given",
                     vhost=binding.vhost,
                     exchange=binding.source,
                     queue=away.record.name,
-                    reason="the home of that queue is another node, or none at present",
+                    reason=AWAY_REASON,
                 )
             yield
         if publication is not None:

@@ -81,6 +81,11 @@ class PublishingNode(SessionNode):
     elsewhere: dict[tuple[str, str], ElsewhereQueue]
     """queues whose homes are other nodes, by virtual host and name"""
 
+    @property
+    @abstractmethod
+    def makes_queues(self) -> bool:
+        """A look at a name may make its queue: a source begins here."""
+
     @abstractmethod
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
         """Those that there are."""

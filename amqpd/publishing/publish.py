@@ -120,7 +120,7 @@ def _publish_looked_at(
     if not route.exchange:
         found = {key: node.replies.find(vhost, key) for key in keys if key.startswith(PREFIX)}
         replies = tuple(consumer for consumer in found.values() if consumer is not None)
-    if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE):
+    if route.light and len(keys) <= KEYS_AT_ONCE and not (route.reads & Reads.CHANCE or node.makes_queues):
         queues = _looked_up(node, channel, route, keys, run, properties)
         if channel.traced:
             node.trace_publish(channel, run, keys, queues)
@@ -260,8 +260,15 @@ def route_by_key(node: PublishingNode, channel: PublishingChannel, key: bytes) -
 def _resolved(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> bool:
     """Whether it could be looked up at once; it is remembered then."""
     connection = channel.connection
+    if node.makes_queues and route.exchange:
+        return False
     if route.alone:
+        before = node.work_left
         node.turns.charge(connection, resolve_alone(node, connection.vhost, route))
+        if before != node.work_left:
+            # It has made the queue, of a source that begins.
+            node.turns.charge(connection, before - node.work_left)
+            node.work_left = before
     elif route.light:
         steps = resolve(node, connection.vhost, route)
         try:

@@ -3,7 +3,8 @@
 What comes in: a run from the store of a virtual host's delayed messages. What goes out: the run, to the queues that
 it reaches now.
 Rules: 1. What takes long goes on in later ticks, in the name of the store (`Dispatching.carry_out`). 2. What reaches
-a queue whose home is another node, or none at present, stays in the store, and enters no other queue either.
+a queue whose home is another node, or none at present, or whose copies are too far behind, stays in the store, and
+enters no other queue either.
 Not here: the store (`queues/delayed.py`), what delays a message (`message/delays.py`), the way to the queues
 (`routing.py`).
 """
@@ -25,6 +26,7 @@ from amqpd.publishing.routing import (
     COPIES_A_STEP,
     KEYS_AT_ONCE,
     PARTS_AT_ONCE,
+    awaited_of,
     count_unroutable,
     elsewhere_of,
     find,
@@ -35,6 +37,7 @@ from amqpd.publishing.routing import (
     without_bcc,
 )
 from amqpd.publishing.unroutable import Outcome
+from amqpd.queues.deadletters import cycle_of, deaths_of, is_letter
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
 
@@ -56,14 +59,19 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
     properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
     entrance = node.routes.entrance(vhost, exchange)
-    if node.elsewhere:
+    letter = is_letter(run)
+    if node.elsewhere or node.journal.lagging or letter:
         if run.count > 1 and entrance.reads & Reads.CHANCE:
             run = run.part(0, 1)  # each may reach another queue, and has to stay then
         route = find(node, vhost, exchange, routing_key)
         found = route.queues
         if found is None or len(keys) > 1:
             found = queues_of(node, vhost, route, keys, run, properties, True, True)
-        away = elsewhere_of(found)
+        if letter:
+            # As when it died: `keep_letters`.
+            cycle = cycle_of(deaths_of(properties))
+            found = tuple(queue for queue in found if queue.record.name not in cycle)
+        away = awaited_of(found)
         if away is not None:
             return 0, 0, away.record.name
     else:

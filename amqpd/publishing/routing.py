@@ -27,8 +27,9 @@ from amqpd.topology.state import VhostTopology
 
 # Of what the node itself publishes, in one step: routing keys, messages that are routed one by one, and copies.
 KEYS_AT_ONCE, PARTS_AT_ONCE, COPIES_A_STEP = 16, 50, 500
-# Queues that are looked up in one step; this number of them is one unit of work.
-NAMES_AT_ONCE, NAMES_A_WORK = 2_000, 8
+# Queues that are looked up in one step; this number of them is one unit of work. A look that makes the queue, of a
+# source that begins, takes far more: a step ends when it has done this much.
+NAMES_AT_ONCE, NAMES_A_WORK, MAKING_WORK = 2_000, 8, 500
 # Exchanges that keep what passes them, in one step, and what one takes.
 KEEPS_AT_ONCE, KEEP_WORK = 50, 4
 
@@ -62,28 +63,38 @@ def queue_steps(
     stays: bool = False,
 ) -> Steps:
     """Where the run goes with these routing keys. With `count`, what takes the way of the policy is counted. With
-    `stays`, what reaches a queue whose home is elsewhere comes again, and is counted and kept then."""
+    `stays`, what reaches a queue that it has to wait for comes again, and is counted and kept then."""
     contents = node.topology.vhosts.get(vhost)
     if contents is None:
         return ()
     message = Message(keys, properties.headers, run.properties, node.chance)
     names = yield from contents.walk(route.exchange, message)
-    queues = yield from _named_in_steps(node, vhost, names)
+    queues = yield from named_in_steps(node, vhost, names)
     rerouted = not queues and route.reroutes_to is not None
     if rerouted and route.reroutes_to is not None:
         names = yield from contents.walk(route.reroutes_to, message)
-        queues = yield from _named_in_steps(node, vhost, names)
-    if stays and elsewhere_of(queues) is not None:
+        queues = yield from named_in_steps(node, vhost, names)
+    if stays and awaited_of(queues) is not None:
         return queues
     if rerouted and queues and count:
         count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     if message.kept_by:
         yield from _kept(node, contents, message.kept_by, without_bcc(run, properties))
+        return of_now(node, vhost, queues)
     return queues
 
 
+def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
+    """The first of them whose home is another node, or none at present, or whose copies are too far behind: what no
+    client publishes waits for it, where it stands. Nothing would slow that down otherwise."""
+    for queue in queues:
+        if queue.elsewhere or queue.lane.lagging:
+            return queue
+    return None
+
+
 def elsewhere_of(queues: Sequence[QueuePort]) -> QueuePort | None:
-    """The first of them whose home is another node, or none at present: what must not be lost waits for it."""
+    """The first of them whose home is another node, or none at present: it takes nothing here."""
     for queue in queues:
         if queue.elsewhere:
             return queue
@@ -148,7 +159,7 @@ def resolve(node: PublishingNode, vhost: str, route: Route) -> Steps:
     if not route.by_key or vhost not in node.topology.vhosts:
         return ()
     names = yield from node.topology.vhosts[vhost].walk(route.exchange, Message((route.routing_key,)))
-    queues = yield from _named_in_steps(node, vhost, names)
+    queues = yield from named_in_steps(node, vhost, names)
     if queues or route.reroutes_to is None:
         route.queues = queues
     return queues
@@ -174,15 +185,35 @@ def _kept(node: PublishingNode, contents: VhostTopology, kept_by: dict[str, int]
     yield len(kept_by) % KEEPS_AT_ONCE * KEEP_WORK
 
 
-def _named_in_steps(node: PublishingNode, vhost: str, names: tuple[str, ...]) -> Steps:
+def named_in_steps(node: PublishingNode, vhost: str, names: tuple[str, ...]) -> Steps:
     """As `PublishingNode.queues_named`."""
+    found: list[QueuePort] = []
+    if node.makes_queues:
+        work = 0
+        for name in names:
+            before = node.work_left
+            found += node.queues_named(vhost, (name,))
+            # What takes the steps charges it: to a publisher what it asks for.
+            work += before - node.work_left
+            node.work_left = before
+            if work >= MAKING_WORK:
+                yield work
+                work = 0
+        yield work + len(names) // NAMES_A_WORK
+        return of_now(node, vhost, found)
     if len(names) <= NAMES_AT_ONCE:
         return node.queues_named(vhost, names)
-    found: list[QueuePort] = []
     for at in range(0, len(names), NAMES_AT_ONCE):
         found += node.queues_named(vhost, names[at : at + NAMES_AT_ONCE])
         yield NAMES_AT_ONCE // NAMES_A_WORK
-    return tuple(found)
+    return of_now(node, vhost, found)
+
+
+def of_now(node: PublishingNode, vhost: str, queues: Sequence[QueuePort]) -> tuple[QueuePort, ...]:
+    """Others did something since these were found: some may be gone, or made again under their names."""
+    if any(queue.deleted for queue in queues):
+        return node.queues_named(vhost, tuple(queue.record.name for queue in queues))
+    return tuple(queues)
 
 
 def parts(route: Route, run: Run) -> Iterator[Run]:

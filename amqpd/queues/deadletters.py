@@ -119,6 +119,17 @@ def dead_letter_of(
     return DeadLetter(letter, keys, [(death["queue"], death["reason"]) for death in deaths])
 
 
+def is_letter(run: Run) -> bool:
+    """Its deaths were written by a broker. (The mark alone may be a client's that takes the field for its own.)"""
+    return mark_of(run) == DEAD_LETTER and b"x-death" in run.properties
+
+
+def deaths_of(properties: Properties) -> list[tuple[str, str]]:
+    """(queue, reason) of a letter's deaths, the newest first."""
+    known = (properties.headers or {}).get("x-death")
+    return [(death["queue"], death["reason"]) for death in known] if isinstance(known, list) else []
+
+
 def _published(known: list[Any]) -> list[dict[str, Any]]:
     """The entries of an x-death that a client wrote, who may have written anything: the first one of each queue and
     reason, and of it what a broker writes. Others may be added: they take no more than half of what there is space

@@ -4,8 +4,9 @@ What comes in: runs with a delay; the time. What goes out: the runs, when their 
 Rules: 1. Whatever their delivery mode, delayed messages are on disk before they are confirmed, and survive a restart:
 there is no client any more that could publish them again. 2. A message leaves the store in the tick in which it
 enters its queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds
-back nothing else: delayed messages have no order. 5. What reaches a queue whose home is elsewhere waits here, by that
-queue: one message of each is tried again after some time, and when it goes the others follow.
+back nothing else: delayed messages have no order. 5. What reaches a queue that takes none now waits here, by that
+queue: one message of each is tried again after some time, and when it goes the others follow. 6. Letters of what full
+queues refused are kept up to a bound: their publishers may go on for as long as a queue is away.
 Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
+from amqpd.queues.deadletters import is_letter
 from amqpd.queues.host import QueueHost, Released
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
@@ -30,6 +32,12 @@ RELEASE_WORK = 10
 AWAY_LOOK_MS, AWAY_LOOKS_MAX = 500, 64
 # The log names one that they still wait for this often: it may be for good.
 AWAY_TOLD_MS = 60_000
+
+# Of letters of what was refused: more wait for a queue that is gone for good, and would fill the node's disk. Those
+# that were here at the start are not counted.
+LETTERS_MAX, LETTERS_BYTES_MAX = 10_000, 64 << 20
+
+AWAY_REASON = "the home of that queue is another node, or none at present, or its copies are too far behind"
 
 Release = Callable[[str, Run], Released]
 """publishes the run again in the virtual host"""
@@ -53,6 +61,8 @@ class DelayedMessages(Queue):
         """when to ask next, and when the log last said that messages wait"""
         self._left_over = 0
         """how often something fell due and was not released at once"""
+        self._letters = self._letters_bytes = 0
+        """letters of what was refused, which are here"""
         self._stopped_by = ""
         self._stopped = 0
         """the queue that the last release met elsewhere, and how many messages alike wait for it with that"""
@@ -74,9 +84,22 @@ class DelayedMessages(Queue):
             times += [segment.deadlines.next_ms() for segment in segments if segment.deadlines is not None]
         return min((each for each in times if each is not None), default=None)
 
+    def has_capacity(self, run: Run) -> bool:
+        """Of letters there are not too many."""
+        if not is_letter(run):
+            return True
+        there = self.ready_count + self.unacked_count
+        if there < self._letters:
+            # Some have left without having been released: an operator took them away.
+            self._letters, self._letters_bytes = there, self._letters_bytes if there else 0
+        return self._letters + run.count <= LETTERS_MAX and self._letters_bytes + run.nbytes <= LETTERS_BYTES_MAX
+
     def delay(self, run: Run, delay_ms: int, publication: Publication | None) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         self.facts.accepted += run.count
+        if is_letter(run):
+            self._letters += run.count
+            self._letters_bytes += run.nbytes
         now_ms = self.host.now_ms
         # The clock is rounded down.
         return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1, publication)
@@ -157,7 +180,7 @@ class DelayedMessages(Queue):
                 "delayed_messages_wait",
                 vhost=self.record.vhost,
                 queue=name,
-                reason="the home of that queue is another node, or none at present",
+                reason=AWAY_REASON,
             )
 
     def _look_again(self) -> None:
@@ -178,4 +201,7 @@ class DelayedMessages(Queue):
         self.host.work_left -= RELEASE_WORK
         gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
         self._stopped = high - low - gone
+        if gone and self._letters and is_letter(run):
+            self._letters = max(0, self._letters - gone)
+            self._letters_bytes = max(0, self._letters_bytes - run.part(low, low + gone).nbytes)
         return gone, publication

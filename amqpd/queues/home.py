@@ -50,7 +50,7 @@ class HomeQueue(QueuePort):
         self.letter_lost_told_s = 0
         """second in which the log last said that one was lost"""
         self.letters_wait_told_ms = -1 << 62
-        """when the log last said that some wait for a queue whose home is elsewhere"""
+        """when the log last said that some wait for a queue that takes none now"""
 
     @abstractmethod
     def dispatch(self) -> None:

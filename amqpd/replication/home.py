@@ -83,7 +83,7 @@ class HomeLane:
         self._forgotten = 0
         """the last frame that is not among them any more"""
         self._held: set[int] = set()
-        """sources whose tails may have entries of such frames, since some peer was apart"""
+        """sources whose tails may have entries of such frames, since some peer was apart; or too many from before"""
 
     @property
     def open_bytes(self) -> int:
@@ -142,6 +142,8 @@ class HomeLane:
     def _joins(self, source: int, tail: Tail, uncounted: Iterable[str]) -> Opening:
         self._tails[source] = tail
         self.left_out.pop(source, None)
+        if tail.nbytes > self._kept_bytes_max:
+            self._held.add(source)  # no frame of this lane, which goes when it is too much, has these entries
         names = set(uncounted)
         for name, peer in self.peers.items():
             (peer.uncounted.add if name in names else peer.uncounted.discard)(source)
@@ -370,13 +372,20 @@ class HomeLane:
             for source, tail in self._tails.items():
                 tail.forget(min(too_much if source in apart else upto, self.committed_of(source)))
             self._held |= apart | self.left_out.keys()
-        if everywhere and self._held:
-            for source in self._held - apart - self.left_out.keys():
-                self._held.discard(source)
-                if source in self._tails:
-                    self._tails[source].forget(min(everywhere, self._forgotten))
+        self._forget_held(apart, bool(everywhere))
         if apart:
             self._forget_apart(apart)
+
+    def _forget_held(self, apart: set[int], complete: bool) -> None:
+        """What is not kept of others either, of sources that all connected peers have matched. Unless these are all
+        peers (`complete`), only if it is too much: nobody asks for it, and publishers wait because of it."""
+        self._held &= self._tails.keys()
+        tails = {source: self._tails[source] for source in self._held - apart - self.left_out.keys()}
+        matched = {source for source, tail in tails.items() if self.committed_of(source) >= tail.first}
+        if complete or sum(tails[source].nbytes for source in matched) > self._kept_bytes_max:
+            self._held -= matched
+            for tail, committed in [(tails[source], self.committed_of(source)) for source in matched]:
+                tail.forget(min(max(self._forgotten, tail.first), committed))
 
     def _forget_apart(self, sources: Iterable[int]) -> None:
         """Of sources that a connected peer has not matched, what others need no more, when that is too much."""

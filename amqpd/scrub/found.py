@@ -3,7 +3,8 @@
 What comes in: the node; which messages of which of the journal's queues, and why. What goes out: whether they are
 fenced, in memory still, copies that the queue can do without, or not wanted any more.
 Rules: 1. Pure. 2. What is in memory can be delivered, and is not fenced. 3. What nobody waits for, because it is
-settled or its queue is gone, is no loss. 4. All finds of a step cost one walk over the queues.
+settled or its queue is gone, is no loss. 4. All finds of a step cost one walk over the queues. 5. A queue that is not
+made yet, of a source that begins here, is made.
 Not here: what a fence is (`queues/fences.py`), finding (`journal/sqlite/scrubbing.py`).
 """
 
@@ -40,6 +41,8 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     """What becomes of each of them."""
     levels: dict[int, tuple[HomeQueue, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
+    if wanted and node.registry.beginning:
+        _make(node, wanted)
     for queue in node.audited() if wanted else ():
         for level in () if queue.stopped else queue.levels():
             if level.queue_id in wanted:
@@ -53,6 +56,13 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
         each.look_for_damage()
         node.to_dispatch.add(each)
     return outcomes
+
+
+def _make(node: Node, wanted: set[int]) -> None:
+    """Of a source that begins here, the queues that these rows are of: they wait for them as others do."""
+    for key, queue in list(node.elsewhere.items()):
+        if any(queue_id in wanted for queue_id in node.registry.numbers_of(queue.record)):
+            node.ports.get(key)
 
 
 def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, level: Messages | None) -> Outcome:

@@ -17,6 +17,7 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.node.sources import LOCAL
+from amqpd.vocabulary.audit_levels import FULL, Level
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client
@@ -33,8 +34,8 @@ class ReplicaLane(Lane):
 class Home(RecordedHarness):
     """A node of a cluster."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, level: Level = FULL) -> None:
+        super().__init__(level)
         sources = self.node.sources
         sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)
@@ -120,6 +121,19 @@ def test_an_end_is_said_and_says_what_stands_in_no_anchor(home: Home) -> None:
     assert (row["source"], row["source_epoch"], json.loads(row["detail"])) == (5, 7, {"queues": 1, "messages": 1})
 
 
+def test_an_end_counts_what_was_not_made_yet_as_the_begin_did(home: Home) -> None:
+    home.begin(7)
+    _, queue_id = declared(home)
+    home.end()
+    home.log_rows()
+    home.node.work_left = 0
+    home.node.journal.home(SOURCE, 9, Numbers(0, NUMBERS_STEP), home.lane)
+    home.node.source_begins(SOURCE, Recovered(0, {queue_id: standing((3, 0, 9))}))
+    home.node.source_ends(SOURCE, home.lane)
+    rows = home.log_rows("source_begins", "source_ends")
+    assert [json.loads(row["detail"]) for row in rows] == [{"queues": 1, "messages": 10}] * 2
+
+
 def test_a_queue_whose_home_is_another_node_has_no_book(home: Home) -> None:
     home.begin(7)
     declared(home)
@@ -144,10 +158,11 @@ def test_what_ends_keeps_the_epoch_in_which_it_came_in(home: Home) -> None:
 
 def test_a_queue_that_is_declared_later_has_the_rows_that_waited_for_it() -> None:
     reigns = Reigns()
-    reigns.begin(5, 9, [(256, [(3, 0), (3, 4), (7, 9)]), (512, [(8, 0)])])
+    found = Recovered(0, {256: standing((3, 0, 3), (3, 4, 8), (7, 9, 9)), 512: standing((8, 0, 0)), 768: standing()})
+    reigns.begin(5, 9, found.standing().eras)
     assert reigns.of(256) == [(3, 0), (7, 9)]
     assert reigns.of(512) == [(8, 0)]
-    reigns.begin(5, 11, [(256, [(7, 9)])])
+    reigns.begin(5, 11, {256: [(7, 9)]})
     assert (reigns.of(256), reigns.of(512), reigns.epochs) == ([(7, 9)], [], {5: 11})
     reigns.end(5)
     assert (reigns.of(256), reigns.epochs) == ([], {})

@@ -58,7 +58,7 @@ class FakeJournal:
         self.wanted: dict[int, bytes] = {}
         """payloads that gather"""
         self.bases: dict[int, Position] = {}
-        self.forced = self.lagging = False
+        self.forced = self.lagging = self.overfull = False
 
     def write(self, writes: list[Write]) -> int:
         self.wrote += writes

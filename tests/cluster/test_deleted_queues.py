@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from amqpd.cluster.deleted_queues import drop_deleted
+from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.topology.metadata.store import StoreUnavailable
 from tests.node.test_source_moves import SOURCE, Scene, scene
@@ -38,7 +40,7 @@ class Store:
 async def run(scene: Scene, store: Any, homes: list[bool]) -> bool:
     """`homes`: whether this node still is the home, each time that this is asked. Whether something has changed."""
     changed: list[bool] = []
-    await drop_deleted(store, scene.node, SOURCE, lambda: homes.pop(0), lambda: changed.append(True))
+    await drop_deleted(Deletions(store), scene.node, SOURCE, lambda: homes.pop(0), lambda: changed.append(True))
     return bool(changed)
 
 
@@ -77,3 +79,55 @@ async def test_without_unknown_messages_the_store_is_left_alone(scene: Scene, au
     store = Store(0)
     assert not await run(scene, store, [True])
     assert store.asked == 0
+
+
+class Held(Store):
+    """Each answer comes when the test says so, and is the number of the question."""
+
+    def __init__(self, unanswered: int = 0) -> None:
+        super().__init__(unanswered)
+        self.goes_on = trio.Event()
+
+    async def dropped_queues(self) -> frozenset[int]:
+        goes_on, number = self.goes_on, self.asked + 1
+        await super().dropped_queues()
+        await goes_on.wait()
+        return frozenset({number})
+
+
+async def test_sources_that_ask_at_once_have_one_read_that_was_begun_after_they_asked(nursery: trio.Nursery) -> None:
+    """Each read all of it for itself, and held up whoever wanted to swap a record."""
+    store: Any = Held()
+    deletions = Deletions(store)
+    found: list[frozenset[int]] = []
+
+    async def ask() -> None:
+        found.append(await deletions.read())
+
+    nursery.start_soon(ask)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(20):
+        nursery.start_soon(ask)
+    await trio.testing.wait_all_tasks_blocked()
+    store.goes_on.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert found == [{1}, *[{2}] * 20]
+    assert await deletions.read() == {3}, "nothing is kept"
+
+
+async def test_who_waits_for_a_read_that_fails_asks_by_itself(nursery: trio.Nursery) -> None:
+    store: Any = Held(unanswered=1)
+    deletions = Deletions(store)
+    found: list[frozenset[int]] = []
+
+    async def ask() -> None:
+        try:
+            found.append(await deletions.read())
+        except StoreUnavailable:
+            found.append(frozenset())
+
+    for _ in range(3):
+        nursery.start_soon(ask)
+    store.goes_on.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert found == [frozenset(), {2}, {2}]

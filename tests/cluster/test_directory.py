@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +18,13 @@ from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     DeleteKey,
+    Entry,
     MetadataStore,
     Operation,
+    Outcome,
     PutKey,
     StoreUnavailable,
+    Transaction,
 )
 from tests.cluster.directories import Unsure, drawing, joined, member_record, source_record
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
@@ -205,6 +209,52 @@ async def test_a_copy_of_a_disk_from_before_its_node_was_stopped_gets_a_new_gene
     now = await joined(nursery, MemoryStore(space), replace(A, life=life))
     assert now.directory.me.generation == (100 if drawn else 1)
     assert now.directory.me.life == 7
+
+
+class Overtaken(MemoryStore):
+    """A read of one key takes long, and finds what there is then."""
+
+    def __init__(self, space: MemorySpace) -> None:
+        super().__init__(space)
+        self.key = ""
+        self.reads, self.goes_on = trio.Event(), trio.Event()
+
+    async def get(self, key: str) -> Entry | None:
+        if key == self.key:
+            self.key = ""
+            self.reads.set()
+            await self.goes_on.wait()
+        return await super().get(key)
+
+
+async def test_a_process_that_ends_while_its_lost_key_is_put_again_finds_nobody_in_its_place(
+    space: MemorySpace, nursery: trio.Nursery
+) -> None:
+    store = Overtaken(space)
+    member = await joined(nursery, store, A)
+    store.key = known_key("a@x")
+    await MemoryStore(space).transact([], [DeleteKey(member_key("a@x"))])
+    await store.reads.wait()
+    await member.directory.end_life()
+    store.goes_on.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert member.directory.known["a@x"].life == A.life + 1
+
+
+async def test_the_end_of_a_life_is_put_also_when_another_record_got_ahead(
+    space: MemorySpace, nursery: trio.Nursery
+) -> None:
+    class Ahead(MemoryStore):
+        async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+            if ahead:
+                await MemoryStore(space).transact([], [PutKey(*ahead.pop())])
+            return await super().transact_all(transactions)
+
+    ahead: list[tuple[str, str]] = []
+    member = await joined(nursery, Ahead(space), A)
+    ahead.append((known_key("a@x"), encode(KnownRecord("a@x", A.life, A.generation))))
+    await member.directory.end_life()
+    assert member.directory.known["a@x"].life == A.life + 1
 
 
 async def test_a_generation_that_was_not_kept_is_drawn_again(space: MemorySpace, nursery: trio.Nursery) -> None:

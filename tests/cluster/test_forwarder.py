@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes, takeovers
+from amqpd.cluster import homes
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
 from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
@@ -116,6 +116,28 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     assert machine.reports[-1] == index + 1
 
 
+def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_before_that_one_is_cut() -> None:
+    world = World()
+    world.new_source(5, "a")
+    machine = world["a"]
+    waits = machine.forwarder.homes.sources[5].waits
+    for number in range(3):
+        index = machine.journal.index
+        if not number:
+            waits.force()  # for what is settled before it is written
+        waits.gathering = index + 1
+        waits.force()  # while the one before is made
+        machine.commit()
+        world.move()
+        assert machine.reports[-1] == waits.reported == index, "it waits for nothing of what comes later"
+    machine.journal.force()
+    world.move()
+    assert waits.reported == index + 1
+    machine.journal.force()
+    world.move()
+    assert machine.forwarder.homes.sources[5].lane.home.number == index + 1, "nobody waits, no frame"
+
+
 def left_out(world: World, source: int) -> HomeLane:
     """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
     world.wait(0.2)
@@ -166,39 +188,6 @@ def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_e
     world.move()
     assert waits[6].reported >= index
     assert not waits[6].lost
-
-
-def slow_to_read(world: World, name: str) -> list[Callable[[], None]]:
-    """Reads of what a take-over has won, which the disk has not done yet."""
-    machine = world[name]
-    reads: list[Callable[[], None]] = []
-    read_own = machine.read_own
-    machine.read_own = lambda source, answered: reads.append(lambda: read_own(source, answered))  # type: ignore[method-assign]
-    return reads
-
-
-def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(4 * takeovers.ATTEMPT_S)
-    [(name, [read])] = [(name, each) for name, each in reads.items() if each]
-    assert not told(world, name, "take_over_lost")
-    read()
-    world.move()
-    assert world[name].serving == {5}
-
-
-def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
-    world = World()
-    world.new_source(5, "a")
-    reads = {name: slow_to_read(world, name) for name in "bc"}
-    world.kill("a")
-    world.wait(takeovers.OWN_DISK_S + 1)
-    [name] = [name for name, each in reads.items() if len(each) > 1]
-    [lost] = told(world, name, "take_over_lost")
-    assert lost["reason"] == "the own disk takes too long"
 
 
 def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
@@ -274,6 +263,27 @@ def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.
     waits = world["a"].journal.lanes
     assert home.left_out.keys() == {6}
     assert (waits[5].lagging, waits[6].lagging) == (False, True)
+
+
+def test_what_all_sources_that_wait_have_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(homes, "LAGGING_BYTES_MAX", 2000)
+    world = World("abcde")
+    world.new_source(5, "a", "abc")
+    world.new_source(6, "a", "ade")
+    for name in "bcde":
+        world.disconnect("a", name)
+    for _ in range(11):
+        world["a"].publish(5, bytes(100))
+        world.move()
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (True, False)
+    for _ in range(11):
+        world["a"].publish(6, bytes(100))
+        world.move()
+    assert world["a"].journal.overfull
+    world.connect("a")
+    world.wait(0.2)
+    assert (world["a"].journal.lagging, world["a"].journal.overfull) == (False, False)
 
 
 def test_a_forwarder_that_leaves_is_followed_at_once() -> None:

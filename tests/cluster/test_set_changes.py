@@ -42,14 +42,19 @@ def test_a_member_is_added_with_everything_that_was_there() -> None:
     assert {payloads(world, name) for name in "abcd"} == {b"1;2;"}
 
 
+def sealed_higher(world: World) -> None:
+    """By `d`, which learns above that only."""
+    writes: list[Write] = []
+    assert world["d"].forwarder.replicas.vote(5, Seal(9, "c", 1), writes)
+    world["d"].journal.write(writes)
+
+
 def test_a_member_that_has_sealed_a_higher_epoch_learns_above_that() -> None:
     """The store was put back, say, and forgot the home that `d` sealed for."""
     world = a_world()
     world["a"].publish(5, b"1;")
     world.move()
-    writes: list[Write] = []
-    assert world["d"].forwarder.replicas.vote(5, Seal(9, "c", 1), writes)
-    world["d"].journal.write(writes)
+    sealed_higher(world)
     world.put_wish(WishRecord(5, tuple("abcd")))
     world.wait(5)
     assert world.records[5].members == ("a", "b", "c", "d")
@@ -58,6 +63,38 @@ def test_a_member_that_has_sealed_a_higher_epoch_learns_above_that() -> None:
     assert world["a"].serving == {5}
     assert world["a"].abandoned == [], "nobody has to ask again"
     assert payloads(world, "d") == b"1;"
+
+
+def test_a_home_that_hands_over_to_itself_first_does_not_count_that_as_a_failure_of_the_wished_one() -> None:
+    world = a_world()
+    sealed_higher(world)
+    world.put_wish(WishRecord(5, tuple("abcd"), "c"))
+    world.wait(6)
+    assert world.records[5].members == ("a", "b", "c", "d")
+    assert world["c"].serving == {5}
+    assert world.wishes == {}
+
+
+def test_a_home_that_was_to_hand_over_to_itself_does_not_when_another_one_is_wished_meanwhile() -> None:
+    world = a_world()
+    sealed_higher(world)
+    swap, lost = world["a"].swap, list[SourceRecord]()
+
+    def loses_the_first(record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
+        if lost:
+            swap(record, answered)
+        else:
+            lost.append(record)
+            world.put_wish(WishRecord(5, home="c", revision=world.wishes[5].revision))
+            answered(None)
+
+    world["a"].swap = loses_the_first  # type: ignore[method-assign]
+    world.put_wish(WishRecord(5, tuple("abcd")))
+    world.wait(4)
+    assert lost, "it was to go on above what d has sealed"
+    assert world["c"].serving == {5}
+    assert world["a"].events.count("source_taken_over") == 1, "at the beginning"
+    assert world.wishes == {}
 
 
 def test_a_member_is_replaced() -> None:

@@ -109,18 +109,14 @@ class History:
             ]
         for queue in self.queues.values():
             lines.append(f"queue {queue.name}: {len(queue.deliveries)} deliveries")
-            for life in range(self.life + 1):
-                for name in self.publishers:
-                    mine = [
-                        (index, delivery.sequence)
-                        for index, delivery in enumerate(queue.deliveries)
-                        if delivery.life == life and delivery.publisher == name
-                    ]
-                    if mine:
-                        sent = [sequence for index, sequence in mine if index in queue.settle_sent]
-                        sure = [sequence for index, sequence in mine if index in queue.settle_sure]
-                        lines.append(f"  life {life} from {name}: {ranges(sequence for _, sequence in mine)}")
-                        lines.append(f"    settled {ranges(sent)}; for sure {ranges(sure)}")
+            of: dict[tuple[int, str], list[tuple[int, int]]] = {}
+            for index, delivery in enumerate(queue.deliveries):
+                of.setdefault((delivery.life, delivery.publisher), []).append((index, delivery.sequence))
+            for (life, name), mine in sorted(of.items()):
+                sent = [sequence for index, sequence in mine if index in queue.settle_sent]
+                sure = [sequence for index, sequence in mine if index in queue.settle_sure]
+                lines.append(f"  life {life} from {name}: {ranges(sequence for _, sequence in mine)}")
+                lines.append(f"    settled {ranges(sent)}; for sure {ranges(sure)}")
         return "\n".join(lines)
 
 

@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-DISK_BYTES = 700 << 20
+DISK_BYTES = 4 << 30
+"""what is never written takes no space; a queue that nobody consumes grows for hundreds of rounds"""
 # _IOR('X', 125, __u32), from linux/fs.h of XFS and ext4; 2: do not flush the log.
 FS_IOC_SHUTDOWN, NOLOGFLUSH = 0x8004587D, 2
 STOP_DEADLINE_S = 60.0

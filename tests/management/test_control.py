@@ -133,20 +133,34 @@ async def test_a_failure_of_the_node_is_not_answered_but_raised(tmp_path: Path) 
             await trio.sleep_forever()
 
 
+async def answer_of(folder: Path, arguments: dict[str, Any]) -> list[bytes]:
+    """The lines of a listing, as they are sent."""
+    with short_path(folder) as path:
+        stream = await trio.open_unix_socket(path)
+    received = b""
+    async with stream:
+        await stream.send_all(json.dumps({"command": "numbers", "arguments": arguments}).encode() + b"\n")
+        while not received.endswith(b'{"ok": true, "result": {}}\n'):
+            received += await stream.receive_some()
+    return received.splitlines()
+
+
+async def test_a_page_whose_rows_take_long_is_sent_before_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker does nothing else while a page is filled."""
+    monkeypatch.setattr(control, "PAGE_S", 0.0)
+    async with running(tmp_path):
+        assert len(await answer_of(tmp_path, {"count": 7, "bytes": 50})) == 7 + 1
+
+
 async def test_a_listing_comes_in_pages_that_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "PAGE_BYTES", 1000)
     async with running(tmp_path):
         found = await ask_rows(tmp_path, {"count": 500, "bytes": 50})
         assert found is not None
         assert [row["number"] for row in found] == list(range(500))
-        with short_path(tmp_path) as path:
-            stream = await trio.open_unix_socket(path)
-        received = b""
-        async with stream:
-            await stream.send_all(b'{"command": "numbers", "arguments": {"count": 500, "bytes": 50}}\n')
-            while not received.endswith(b'{"ok": true, "result": {}}\n'):
-                received += await stream.receive_some()
-        lines = received.splitlines()
+        lines = await answer_of(tmp_path, {"count": 500, "bytes": 50})
         assert len(lines) > 20
         assert max(map(len, lines)) < 1200
         assert await ask_rows(tmp_path, {"count": 0}) == []

@@ -11,7 +11,8 @@ import trio
 import trio.testing
 from pamqp import commands
 
-from amqpd.management import exchanges, publishing, queues
+from amqpd.journal.lane import Lane
+from amqpd.management import bindings, exchanges, publishing, queues
 from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, Refused, Unavailable
 from amqpd.management.getting import get
 from amqpd.management.operators import Operator
@@ -92,6 +93,24 @@ async def test_the_carbon_copies_are_routed_and_the_blind_ones_are_not_told() ->
         [row] = await get(on, ROOT, "/", name)
         assert row["properties"]["headers"] == {"CC": ["b"]}
     check_node(harness.node)
+
+
+async def test_nothing_is_published_to_a_queue_whose_copies_are_too_far_behind() -> None:
+    harness, on = running()
+    for name in ("q", "other"):
+        await queues.declare(on, ROOT, "/", name)
+        await bindings.bind(on, ROOT, "/", "amq.fanout", name)
+    queue = harness.node.queues["/", "q"]
+    queue.lane = Behind(1, 0)
+    queue.lane.lagging = True
+    with pytest.raises(Unavailable, match="the copies of the queue 'q' are too far behind"):
+        await publish(on, ROOT, "/", "amq.fanout", "", b"x")
+    assert [harness.node.queues["/", name].ready_count for name in ("q", "other")] == [0, 0]
+
+
+class Behind(Lane):
+    def force(self) -> None:
+        pass
 
 
 Act = Callable[[Running], Awaitable[object]]

@@ -80,6 +80,27 @@ def test_a_commit_is_not_confirmed_by_what_the_lane_reports_of_other_sources(sce
     assert client.expect(Connection.Close).reply_code == 320
 
 
+@pytest.mark.parametrize("between", [True, False])
+def test_a_commit_publishes_to_a_queue_that_was_elsewhere_and_is_at_home_here_by_now(
+    scene: Scene, between: bool
+) -> None:
+    """`between`: its source had no home when the message came; else it has been away since."""
+    client = declared(scene)
+    client.call(Tx.Select(), Tx.SelectOk)
+    if between:
+        scene.end()
+    client.publish(b"one", "q", delivery_mode=2)
+    if not between:
+        scene.end()
+    scene.lane = ReplicaLane(1, 0)
+    scene.begin()
+    client.send(Tx.Commit())
+    scene.report()
+    client.collect()
+    client.expect(Tx.CommitOk)
+    assert scene.node.queues["/", "q"].ready_count == 1
+
+
 def test_a_commit_that_waits_for_two_lanes_is_dropped_from_both(scene: Scene) -> None:
     client = declared(scene)
     other = ReplicaLane(1, 0)

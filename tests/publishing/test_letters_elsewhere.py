@@ -12,7 +12,8 @@ import pytest
 from pamqp import commands
 
 from amqpd.node.node import Node
-from amqpd.publishing import routes
+from amqpd.publishing import dead_lettering, routes
+from amqpd.queues import delayed
 from amqpd.queues.delayed import AWAY_LOOK_MS, AWAY_TOLD_MS
 from amqpd.queues.expiry import RETRY_MS
 from tests.harness.harness import Client
@@ -180,6 +181,150 @@ def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Sce
     letters = client.messages()
     assert [message.body for message in letters] == [b"refused", b"too"]
     assert letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
+
+
+def test_a_letter_that_chance_sends_elsewhere_waits_whatever_chance_says_next(scene: Scene) -> None:
+    client = declared(scene)
+    client.call(commands.Exchange.Declare(exchange="drawn", exchange_type="x-random"), commands.Exchange.DeclareOk)
+    client.declare("here")
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(queue=queue, exchange="drawn", routing_key=""), commands.Queue.BindOk)
+    full_queue(client, "drawn")
+    scene.end()
+    for number in range(20):
+        client.publish(b"%d" % number, "full")
+        pass_ms(scene, 1000)
+    assert told(scene, "dead_letter_lost") == 0
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert len(bodies(client, "q") + bodies(client, "here")) == 20
+
+
+def full_queue(client: Client, exchange: str = "") -> None:
+    arguments = {
+        "x-dead-letter-exchange": exchange,
+        "x-dead-letter-routing-key": "q",
+        "x-overflow": "reject-publish-dlx",
+        "x-max-length": 1,
+    }
+    client.declare("full", durable=True, arguments=arguments)
+    client.publish(b"in", "full")
+
+
+@pytest.mark.parametrize("bound", [{"LETTERS_MAX": 3}, {"LETTERS_BYTES_MAX": 2500}])
+def test_letters_of_what_was_refused_that_wait_are_bounded(
+    scene: Scene, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in bound.items():
+        monkeypatch.setattr(delayed, name, value)
+    client = declared(scene)
+    full_queue(client)
+    scene.end()
+    for number in range(20):
+        client.publish(b"%d" % number + bytes(300), "full")
+        pass_ms(scene, 100)
+    assert told(scene, "dead_letter_lost") >= 1
+    client.publish(b"of a client", delivery_mode=2, headers={"x-delay": 500})
+    scene.begin()
+    pass_ms(scene, 1000)
+    pass_ms(scene, AWAY_LOOK_MS)
+    came = sorted(body.rstrip(bytes(1)) for body in bodies(client, "q"))
+    assert came == [b"0", b"1", b"2", b"of a client"]
+    scene.end()
+    client.publish(b"again", "full")
+    scene.begin()
+    pass_ms(scene, 1000)
+    assert bodies(client, "q") == [b"again"], "those that have gone are not counted"
+
+
+def test_what_a_letter_of_what_was_refused_takes_is_its_publishers_work(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = 1_000_000
+    monkeypatch.setattr(dead_lettering, "LETTER_WORK", work)
+    client = declared(scene)
+    full_queue(client)
+    scene.end()
+    charged: list[int] = []
+    monkeypatch.setattr(scene.node.turns, "charge", lambda publisher, work: charged.append(work))
+    client.publish(b"x", "full")
+    assert max(charged) >= 2 * work, "it is made twice"
+
+
+def test_a_letter_that_waits_does_not_come_back_into_the_queue_that_refused_it(scene: Scene) -> None:
+    client = declared(scene)
+    full_queue(client, "amq.fanout")
+    client.declare("here")
+    for queue in ("q", "full", "here"):
+        client.call(commands.Queue.Bind(0, queue, "amq.fanout"), commands.Queue.BindOk)
+    scene.end()
+    client.publish(b"refused", "full")
+    pass_ms(scene, 1000)
+    assert bodies(client, "full") == [b"in"]
+    assert told(scene, "dead_letter_lost") == 0
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert [bodies(client, name) for name in ("full", "q", "here")] == [[], [b"refused"], [b"refused"]]
+
+
+def lags(scene: Scene, lagging: bool) -> None:
+    scene.node.journal.lagging = scene.lane.lagging = lagging
+
+
+@pytest.mark.parametrize("why", DEATHS)
+@pytest.mark.parametrize("heavy", [False, True])
+def test_a_dead_letter_waits_for_a_queue_whose_copies_are_too_far_behind(
+    scene: Scene, why: str, heavy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if heavy:
+        monkeypatch.setattr(routes, "LIGHT_MAX", -1)
+    client = declared(scene)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", **DEATHS[why]}
+    client.declare("dying", durable=True, arguments=arguments)
+    lags(scene, True)
+    for number in range(3):
+        client.publish(b"%d" % number, "dying", delivery_mode=2)
+        if why == "rejected":
+            client.send(commands.Basic.Get(queue="dying"))
+            client.collect()
+            (message,) = client.messages()
+            client.send(commands.Basic.Reject(delivery_tag=message.tag, requeue=False))
+    for _ in range(5):
+        pass_ms(scene, 1000)
+    dying, target = scene.node.queues["/", "dying"], scene.node.queues["/", "q"]
+    assert (dying.unacked_count, target.facts.accepted) == (3, 0)
+    assert told(scene, "dead_letters_wait") == 1
+    lags(scene, False)
+    pass_ms(scene, RETRY_MS)
+    assert bodies(client, "q") == [b"0", b"1", b"2"]
+    assert dying.unacked_count == 0
+
+
+def test_what_no_client_publishes_does_not_enter_a_queue_whose_copies_are_too_far_behind(scene: Scene) -> None:
+    client, traced = declared(scene), scene.harness.client()
+    kept = commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history", arguments={})
+    client.call(kept, commands.Exchange.DeclareOk)
+    client.publish(b"history", "", "kept")
+    client.publish(b"delayed", delivery_mode=2, headers={"x-delay": 500})
+    full_queue(client)
+    target = scene.node.queues["/", "q"]
+    lags(scene, True)
+    pass_ms(scene, 1000)
+    client.call(commands.Queue.Bind(0, "q", "kept"), commands.Queue.BindOk)
+    client.publish(b"refused", "full")
+    pass_ms(scene, 1000)
+    client.call(commands.Queue.Bind(0, "q", "amq.rabbitmq.trace", "#"), commands.Queue.BindOk)
+    scene.node.firehose.start("/")
+    traced.publish(b"traced", "full")
+    pass_ms(scene, 1000)
+    assert scene.node.firehose.taps["/"].dropped > 0
+    scene.node.firehose.stop("/")
+    assert target.facts.accepted == 0
+    assert (told(scene, "history_not_given"), told(scene, "delayed_messages_wait")) == (1, 1)
+    lags(scene, False)
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert sorted(bodies(client, "q")) == [b"delayed", b"refused", b"traced"]
 
 
 def test_history_for_a_queue_that_is_elsewhere_is_said_to_be_lost(scene: Scene) -> None:

@@ -355,6 +355,24 @@ async def test_deleted_queues_are_remembered_until_they_are_forgotten(stores: St
     assert [number for number in range(1000) if covers({600, 1 << 62}, number)] == list(range(600, 856))
 
 
+async def test_the_oldest_deletions_are_forgotten_so_that_some_are_left(stores: Stores) -> None:
+    store = await stores()
+    ids = {"a": 70, "b": 600, "c": 5, "d": 1 << 62, "e": 40}
+    await put(store, *(queue_put(name, number) for name, number in ids.items()))
+    for name in "dbeac":
+        await put(store, queue_deleted(name))
+    await store.forget_dropped(ids.values(), keep=3)
+    assert await store.dropped_queues() == {40, 70, 5}
+    await store.forget_dropped([70, 5], keep=2)
+    assert await store.dropped_queues() == {40, 5}, "only of those that were named"
+    await store.forget_dropped([40, 5], keep=2)
+    assert await store.dropped_queues() == {40, 5}
+    await put(store, queue_put("f", 40))
+    await put(store, queue_deleted("f"))
+    await store.forget_dropped([40, 5], keep=1)
+    assert await store.dropped_queues() == {40}, "it was deleted again"
+
+
 async def test_a_queue_that_takes_another_s_place_deletes_it(stores: Stores) -> None:
     store = await stores()
     await put(store, queue_put("a", 5))

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -444,3 +445,31 @@ async def test_what_is_read_in_pages_is_of_one_moment(
         await put(tried, *(PutKey(f"k{number}", "") for number in range(10)))
         assert list(await values(tried)) == [f"k{number}" for number in range(10)]
         assert replace((await tried.range("k9")).entries[0], mod_revision=0).key == "k9"
+
+
+async def test_others_have_their_turns_while_recorded_deletions_are_read(
+    shared_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    """There may be many pages of them, and swaps that waited behind these were given up."""
+    begun, goes_on, read_pages = trio.Event(), trio.Event(), reading._read_pages
+
+    async def held(*arguments: Any) -> Any:
+        begun.set()
+        await goes_on.wait()
+        return await read_pages(*arguments)
+
+    found: list[frozenset[int]] = []
+    async with one_store(shared_etcd, wait_s=5) as store:
+
+        async def ask() -> None:
+            found.append(await store.dropped_queues())
+
+        monkeypatch.setattr(reading, "_read_pages", held)
+        nursery.start_soon(ask)
+        await begun.wait()
+        await put(store, PutKey("a", "1"))
+        assert found == []
+        goes_on.set()
+        while not found:
+            await trio.lowlevel.checkpoint()
+    assert found == [frozenset()]

@@ -52,7 +52,7 @@ class Counts:
             connection.published = connection.published_bytes = 0
 
     def gone(self, queue: HomeQueue) -> None:
-        """The queue is deleted."""
+        """The queue is deleted, or its home is another node now."""
         if not queue.facts.accepted:
             return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
@@ -69,7 +69,8 @@ class Counts:
             if at % AT_ONCE == 0:
                 yield
         for at, queue in enumerate(queues, 1):
-            if not queue.deleted:
+            # What has gone since was counted when it went.
+            if not (queue.deleted or queue.elsewhere):
                 before, figures = self._before.get(queue, _NONE), _figures(queue)
                 if figures != before:
                     self._count(queue, before, figures)
@@ -94,4 +95,7 @@ class Counts:
 
 
 def _figures(queue: HomeQueue) -> tuple[int, ...]:
-    return tuple([getattr(queue.facts, figure) for figure in FIGURES])
+    facts = queue.facts
+    accepted, *left = [getattr(facts, figure) for figure in FIGURES]
+    # What was recovered was counted where it came in: in an earlier life, or by the home before this one.
+    return (accepted - facts.recovered, *left)

@@ -109,11 +109,9 @@ class Coverage:
         for queue in queues:
             self.look_at(queue, recovered=True)
 
-    def source_begins(
-        self, source: int, epoch: int, rows: Iterable[tuple[int, Eras]], queues: int, messages: int
-    ) -> None:
-        """Its home is here, with this number of each. `rows`: see `Reigns.begin`."""
-        self.reigns.begin(source, epoch, rows)
+    def source_begins(self, source: int, epoch: int, eras: Mapping[int, Eras], queues: int, messages: int) -> None:
+        """Its home is here, with this number of each. `eras`: see `Reigns.begin`."""
+        self.reigns.begin(source, epoch, eras)
         self._tell("source_begins", source, epoch, queues, messages)
 
     def queue_begins(self, queue: HomeQueue) -> None:
@@ -121,10 +119,11 @@ class Coverage:
         self.look_at(queue, recovered=True)
         anchor(self.recorder, queue, ANCHOR_RECOVERED)
 
-    def source_ends(self, source: int, queues: Sequence[HomeQueue]) -> None:
-        """Its home is here no more; what stood in these queues is at the next one, or was never safe."""
-        messages = sum(queue.ready_count + queue.unacked_count for queue in queues)
-        self._tell("source_ends", source, self.reigns.epochs[source], len(queues), messages)
+    def source_ends(self, source: int, queues: Sequence[HomeQueue], unmade: int, waiting: int) -> None:
+        """Its home is here no more; what stood in these queues is at the next one, or was never safe. This number of
+        its queues was not made yet, and `waiting` messages stand in those."""
+        messages = waiting + sum(queue.ready_count + queue.unacked_count for queue in queues)
+        self._tell("source_ends", source, self.reigns.epochs[source], len(queues) + unmade, messages)
         for queue in queues:
             self.gone(queue)
         self.reigns.end(source)

@@ -29,7 +29,7 @@ from amqpd.topology.metadata.store import (
     StoreClosed,
     Transaction,
 )
-from amqpd.topology.metadata.tombstones import numbers
+from amqpd.topology.metadata.tombstones import numbers, oldest
 
 
 class MemorySpace:
@@ -42,7 +42,8 @@ class MemorySpace:
         self.logs: list[EventLog] = []
         self.identity = identity
         self.journal: tuple[str, int] | None = None
-        self.dropped: set[int] = set()
+        self.dropped: dict[int, int] = {}
+        """with the revision of each"""
         self._history: list[Event] = []
 
     def open_log(self) -> EventLog:
@@ -78,7 +79,9 @@ class MemorySpace:
         before = [self.entries[operation.key] for operation in operations if operation.key in self.entries]
         ended = numbers((entry.key, entry.value) for entry in before if not entry.lease)
         used = numbers((each.key, each.value) for each in operations if isinstance(each, PutKey) and not each.lease)
-        self.dropped = (self.dropped | ended) - used
+        self.dropped.update(dict.fromkeys(ended, self.revision))
+        for number in used:
+            self.dropped.pop(number, None)
 
 
 class MemoryStore:
@@ -152,9 +155,10 @@ class MemoryStore:
         await self._enter()
         return frozenset(self._space.dropped)
 
-    async def forget_dropped(self, ids: Iterable[int]) -> None:
+    async def forget_dropped(self, ids: Iterable[int], keep: int = 0) -> None:
         await self._enter()
-        self._space.dropped.difference_update(ids)
+        for number in oldest(self._space.dropped, ids, keep):
+            del self._space.dropped[number]
 
     async def keep_copies(self) -> None:
         await self._enter()

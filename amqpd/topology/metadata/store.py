@@ -237,9 +237,9 @@ class MetadataStore(Protocol):
         of a queue: ask `tombstones.covers`."""
         ...
 
-    async def forget_dropped(self, ids: Iterable[int]) -> None:
+    async def forget_dropped(self, ids: Iterable[int], keep: int = 0) -> None:
         """The journal has nothing of these any more. They are forgotten soon: with the next transaction, or when
-        there is none for a while."""
+        there is none for a while. `keep`: the oldest of them only, so that this number is left of all."""
         ...
 
     async def keep_copies(self) -> None:

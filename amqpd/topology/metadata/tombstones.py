@@ -11,7 +11,7 @@ Not here: the table (`sqlite/tables.py`), what is done with the journal's rows (
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import unquote
 
 from amqpd.vocabulary.journal_numbers import vhost_number
@@ -23,6 +23,9 @@ LEVELS_MAX = 256
 # Some 20 MB of rows. A number that is forgotten too early makes its messages, should the journal still have them,
 # orphans that an operator has to look at; nothing is lost by it.
 DROPPED_MAX = 1_000_000
+# In a cluster nobody knows when the last disk has nothing of it. All are read at each node's start, and by a home
+# that has messages of queues that it does not know.
+DROPPED_IN_CLUSTER_MAX = 100_000
 
 
 def numbers(records: Iterable[tuple[str, str]]) -> set[int]:
@@ -38,6 +41,12 @@ def is_numbered(key: str) -> bool:
 def covers(dropped: Collection[int], queue_id: int) -> bool:
     """Whether the number, of a queue or of one of its levels, is of a queue that was deleted."""
     return any(queue_id - level in dropped for level in range(LEVELS_MAX))
+
+
+def oldest(dropped: Mapping[int, int], ids: Iterable[int], keep: int) -> list[int]:
+    """Of these numbers the oldest, so that `keep` are left of all. `dropped`: each number's revision."""
+    found = sorted(dropped.keys() & set(ids), key=dropped.__getitem__)
+    return found[: max(0, len(dropped) - keep)]
 
 
 def _number(key: str, value: str) -> int | None:

@@ -37,6 +37,16 @@ async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, l
     raise StoreUnavailable(f"{gateway.access} compacts faster than everything can be read")
 
 
+async def read_numbers(gateway: Gateway, prefix: str, wait_s: float) -> dict[int, int]:
+    """What the keys below the prefix are, each a number, with the revision that put it last. Raises
+    StoreUnavailable, and what `Gateway.explained` makes of a refusal."""
+    try:
+        _, found = await read_all(gateway, prefix, wait_s)
+    except Refused as refused:
+        raise gateway.explained(refused) from refused
+    return {int(each.key.removeprefix(prefix)): each.mod_revision for each in found}
+
+
 async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
     first, end = prefix, prefix_end(prefix)
     assert end is not None

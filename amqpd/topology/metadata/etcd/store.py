@@ -27,7 +27,7 @@ from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
 from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
-from amqpd.topology.metadata.etcd.reading import read_all
+from amqpd.topology.metadata.etcd.reading import read_all, read_numbers
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
 from amqpd.topology.metadata.etcd.turn import OlderCopy, Turn, WentBack
 from amqpd.topology.metadata.events import EventLog, Watch
@@ -48,6 +48,7 @@ from amqpd.topology.metadata.store import (
     StoreUnreached,
     Transaction,
 )
+from amqpd.topology.metadata.tombstones import oldest
 
 # Keys of a lease that are put again in one request. Each compares, and those of queues twice; etcd takes 128
 # compares.
@@ -136,7 +137,8 @@ class EtcdStore:
 
     async def range(self, prefix: str) -> Snapshot:
         async with self._ordered() as patience:
-            revision, found = await self._read_all(self._layout.key(prefix), patience)
+            await self._turn.read([], patience)  # it is the same store
+            revision, found = await read_all(self._gateway, self._layout.key(prefix), self._wait_s)
         return Snapshot(revision, [self._entry(each) for each in found])
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
@@ -207,16 +209,20 @@ class EtcdStore:
             await self._write([note], patience)
 
     async def dropped_queues(self) -> frozenset[int]:
-        async with self._ordered() as patience:
-            _, found = await self._read_all(self._layout.tombstones, patience)
-        return frozenset(int(each.key.removeprefix(self._layout.tombstones)) for each in found)
+        return frozenset(await self._dropped())
 
-    async def forget_dropped(self, ids: Iterable[int]) -> None:
-        left = [messages.delete(self._layout.tombstone(number)) for number in sorted(set(ids))]
-        async with self._ordered() as patience:
-            while left:
+    async def forget_dropped(self, ids: Iterable[int], keep: int = 0) -> None:
+        numbers = oldest(await self._dropped(), ids, keep) if keep else sorted(set(ids))
+        left = [messages.delete(self._layout.tombstone(number)) for number in numbers]
+        while left:
+            async with self._ordered() as patience:
                 await self._write(left[:REMOVED_AT_ONCE], patience)
-                left = left[REMOVED_AT_ONCE:]
+            left = left[REMOVED_AT_ONCE:]
+
+    async def _dropped(self) -> dict[int, int]:
+        """With the revision of each. There may be many pages of them: others have their turns meanwhile."""
+        await self.refresh()  # it is the same store
+        return await read_numbers(self._gateway, self._layout.tombstones, self._wait_s)
 
     async def begin_generation(self, known: str, revision: int) -> None:
         """It is an older copy of what had this identity at this revision: others that had seen more are told by the
@@ -348,10 +354,6 @@ class EtcdStore:
             log.warning("other nodes may take an older copy of the metadata store for whole", reason=str(error))
         except WentBack as found:
             log.info("it is not for this node to say that the metadata store went back", reason=str(found))
-
-    async def _read_all(self, prefix: str, patience: Patience) -> tuple[int, list[Found]]:
-        await self._turn.read([], patience)  # it is the same store
-        return await read_all(self._gateway, prefix, self._wait_s)
 
     async def _past(self, after: int) -> list[Event]:
         """The events greater than `after`, as far as the log does not have them."""

@@ -97,7 +97,7 @@ class MirroredFile(FirstFile):
     def commit(self, calls: Sequence[Call]) -> list[Outcome]:
         return self._surviving(lambda: self._mirror(lambda: super(MirroredFile, self).commit(calls)))
 
-    def dropped(self) -> frozenset[int]:
+    def dropped(self) -> dict[int, int]:
         return self._surviving(lambda: super(MirroredFile, self).dropped())
 
     def journal(self) -> tuple[str, int] | None:

@@ -197,9 +197,11 @@ class SqliteFile:
         self.events += batch.events
         return outcomes
 
-    def dropped(self) -> frozenset[int]:
+    def dropped(self) -> dict[int, int]:
+        """With the revision of each."""
         with explained(self.path), transaction(self._driver, "BEGIN"):
-            return frozenset(read_dropped(self._driver, self.path)) - self._forgotten
+            found = dict(read_dropped(self._driver, self.path))
+        return {number: at for number, at in found.items() if number not in self._forgotten}
 
     def forget(self, ids: Iterable[int]) -> None:
         """With the next commit, or when it is quiet: it is no matter when."""

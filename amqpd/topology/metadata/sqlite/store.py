@@ -42,6 +42,7 @@ from amqpd.topology.metadata.store import (
     StoreFull,
     Transaction,
 )
+from amqpd.topology.metadata.tombstones import oldest
 
 # How often other processes' changes are looked for: one PRAGMA, about 0.1 ms with its way to a thread and
 # back.
@@ -151,10 +152,12 @@ class SqliteStore:
         await self._call(lambda: self._file.set_journal(identity, index))
 
     async def dropped_queues(self) -> frozenset[int]:
-        return await self._call(self._file.dropped)
+        return frozenset(await self._call(self._file.dropped))
 
-    async def forget_dropped(self, ids: Iterable[int]) -> None:
+    async def forget_dropped(self, ids: Iterable[int], keep: int = 0) -> None:
         numbers = set(ids)
+        if keep:
+            numbers = set(oldest(await self._call(self._file.dropped), numbers, keep))
         await self._call(lambda: self._file.forget(numbers))
 
     async def keep_copies(self) -> None:

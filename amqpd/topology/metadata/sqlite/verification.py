@@ -96,11 +96,12 @@ def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[i
     return revision, compacted, count, total
 
 
-def read_dropped(driver: sqlite3.Connection, path: Path) -> Iterator[int]:
+def read_dropped(driver: sqlite3.Connection, path: Path) -> Iterator[tuple[int, int]]:
+    """(number, revision)"""
     for number, at, checksum in driver.execute(READ_DROPPED):
         if not fits(dropped_checksum, number, at, checksum=checksum):
             raise StoreDamaged(f"{path} is damaged (a deleted queue's number does not fit its checksum)")
-        yield number
+        yield number, at
 
 
 def read_journal(driver: sqlite3.Connection, path: Path) -> tuple[str, int] | None:
