@@ -60,7 +60,7 @@ class Dispatching(DispatchingBase):
 
     @property
     def holds(self) -> bool:
-        """Something has begun that holds the journal until it has ended."""
+        """See `DispatchingBase`."""
         return len(self._unfinished) > 0
 
     def later(self, steps: Iterator[None]) -> None:
