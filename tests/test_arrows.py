@@ -51,7 +51,7 @@ ARROWS = {
     "audit.files": "errors vocabulary audit config audit.coverage node",
     "transport": "errors kernel vocabulary config node connection",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
-    "datadir": "errors journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "datadir": "errors faults journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
     "cluster": "errors vocabulary journal replication config node journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",

@@ -297,7 +297,8 @@ class Copies:
             return incoming.open
 
         # Who has asked waits as long as for a member that is gone, and asks another one.
-        self._shell.read_state(State(asked.source, 1, base, b"", True, False, asked.after), sends, lambda: None)
+        state = State(asked.source, 1, base, b"", True, False, asked.after)
+        self._shell.read_state(incoming.forwarder, state, sends, lambda: None)
 
     def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
         def answered(entries: list[LogEntry]) -> None:

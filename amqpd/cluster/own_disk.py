@@ -7,7 +7,7 @@ Not here: what is written (`amqpd.journal.writer`), what it is for (`runner.py`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -77,18 +77,26 @@ class OwnDisk:
         await self._all_on_disk()
         return await self._read(read)
 
-    async def send_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
-        """See `Shell.read_state`."""
+    async def send_state(
+        self,
+        state: State,
+        sends: Callable[[State], bool],
+        failed: Callable[[], None],
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
+        """See `Shell.read_state`. `room`: returns when the link takes more."""
         # What is known to be committed may be on its way to the disk.
         await self._all_on_disk()
         try:
-            await self._send_parts(state, sends)
+            await self._send_parts(state, sends, room)
         except ValueError as error:
             log.warning("state that is asked for cannot be read", source=state.source, reason=str(error))
             await trio.sleep(STATE_AGAIN_S)
             failed()
 
-    async def _send_parts(self, state: State, sends: Callable[[State], bool]) -> None:
+    async def _send_parts(
+        self, state: State, sends: Callable[[State], bool], room: Callable[[], Awaitable[None]]
+    ) -> None:
         parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
         part, first = await self._next(parts), True
         while part is not None:
@@ -96,8 +104,10 @@ class OwnDisk:
             if not sends(replace(state, part=part, first=first, last=following is None)):
                 break
             part, first = following, False
-            # Not faster than the connection takes them, and what else there is to be sent goes in between.
+            # What else there is to be read and sent goes in between; and a peer that is slow is not sent more than it
+            # takes: a link over which too much waits is closed, and the state would begin again, for ever.
             await trio.sleep(PART_S)
+            await room()
 
     async def _next(self, parts: Iterator[bytes]) -> bytes | None:
         """Asked once: an iterator that has failed has ended, and would be taken for all of the state."""

@@ -134,8 +134,7 @@ class ClusterRunner(Shell):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def send(self, peer: str, message: Message) -> None:
-        link = self._dialed.get(peer)
-        if link is not None:
+        if (link := self._dialed.get(peer)) is not None:
             link.send(message)
 
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
@@ -157,8 +156,12 @@ class ClusterRunner(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends, failed)
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._room, peer))
+
+    async def _room(self, peer: str) -> None:
+        if (link := self._dialed.get(peer)) is not None:
+            await link.room()
 
     def served(self, source: int) -> None:
         own = self._forwarder.homes.sources[source]
@@ -342,8 +345,7 @@ class ClusterRunner(Shell):
                 *(settings.cluster_lease_s, random.random, self._node.reported),
                 fast_takeover=settings.fast_takeover,
             )
-            cluster = parse_store_address(settings.cluster_store).name
-            hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
+            hello = Hello(VERSION, parse_store_address(settings.cluster_store).name, me.name, me.life, me.generation)
             self._links = Links(hello, self, self._place.listeners, self._place.tls)
             await nursery.start(self._links.run)
             self._changed(Changed(sources=frozenset(directory.records)))

@@ -55,10 +55,10 @@ class Shell(ABC):
         """What a take-over has won is on it."""
 
     @abstractmethod
-    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
         """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
-        one after the other, as fast as they are taken, until it says that no more are wanted. `state` is the first,
-        without its part. `failed`: no more follow, because they cannot be read."""
+        one after the other, as fast as the link to the peer takes them, until it says that no more are wanted.
+        `state` is the first, without its part. `failed`: no more follow, because they cannot be read."""
 
     @abstractmethod
     def served(self, source: int) -> None:

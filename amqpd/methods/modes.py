@@ -117,7 +117,8 @@ def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, No
             work = 0
             yield
     node.turns.charge(channel.connection, work)
-    return tuple(left)
+    # Some may have gone while others did something.
+    return tuple(queue for queue in left if not queue.deleted)
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:

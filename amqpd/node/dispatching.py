@@ -58,6 +58,11 @@ class Dispatching(DispatchingBase):
         """There is more to do than the last tick had time for."""
         return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0
 
+    @property
+    def holds(self) -> bool:
+        """See `DispatchingBase`."""
+        return len(self._unfinished) > 0
+
     def later(self, steps: Iterator[None]) -> None:
         """See `QueueHost.later`."""
         self._steps.append(steps)

@@ -23,7 +23,7 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.node.dispatching import QUEUES_SHARE_MIN
+from amqpd.node.dispatching import LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
@@ -169,7 +169,9 @@ class QueueRegistry:
     def begin_some(self) -> None:
         """Of sources that begin, as many queues as the tick has time for."""
         node = self._node
-        while self.beginning and node.work_left > QUEUES_SHARE_MIN:
+        # What is begun holds the journal of all, and gets on in every tick.
+        least = QUEUES_SHARE_MIN + (LETTERS_WORK if node.dispatching.holds else 0)
+        while self.beginning and node.work_left > least:
             source, beginning = next(iter(self.beginning.items()))
             if not beginning.keys:
                 self._has_begun(source)
@@ -179,7 +181,7 @@ class QueueRegistry:
                 self.begin_queue(key)
                 # One with very many rows takes all that is left and more, and many such ones may come one after the
                 # other: the queues have their share of each tick all the same.
-                node.work_left = max(node.work_left, QUEUES_SHARE_MIN)
+                node.work_left = max(node.work_left, least)
 
     def begin_queue(self, key: tuple[str, str]) -> Queue:
         """It is elsewhere, and its source is served here. Charged to what queues may do."""

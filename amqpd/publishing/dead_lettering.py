@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amqpd.audit.publication import Publication
+from amqpd.exchanges import Reads
 from amqpd.kernel import Run
 from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
@@ -127,7 +128,9 @@ def keep_letters(node: PublishingNode, queue: HomeQueue, run: Run, low: int, hig
     route = find(node, vhost, *run_names(letter.run))
     found = queues_of(node, vhost, route, tuple(letter.routing_keys), letter.run, made, False, True)
     kept, cycle, lost = None, cycle_of(letter.deaths), "its queues refuse it"
-    if awaited_of([target for target in found if target.record.name not in cycle]) is not None:
+    # Where chance decides it may have been for others than now.
+    by_chance = bool(found) and bool(route.reads & Reads.CHANCE)
+    if by_chance or awaited_of([target for target in found if target.record.name not in cycle]) is not None:
         lost = "too many wait for queues that take none now"
         publication = _begin_own(node, queue, letter.run, letter.run.count, made)
         kept = node.delay(vhost, letter.run, made, LETTER_AGAIN_MS, publication)

@@ -18,7 +18,7 @@ from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
-from amqpd.publishing.routing import COPIES_A_STEP, awaited_of, in_steps, named_in_steps
+from amqpd.publishing.routing import COPIES_A_STEP, awaited_of, in_steps, named_in_steps, of_now
 from amqpd.queues.delayed import AWAY_REASON
 from amqpd.vocabulary.records import BindingRecord
 
@@ -46,6 +46,7 @@ def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) ->
             publication = node.audit.begin_own(binding.vhost, exchange, routing_key, "history", run.count, properties)
         for at in range(0, len(names), COPIES_A_STEP):
             queues = yield from in_steps(node, named_in_steps(node, binding.vhost, names[at : at + COPIES_A_STEP]))
+            queues = of_now(node, binding.vhost, queues)  # whatever was done since the last step
             node.work_left -= GIVE_WORK + COPY_WORK * len(queues)
             offer(node, [queue for queue in queues if not queue.lane.lagging], run, properties, publication)
             if not told and (away := awaited_of(queues)) is not None:

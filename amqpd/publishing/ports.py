@@ -47,6 +47,11 @@ class DispatchingBase(ABC):
     def behind(self) -> bool:
         """There is more to do than the last tick had time for."""
 
+    @property
+    @abstractmethod
+    def holds(self) -> bool:
+        """Something has begun that holds the journal until it has ended."""
+
     @abstractmethod
     def run(self, reads: list[Read]) -> None:
         """Look at the queues to which something happened."""

@@ -263,7 +263,12 @@ def _resolved(node: PublishingNode, channel: PublishingChannel, key: bytes, rout
     if node.makes_queues and route.exchange:
         return False
     if route.alone:
+        before = node.work_left
         node.turns.charge(connection, resolve_alone(node, connection.vhost, route))
+        if before != node.work_left:
+            # It has made the queue, of a source that begins.
+            node.turns.charge(connection, before - node.work_left)
+            node.work_left = before
     elif route.light:
         steps = resolve(node, connection.vhost, route)
         try:

@@ -80,6 +80,7 @@ def queue_steps(
         count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
     if message.kept_by:
         yield from _kept(node, contents, message.kept_by, without_bcc(run, properties))
+        return of_now(node, vhost, queues)
     return queues
 
 
@@ -199,13 +200,20 @@ def named_in_steps(node: PublishingNode, vhost: str, names: tuple[str, ...]) -> 
                 yield work
                 work = 0
         yield work + len(names) // NAMES_A_WORK
-        return tuple(found)
+        return of_now(node, vhost, found)
     if len(names) <= NAMES_AT_ONCE:
         return node.queues_named(vhost, names)
     for at in range(0, len(names), NAMES_AT_ONCE):
         found += node.queues_named(vhost, names[at : at + NAMES_AT_ONCE])
         yield NAMES_AT_ONCE // NAMES_A_WORK
-    return tuple(found)
+    return of_now(node, vhost, found)
+
+
+def of_now(node: PublishingNode, vhost: str, queues: Sequence[QueuePort]) -> tuple[QueuePort, ...]:
+    """Others did something since these were found: some may be gone, or made again under their names."""
+    if any(queue.deleted for queue in queues):
+        return node.queues_named(vhost, tuple(queue.record.name for queue in queues))
+    return tuple(queues)
 
 
 def parts(route: Route, run: Run) -> Iterator[Run]:

@@ -136,7 +136,6 @@ class BoundedCalls:
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            self._began_s, self.under_way = time.monotonic(), call
             try:
                 call.answer = call.work()
             except BaseException as error:  # noqa: BLE001 - the caller's, who gets it
@@ -156,7 +155,9 @@ class BoundedCalls:
                 if self._last is not None:
                     return None
                 self.changed.wait()
-            return self._waiting.popleft()
+            # At once: it does not wait any more, and it is seen that the thread is busy.
+            self._began_s, self.under_way = time.monotonic(), self._waiting.popleft()
+            return self.under_way
 
 
 def end_within(works: Iterable[Callable[[], object]], timeout_s: float) -> bool:

@@ -153,7 +153,7 @@ class Machine(Shell):
 
         self.world.later(self, read)
 
-    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
         """Two parts, one in a later turn than the other."""
         self.events.append("state")
         found = [each for each in self.entries.get(state.source, []) if state.after < each.position <= state.base]

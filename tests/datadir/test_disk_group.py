@@ -6,7 +6,7 @@ nothing open; a disk that is closed is not waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -96,7 +96,7 @@ def test_a_moment_that_is_not_used_is_closed(disks: OpenDisks, monkeypatch: pyte
         def close(self) -> None:
             self.closed = True
 
-    def fails(number: int, like: int) -> None:
+    def fails(number: int, like: int, wanted: Callable[[], bool]) -> None:
         raise TimeoutError("it was left behind")
 
     disks.group.leave(0, "it failed")

@@ -1,7 +1,8 @@
 """`datadir/disks`: several directories of one node, opened and repaired in this process.
 
 What is verified: what is refused, at a start and by a repair, because it would erase what is nowhere else; a repair
-ends although more comes meanwhile than may wait for the disk.
+ends although more comes meanwhile than may wait for the disk; what a disk that hung does for a repair that has ended
+begins nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import pytest
 
 from amqpd.datadir.disk_record import RECORD, read_record, write_record
 from amqpd.datadir.disks import repair as repair_module
-from amqpd.datadir.disks.copying import copy_journal
+from amqpd.datadir.disks.copying import copy_journal, open_moment
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
+from amqpd.datadir.disks.standing import State
 from amqpd.errors import StartupError
 from amqpd.journal.records import Row
 from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.journal.transaction import Transaction
+
+from ..harness.hanging import Hang
 
 Open = Callable[[], OpenDisks]
 
@@ -157,3 +161,36 @@ def test_a_disk_that_is_too_slow_is_not_repaired_for_ever(opened: Open, monkeypa
     Load(disks, [4] * 100, monkeypatch)
     with pytest.raises(NotRepaired, match="more slowly than messages come"):
         Repair(disks, 1).copy()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_disk_that_hung_begins_no_repair_that_has_ended(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """`again`: the next repair has begun when it answers."""
+    disks = opened()
+    commit(disks)
+    disks.group.leave(1, "it failed")
+    hang = Hang()
+    monkeypatch.setattr(repair_module, "MOMENT_S", 0.3)
+    monkeypatch.setattr(repair_module, "open_moment", hang(open_moment))
+    with pytest.raises(NotRepaired, match="did not answer"):
+        Repair(disks, 1).copy()
+    monkeypatch.setattr(repair_module, "MOMENT_S", 30.0)
+    monkeypatch.setattr(repair_module, "open_moment", open_moment)
+    repair = Repair(disks, 1)
+    if again:
+        with disks.group.changed:
+            disks.group.begin_repair(1, 2)
+    hang.let_go()
+    disks.group.run_on(0, lambda _: None, 30)
+    assert disks.group.state(1) is (State.REPAIR if again else State.BEHIND)
+    if again:
+        with pytest.raises(NotRepaired, match="is not left behind"):
+            repair.copy()
+        assert disks.group.bug is None
+        return
+    repair.copy()
+    with disks.group.changed:
+        assert disks.group.changed.wait_for(repair.caught_up, 30)
+    repair.join()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqpd.datadir.disks.copying import copy_journal, open_moment
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import JournalDamaged, Range, Row
 from amqpd.journal.sqlite import likeness, schema
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import Transaction
@@ -201,3 +201,46 @@ def test_a_damaged_body_comes_from_another_disk(tmp_path: Path, damage: str, who
             assert copy_journal(source, target, whole=whole, others=others).mended == mended
     assert records(places[2]) == good
     assert records(places[3]) == records(places[0])
+
+
+def damaged(directory: Path, *statements: str) -> Path:
+    """A journal with some records, after these statements."""
+    disk = open_disk(directory)
+    disk.recover()
+    run(disk, Traffic(1), 40)
+    disk.close()
+    with closing(sqlite3.connect(directory / "journal.db")) as connection:
+        for each in statements:
+            connection.execute(each)
+        connection.commit()
+    return directory / "journal.db"
+
+
+def test_a_damaged_length_takes_no_memory(tmp_path: Path) -> None:
+    journal = damaged(tmp_path / "a", f"UPDATE batch SET deadline_bytes = {1 << 60}")
+    with closing(open_moment(journal)) as source:
+        copy_journal(source, tmp_path / "b", whole=False)
+    assert records(tmp_path / "b") == records(tmp_path / "a")
+
+
+def test_an_index_with_a_row_more_is_damage(tmp_path: Path) -> None:
+    """By the index a record is found that the table has not."""
+    journal = tmp_path / "a" / "journal.db"
+    damaged(tmp_path / "a")
+    with closing(sqlite3.connect(journal)) as connection:
+        name, sql, root = connection.execute(
+            "SELECT name, sql, rootpage FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'batch'"
+        ).fetchone()
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_schema WHERE name = ?", (name,))
+        connection.commit()
+    with closing(sqlite3.connect(journal)) as connection:
+        connection.execute("DELETE FROM batch WHERE batch_id = (SELECT max(batch_id) FROM batch)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "INSERT INTO sqlite_schema (type, name, tbl_name, rootpage, sql) VALUES ('index', ?, 'batch', ?, ?)",
+            (name, root, sql),
+        )
+        connection.commit()
+    with closing(open_moment(journal)) as source, pytest.raises(JournalDamaged, match="a row more"):
+        copy_journal(source, tmp_path / "b", whole=False)

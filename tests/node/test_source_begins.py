@@ -279,6 +279,50 @@ def test_a_client_that_names_very_many_queues_makes_them_in_turns(many: Many) ->
     assert many.made == QUEUES
 
 
+def test_publishes_to_very_many_queues_make_them_in_turns(many: Many) -> None:
+    begin_without_time(many)
+    frames = [publish_bytes(b"one", f"q{number}", "", 1, False, delivery_mode=2) for number in range(QUEUES)]
+    many.client.connection.receive(b"".join(frames))
+    assert max(made_in_turns(many)) <= STEP_MAX
+    many.go_on()
+    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
+
+
+def test_a_queue_that_is_deleted_between_two_turns_of_a_publish_gets_nothing(many: Many) -> None:
+    bind_all(many)
+    begin_without_time(many)
+    many.client.connection.receive(publish_bytes(b"one", "", "amq.fanout", 1, False, delivery_mode=2))
+    while not many.made:
+        many.node.turns.begin(0)
+        many.node.turns.next()
+    gone = next(iter(many.node.queues.values()))
+    assert many.node.turns.waiting
+    many.apply(Delete(gone.record.key))
+    made_in_turns(many)
+    many.go_on()
+    assert gone.deleted
+    assert gone.ready_count == 0
+    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
+    assert many.made == QUEUES - 1
+
+
+def test_what_holds_the_journal_gets_on_while_a_source_begins(many: Many) -> None:
+    some = 2 * STEP_MAX
+    many.apply(*[Put(BindingRecord("/", "amq.fanout", f"q{number}", "queue", "")) for number in range(some)])
+    many.harness.automatic = True
+    many.client.call(
+        commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history"), commands.Exchange.DeclareOk
+    )
+    many.client.publish(b"one", "", "kept")
+    many.harness.automatic = False
+    begin_without_time(many)
+    many.apply(Put(BindingRecord("/", "kept", "amq.fanout", "exchange", "")))
+    assert many.node.dispatching.holds
+    while many.node.dispatching.holds:
+        many.node.tick()
+    assert many.made < QUEUES
+
+
 def test_a_history_that_goes_to_very_many_queues_makes_them_in_ticks(many: Many) -> None:
     bind_all(many)
     many.harness.automatic = True

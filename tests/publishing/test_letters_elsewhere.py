@@ -183,6 +183,24 @@ def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Sce
     assert letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
 
 
+def test_a_letter_that_chance_sends_elsewhere_waits_whatever_chance_says_next(scene: Scene) -> None:
+    client = declared(scene)
+    client.call(commands.Exchange.Declare(exchange="drawn", exchange_type="x-random"), commands.Exchange.DeclareOk)
+    client.declare("here")
+    for queue in ("q", "here"):
+        client.call(commands.Queue.Bind(queue=queue, exchange="drawn", routing_key=""), commands.Queue.BindOk)
+    full_queue(client, "drawn")
+    scene.end()
+    for number in range(20):
+        client.publish(b"%d" % number, "full")
+        pass_ms(scene, 1000)
+    assert told(scene, "dead_letter_lost") == 0
+    scene.begin()
+    pass_ms(scene, AWAY_LOOK_MS)
+    pass_ms(scene, AWAY_LOOK_MS)
+    assert len(bodies(client, "q") + bodies(client, "here")) == 20
+
+
 def full_queue(client: Client, exchange: str = "") -> None:
     arguments = {
         "x-dead-letter-exchange": exchange,

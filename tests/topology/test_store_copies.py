@@ -8,11 +8,15 @@ import stat
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from amqpd.topology.metadata.sqlite import copies
+from amqpd.topology.metadata.sqlite import store as store_module
 from amqpd.topology.metadata.sqlite.copies import good_copies, restore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import PutKey, StoreDamaged
+from tests.harness.hanging import Hang
 from tests.topology.damage import NAME, contents, files_of, made, opened, put, refusal
 
 pytestmark = pytest.mark.trio
@@ -181,3 +185,29 @@ async def test_copies_of_a_lost_store_do_not_become_the_new_one_s(tmp_path: Path
     assert good_copies(path) == []
     shutil.copy(path.with_name(f"{NAME}.1.kept"), path.with_name(f"{NAME}.1"))
     assert len(good_copies(path)) == 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_a_copy_has_ended_before_the_file_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """Unless its disk is one of several, and may never answer."""
+    store = await SqliteStore.open(tmp_path / NAME)
+    monkeypatch.setattr(store._file, "one_of_several", several)
+    hang, ended = Hang(), trio.Event()
+    monkeypatch.setattr(store_module, "keep_copy", hang(copies.keep_copy))
+
+    async def copy(scope: trio.CancelScope) -> None:
+        with scope:
+            await store.keep_copies()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(copy, scope)
+        await trio.to_thread.run_sync(hang.wait_called)
+        scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended.is_set() is several
+        hang.let_go()
+    await store.aclose()

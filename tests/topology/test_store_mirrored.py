@@ -19,15 +19,18 @@ from typing import Any
 import pytest
 
 from amqpd.datadir.disks.copying import copy_definitions
+from amqpd.storage.mark import Mark
+from amqpd.topology.metadata.sqlite import mirrored_file
 from amqpd.topology.metadata.sqlite.batch import Call
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile, TooFewDisks
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
-from amqpd.topology.metadata.store import MetadataStoreError, PutKey, StoreDamaged, Transaction
+from amqpd.topology.metadata.store import MetadataStoreError, PutKey, StoreDamaged, StoreFull, Transaction
 
 from ..harness.hanging import Hang, shorten
 
 LONG_S = 30.0
+FREE_BYTES = 1 << 40
 
 
 class Disks:
@@ -161,6 +164,33 @@ def test_another_process_wrote_just_before_a_commit(directories: list[Path]) -> 
     put(file, "two")
     file.close()
     assert [keys(each) for each in directories] == [["one", "two"]] * 3
+
+
+@pytest.mark.parametrize("failing", [[1], [1, 2]])
+def test_what_another_process_wrote_cannot_be_copied(
+    directories: list[Path], monkeypatch: pytest.MonkeyPatch, failing: list[int]
+) -> None:
+    """Just before a commit, which the others get with the copy."""
+    disks = Disks(3)
+    file = opened(disks, directories)
+    other = SqliteFile(directories[0] / "metadata.db", 100)
+    put(other, "one")
+    other.close()
+
+    def copy(source: Path, directory: Path) -> None:
+        if directory in [directories[number] for number in failing]:
+            raise OSError("it is read-only")
+        copy_definitions(source, directory)
+
+    monkeypatch.setattr(disks, "copy", copy)
+    if len(failing) == 2:
+        with pytest.raises(MetadataStoreError, match="is on 1 data directories, and 2 are needed"):
+            put(file, "two")
+    else:
+        put(file, "two")
+        assert disks.told == [{1}], "a majority was not told before the commit was answered"
+        file.close()
+        assert [keys(each) for each in (directories[0], directories[2])] == [["one", "two"]] * 2
 
 
 def test_a_disk_is_added_and_the_first_one_is_worked_with_again(directories: list[Path]) -> None:
@@ -342,6 +372,94 @@ def test_the_last_one_is_waited_for(directories: list[Path], hang: Hang) -> None
     assert not disks.gone
     file.close()
     assert keys(directories[0]) == ["one"]
+
+
+def test_a_mark_that_is_late_is_nobodys(directories: list[Path], hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk hangs when its mark is made, before COMMIT, and answers when another one is the first."""
+    made: list[Mark] = []
+    make = Mark.__init__
+
+    def making(mark: Mark, path: Path, *given: Any) -> None:
+        (hang(make) if path.parent == directories[0] else make)(mark, path, *given)
+        made.append(mark)
+
+    disks = Disks(3)
+    file = opened(disks, directories)
+    assert file._mark is not None
+    file._mark.close()
+    file._mark = None  # as when there was no space for it
+    monkeypatch.setattr(Mark, "__init__", making)
+    put(file, "one")
+    assert set(disks.gone) == {0}
+    hang.let_go()
+    assert file._hanging[0].ended(LONG_S)
+    (late,) = [mark for mark in made if mark.path.parent == directories[0]]
+    assert late._descriptor == -1, "it stays open"
+    assert file._mark is not None
+    assert file._mark.path.parent == directories[1]
+    put(file, "two")
+    file.close()
+    assert [keys(each) for each in directories[1:]] == [["one", "two"]] * 2
+
+
+def test_the_first_one_is_waited_for_while_the_others_are_no_majority(directories: list[Path], hang: Hang) -> None:
+    disks = Disks(3)
+    file = opened(disks, directories)
+    disks.leave(2, "it failed")
+    hang_in(file, 0, hang, "BEGIN")
+    putting = threading.Thread(target=put, args=(file, "one"))
+    putting.start()
+    hang.wait_called()
+    putting.join(1)
+    assert putting.is_alive()
+    assert set(disks.gone) == {2}
+    hang.let_go()
+    putting.join(LONG_S)
+    assert set(disks.gone) == {2}
+    file.close()
+    assert [keys(each) for each in directories] == [["one"], ["one"], []]
+
+
+@pytest.mark.parametrize(("word", "unsure"), [("BEGIN", False), ("COMMIT", True)])
+def test_what_may_be_committed_on_a_disk_that_hangs_has_not_had_no_effect(
+    directories: list[Path], hang: Hang, monkeypatch: pytest.MonkeyPatch, word: str, unsure: bool
+) -> None:
+    """The others have no space: it is not committed there."""
+    disks = Disks(3)
+    file = opened(disks, directories)
+    put(file, "one")
+    monkeypatch.setattr(mirrored_file, "free_bytes", lambda _: 0 if disks.gone else FREE_BYTES)
+    hang_in(file, 0, hang, word)
+    with pytest.raises(MetadataStoreError) as raised:
+        put(file, "two")
+    assert set(disks.gone) == {0}
+    assert isinstance(raised.value, StoreFull) is not unsure
+    hang.let_go()
+    assert file._hanging[0].ended(LONG_S)
+    file.close()
+    assert keys(directories[0]) == (["one", "two"] if unsure else ["one"])
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_disk_that_hangs_when_it_is_repaired_is_not_copied_to(
+    directories: list[Path], hang: Hang, monkeypatch: pytest.MonkeyPatch, seen: bool
+) -> None:
+    """`seen`: before its file is to be closed."""
+    file = opened(Disks(3), directories)
+    put(file, "one")
+    (other,) = [each for each in file._others if each.number == 1]
+    other.calls.put(hang(lambda: None))
+    hang.wait_called()
+    if not seen:
+        monkeypatch.setattr(other.calls, "busy_s", lambda: 0.0)
+    assert file.add(1, directories[1]) == f"{directories[1] / 'metadata.db'} still hangs"
+    hang.let_go()
+    assert other.calls.ended(LONG_S)
+    assert other.opened.connection.closed, "it is never closed"
+    assert file.add(1, directories[1]) is None
+    put(file, "two")
+    file.close()
+    assert [keys(each) for each in directories] == [["one", "two"]] * 3
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -23,6 +23,8 @@ from amqpd.replication.formats import MalformedMessage
 from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, Hello, Message
 
 MESSAGES_AT_ONCE = 32
+ROOM_BYTES = 4 << 20
+"""of what is sent part by part, no more is read while this waits: a small part of what may"""
 """Told one after the other, before other tasks may run."""
 
 
@@ -67,6 +69,7 @@ class Link:
         self._out = Outgoing()
         self._out_bytes_max = out_bytes_max
         self._sendable = trio.Event()
+        self._drained = trio.Event()
         self._readable = trio.Event()
         self._readable.set()
         self._scope = trio.CancelScope()
@@ -104,6 +107,14 @@ class Link:
         if self._out.nbytes:
             self._sendable.set()
 
+    async def room(self) -> None:
+        """Returns when little waits to be sent, or the link has ended. For what is sent part by part, and is more
+        than may wait."""
+        while self._out.nbytes > ROOM_BYTES and not self.ended:
+            if self._drained.is_set():
+                self._drained = trio.Event()
+            await self._drained.wait()
+
     def pause(self) -> None:
         """Tell of no more messages: what they cause is more than can be done now. The peer is held up by and by, and
         closes the link when too much waits there. Until `resume` the end of the link is noticed only by sending."""
@@ -118,6 +129,7 @@ class Link:
         if self._why is None:
             self._why = why
             self._out.clear()
+            self._drained.set()
             self._scope.cancel()
 
     async def run(self, begun: Callable[[Link], None]) -> str:
@@ -180,3 +192,5 @@ class Link:
             if self.ended:
                 return  # nothing waits any more, also of what was sent just now
             self._out.sent(nbytes)
+            if self._out.nbytes <= ROOM_BYTES:
+                self._drained.set()

@@ -220,12 +220,17 @@ class DiskGroup:
 
     # Repairs
 
-    def begin_repair(self, number: int, like: int) -> None:
+    def begin_repair(self, number: int, like: int, wanted: Callable[[], bool] = lambda: True) -> None:
         """By `run_on` the disk `like`: what is not stored there yet, and all that follows, waits for this one too.
-        Raises TimeoutError if that one was left behind meanwhile."""
+        `wanted`: asked with `changed` held; the caller may have gone, since a disk may hang. Raises TimeoutError if
+        it is not, if that disk was left behind meanwhile, or if this one is repaired already."""
         with self.changed:
+            if not wanted():
+                raise TimeoutError("the repair was stopped")
             if not self.standings.disks[like].counts:
                 raise TimeoutError(f"{self.members[like].path} was left behind: {self.members[like].reason}")
+            if (state := self.standings.disks[number].state) is not State.BEHIND:
+                raise TimeoutError(f"{self.members[number].path} is not left behind ({state.value})")
             self.standings.repair(number, like)
             self.members[number].steps = deque(self.members[like].steps)
 

@@ -30,6 +30,7 @@ from amqpd.datadir.disks.roster import draw
 from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
+from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.journal.sqlite.adoption import Known
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -76,8 +77,9 @@ class Repair:
         return self._member.path
 
     def stop(self) -> None:
-        """From any thread: it ends soon."""
-        self._stopped = True
+        """From any thread: it ends soon. What it has begun in the thread of another disk begins nothing any more."""
+        with self._group.changed:
+            self._stopped = True
 
     @property
     def late(self) -> bool:
@@ -107,7 +109,7 @@ class Repair:
                 self.generation = draw()
                 self._disks.roster.is_new(self._number, self.generation)
             return self._copy(whole=whole)
-        except (StartupError, TimeoutError, *FAILED) as error:
+        except (StartupError, TimeoutError, JournalInUse, NewerFormat, *FAILED) as error:
             raise NotRepaired(str(error)) from error
 
     def caught_up(self) -> bool:
@@ -186,11 +188,10 @@ class Repair:
         like = next((each for each in numbers if self._group.state(each) is State.IN), numbers[0])
 
         def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
-            if self._stopped:
-                raise TimeoutError("the repair was stopped")
+            self._goes_on()
             with ExitStack() as failing:
                 connection = failing.enter_context(closing(open_moment(disk.path)))
-                self._group.begin_repair(self._number, like)
+                self._group.begin_repair(self._number, like, lambda: not self._stopped)
                 known = disk.known()
                 failing.pop_all()
             return connection, known
@@ -198,7 +199,7 @@ class Repair:
         try:
             return self._group.run_on(like, work, MOMENT_S)
         except TimeoutError:
-            self._stopped = True  # should its turn come all the same
+            self.stop()  # should its turn come all the same
             raise
 
     def _goes_on(self) -> None:

@@ -2,7 +2,8 @@
 
 What comes in: the disks. What goes out: what one scan says (`journal/sqlite/scrubbing.py`), as long as there is no
 other disk that has the same.
-Rules: 1. A disk on which damage is found is left behind as damaged, so it is copied again. 2. The last disk that has
+Rules: 1. A disk on which damage is found is left behind as damaged, so it is copied again; not when it was copied
+while its old file was read. 2. The last disk that has
 everything is judged as that of a node with one is. 3. Blocking, and for one thread at a time. 4. A disk that does not
 answer is left behind, and the pass has ended.
 Not here: the task and its pace (`amqpd.scrub`).
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan, Step
 from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered, end_within
 from amqpd.storage.page_cache import PageCache
@@ -32,6 +34,8 @@ class DisksScan:
         self._group = group
         self._number = -1
         self._scan: Scan | None = None
+        self._disk: SqliteDisk | None = None
+        """whose file is read: one that was repaired meanwhile has another one"""
         self._calls = [BoundedCalls(str(each.path)) for each in group.members]
         self._caches: dict[int, tuple[PageCache, int]] = {}
         """number -> the file's pages, and which file that is"""
@@ -41,6 +45,7 @@ class DisksScan:
         self.close()
         counting = self._group.reading() or [0]
         self._number = next((number for number in counting if number > self._number), counting[0])
+        self._disk = self._group.members[self._number].disk
         nothing: tuple[Scan | None, int] = None, 0
         self._scan, total_bytes = self._ask(self._opened, nothing)
         return total_bytes
@@ -49,13 +54,18 @@ class DisksScan:
         """Read on."""
         if self._scan is None:
             self.begin()
-        if self._scan is None or self._number not in self._group.counting():
+        if self._scan is None or not self._is_this():
             return ENDED
         step = self._ask(self._scan.step, ENDED)
-        if step.found and len(self._group.counting()) > 1:
+        if not step.found:
+            return step
+        with self._group.changed:
+            if not self._is_this():
+                return ENDED
+            if not self._group.others_count(self._number):
+                return step
             self._group.leave(self._number, f"damage was found: {step.found[0].reason}", damaged=True)
-            return Step(step.nbytes, step.rows, step.total_bytes, [], True)
-        return step
+        return Step(step.nbytes, step.rows, step.total_bytes, [], True)
 
     def close(self) -> None:
         """The connection; what is known of files' pages stays until the end."""
@@ -70,6 +80,10 @@ class DisksScan:
             calls.close(cache[0].close if cache is not None else lambda: None)
         end_within([lambda calls=calls: calls.ended(None) for calls in self._calls], CLOSE_S)  # type: ignore[misc]
 
+    def _is_this(self) -> bool:
+        """The disk counts, and has the file that is read."""
+        return self._group.members[self._number].disk is self._disk and self._number in self._group.counting()
+
     def _ask(self, work: Callable[[], T], otherwise: T) -> T:
         """In the thread of the disk."""
         calls, number = self._calls[self._number], self._number
@@ -80,8 +94,9 @@ class DisksScan:
         try:
             return calls.wait(calls.put(work), gives_up)
         except Unanswered as error:
-            if not self._group.ending:
-                self._group.leave(number, str(error))
+            with self._group.changed:
+                if self._is_this() and not self._group.ending:
+                    self._group.leave(number, str(error))
             self.close()
             return otherwise
 

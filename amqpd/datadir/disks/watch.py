@@ -5,7 +5,8 @@ repaired disks; a line for each for `amqpd status`.
 Rules: 1. A directory that is not the one that was opened leaves its disk behind; so does one that does not answer
 (`group.py`). 2. One repair at a time, beside which the others are watched; one that failed is tried again, later each
 time, up to a bound. A disk that hangs is repaired when it answers. 3. Nothing here ends the node, or waits for a disk
-that hangs: what is asked of a disk is asked in a thread of its own.
+that hangs: what is asked of a disk is asked in a thread of its own. 4. What a repair raises is why that disk is not
+repaired, unless it ends the node. Only the node's end is the end of what is asked of disks: `run` may begin again.
 Not here: a repair (`repair.py`), what a majority has (`group.py`), what each directory has free (`glances.py`).
 """
 
@@ -25,6 +26,8 @@ from amqpd.datadir.disks.pair import StoreOnDisks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.roster import Unwritten
 from amqpd.datadir.disks.standing import State
+from amqpd.errors import leaves
+from amqpd.faults import ENDS_NODE
 from amqpd.journal.sqlite.likeness import Likeness
 
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 60.0
@@ -45,7 +48,9 @@ class DisksWatch:
         self._failed: dict[int, tuple[float, float, str]] = {}
         """number -> when a repair is tried again, after how long then, and why the last one failed"""
         self._unwritten = ""
-        self._threads = trio.CapacityLimiter(2)
+        self._writing = False
+        """the list; what changes meanwhile is written after the next look"""
+        self._threads = trio.CapacityLimiter(3)
         """none of them waits for a disk for longer than a bound"""
         self._repairs: dict[int, Repair] = {}
         """one that gets on, and those that do not"""
@@ -74,13 +79,25 @@ class DisksWatch:
                     woken = trio.Event()
                     self._glances.look()
                     self._group.look()
-                    await self._write_list()
+                    if not self._writing:
+                        self._writing = True  # beside the look: it waits for each disk that hangs, up to a bound
+                        nursery.start_soon(self._write_list)
                     if (number := self._behind()) is not None:
                         self._repairs[number] = Repair(self._disks, number)
                         nursery.start_soon(self._repair, number)
-            finally:
-                self._group.end_soon()
-                self._glances.close()
+            except trio.Cancelled:
+                # By what is around this: a repair that fails cancels the nursery.
+                if not nursery.cancel_scope.cancel_called:
+                    self._node_ends()
+                raise
+            except Exception as error:
+                if any(isinstance(leaf, ENDS_NODE) for leaf in leaves(error)):
+                    self._node_ends()
+                raise
+
+    def _node_ends(self) -> None:
+        self._group.end_soon()
+        self._glances.close()
 
     def free_bytes(self) -> int:
         """What more than half of the directories have free, at least."""
@@ -136,6 +153,8 @@ class DisksWatch:
             self._unwritten = str(error)
         else:
             self._unwritten = ""
+        finally:
+            self._writing = False
 
     def _behind(self) -> int | None:
         """The one whose repair is to be tried now."""
@@ -155,6 +174,12 @@ class DisksWatch:
             await self._end(number, repair)
         except (NotRepaired, Unwritten) as error:
             self._not_repaired(number, str(error))
+        except ENDS_NODE:
+            self._node_ends()
+            raise
+        except Exception as error:
+            log.error("a repair failed as it should not", path=str(repair.directory), exc_info=error)
+            self._not_repaired(number, f"{type(error).__name__}: {error}")
         else:
             self._failed.pop(number, None)
             path = str(repair.directory)

@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import LargeBinary, Table
 
-from amqpd.journal.records import Row
+from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite import checksums, schema
 from amqpd.journal.sqlite.intake import checksum
 
@@ -28,6 +28,10 @@ STEP_BYTES = 4 << 20
 """Of bodies, read and written at a time."""
 COMMIT_BYTES = 16 << 20
 """After which a copy that is not one transaction commits."""
+DEADLINE_BYTES = 24
+"""Of one message that has a deadline of its own (`records.Row`)."""
+DEADLINES_BYTES_MAX = 128 << 20
+"""Of one record: far more than the messages of one have."""
 RECORD_BYTES = 100
 """Of a record without bodies."""
 
@@ -63,7 +67,8 @@ class Likeness:
         """of what was written"""
 
     def make(self) -> None:
-        """Raises sqlite3.Error, and what `goes_on` raises; the open transaction is rolled back then."""
+        """Raises sqlite3.Error, JournalDamaged, and what `goes_on` raises; the open transaction is rolled back
+        then."""
         try:
             self._target.execute("BEGIN IMMEDIATE")
             for table in schema.metadata.sorted_tables:
@@ -100,12 +105,19 @@ class Likeness:
     def _write(self, compared: _Compared, rows: list[Key]) -> None:
         for some in _parts(rows, compared.body_bytes):
             self._goes_on()
-            found = [self._source.execute(compared.read, compared.primary(row)).fetchone() for row in some]
+            found = [self._record(compared, row) for row in some]
             if compared.by_index:
                 found = list(map(self._sound, found))
             self._target.executemany(compared.insert, found)
             self.written += len(some)
             self._wrote(sum(compared.body_bytes(row) for row in some) + len(some) * RECORD_BYTES)
+
+    def _record(self, compared: _Compared, row: Key) -> Key:
+        """All of it."""
+        found: Key | None = self._source.execute(compared.read, compared.primary(row)).fetchone()
+        if found is None:
+            raise JournalDamaged(f"the disk that is copied is damaged (an index of {compared.name} has a row more)")
+        return found
 
     def _sound(self, record: Key) -> Key:
         """A record of messages, with a body that fits its checksum if anybody has it."""
@@ -132,6 +144,7 @@ class _Compared:
     """How a table is walked through: by an index that has all of it except bodies."""
 
     def __init__(self, table: Table) -> None:
+        self.name = table.name
         names = [column.name for column in table.columns]
         small = [column.name for column in table.columns if not isinstance(column.type, LargeBinary)]
         primary = [column.name for column in table.primary_key]
@@ -182,6 +195,9 @@ def _fits(record: Key, data: object) -> bool:
         return False
     said = dict(zip(_COLUMNS, record, strict=True))
     try:
+        most = DEADLINE_BYTES * (said["last_seq"] - said["first_seq"] + 1)
+        if not 0 <= said["deadline_bytes"] <= min(most, DEADLINES_BYTES_MAX):
+            return False  # so much memory is taken for them
         row = Row(
             *(said["queue_id"], said["first_seq"], said["last_seq"], data, bool(said["persistent"])),
             *(said["body_bytes"], said["published_ms"], bytes(said["deadline_bytes"])),

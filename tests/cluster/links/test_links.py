@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.cluster.links.link import Link
+from amqpd.cluster.links.link import ROOM_BYTES, Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.links.sockets import bind
 from amqpd.cluster.links.tls import LinkTls
@@ -215,6 +215,49 @@ async def test_a_newer_life_that_dials_ends_the_link_to_the_old_one() -> None:
         assert (await a.heard.next_link("dialed")).peer.life == 2
         for wire in (old, same, new, again):
             await wire.close()
+    await peer.close()
+
+
+async def test_what_is_sent_part_by_part_waits_for_a_peer_that_reads_slowly() -> None:
+    """Without that the link was closed, and a state of more than its bound began again, for ever."""
+    peer = Peer()
+    limits = replace(SHORT, out_bytes_max=ROOM_BYTES + 2_000_000)
+    async with forwarder(hello("a"), limits=limits) as a:
+        a.links.peers_are({"b": peer.address})
+        wire = await peer.accept(hello("b"))
+        link = await a.heard.next_link("dialed")
+        parts = 60
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                for number in range(1, parts + 1):
+                    link.send(cut(number, 500_000))
+                    await link.room()
+
+            nursery.start_soon(send)
+            got = 0
+            while got < parts:
+                got += isinstance(await wire.hear(), Cut)
+        assert not link.ended
+        await wire.close()
+    await peer.close()
+
+
+async def test_nobody_waits_for_room_over_a_link_that_ends() -> None:
+    peer = Peer()
+    async with forwarder(hello("a")) as a:
+        a.links.peers_are({"b": peer.address})
+        wire = await peer.accept(hello("b"))
+        link = await a.heard.next_link("dialed")
+        number = 0
+        while link.out_bytes <= ROOM_BYTES:
+            number += 1
+            link.send(cut(number, 500_000))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.room)
+            await trio.testing.wait_all_tasks_blocked()
+            link.close()
+        await wire.close()
     await peer.close()
 
 

@@ -189,9 +189,9 @@ class Process(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
-    def read_state(self, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
-        self.start(self.own.send_state(state, sends, failed))
+        self.start(self.own.send_state(state, sends, failed, _always_room))
 
     def served(self, source: int) -> None:
         own = self.there.homes.sources[source]
@@ -299,3 +299,7 @@ def disks_of(record: SourceRecord) -> set[tuple[str, int]]:
 
 def _nobody(full: bool) -> None:
     raise AssertionError("no disk is full")
+
+
+async def _always_room() -> None:
+    """Links are bounded elsewhere (`tests/cluster/links`)."""

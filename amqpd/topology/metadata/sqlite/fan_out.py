@@ -43,6 +43,8 @@ class FanOut:
         self.statements: list[tuple[str, Any, bool]] | None = None
         """since the last BEGIN; None: nothing is noted"""
         self._committed: list[tuple[str, Any, bool]] = []
+        self.may_have_committed = False
+        """the last transaction wrote something, and its COMMIT was begun, whatever became of it"""
 
     @property
     def in_transaction(self) -> bool:
@@ -50,6 +52,10 @@ class FanOut:
 
     def execute(self, sql: str, given: Any = ()) -> Found:
         driver = self.driver
+        if sql == "COMMIT":
+            self.may_have_committed = bool(self.statements)
+        elif sql.startswith("BEGIN"):
+            self.may_have_committed = False
         found = Found(self._run(lambda: driver.execute(sql, given).fetchall()))
         if self.statements is not None:
             word = sql.split(None, 1)[0].upper()

@@ -7,7 +7,7 @@ before anything else is committed. When it was the first one, the next takes its
 Without a majority that has space a commit is refused before it begins: `StoreFull`. When that shows only after the
 first file has it, the outcome is unknown, and the node ends. 4. What another process wrote to the first file is
 copied as a whole to the others. 5. What is done with a file is done in a thread of its disk. One that does not answer
-for `HANG_S` is left, unless it is the last one; what it may still do to its file, that thread ends.
+for `HANG_S` is left while the others are a majority; what it may still do to its file, that thread ends.
 Not here: one file (`sqlite_file.py`), which disks there are (`amqpd.datadir.disks`).
 """
 
@@ -27,12 +27,11 @@ from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered
 from amqpd.storage.closing import leave_open
 from amqpd.topology.metadata.sqlite.batch import Call
 from amqpd.topology.metadata.sqlite.first_file import FirstFile
-from amqpd.topology.metadata.sqlite.other_file import DiskHangs, OtherFile, Outside, close_copied, free_bytes
+from amqpd.topology.metadata.sqlite.other_file import DiskHangs, OtherFile, Outside, Unknown, close_copied, free_bytes
 from amqpd.topology.metadata.store import (
     Entry,
     Event,
     MetadataStoreError,
-    NewerFormat,
     Outcome,
     Snapshot,
     StoreBusy,
@@ -131,12 +130,12 @@ class MirroredFile(FirstFile):
     def add(self, number: int, directory: Path) -> str | None:
         """The disk gets a copy, and what is committed from now on. Why that failed; None: it has it."""
         self._leave_left()
-        if (hanging := self._hanging.get(number)) is not None:
+        if (reason := self._drop(number)) is not None:
+            return reason
+        if (hanging := self._hanging.get(number)) is not None:  # maybe since it was dropped
             if not hanging.ended(0):
                 return f"{directory / self.path.name} still hangs"
             del self._hanging[number]
-        if (reason := self._drop(number)) is not None:
-            return reason
         return self._copy_to(number, directory / self.path.name)
 
     def prefer_first(self) -> None:
@@ -145,27 +144,6 @@ class MirroredFile(FirstFile):
             self._replace()
 
     # Inside
-
-    def _open_first(self, paths: dict[int, Path], *, accept_loss: bool) -> dict[int, str]:
-        """Why those could not be opened that were tried before: losses are accepted when each has some. Raises as
-        `SqliteFile`, of the first one."""
-        unusable: dict[int, str] = {}
-        failed: MetadataStoreError | None = None
-        for accepting in (False, True) if accept_loss else (False,):
-            for number in sorted(paths):
-                if failed is not None and not paths[number].exists():
-                    continue  # it would be begun, empty
-                try:
-                    self._open(number, paths[number], accept_loss=accepting)
-                except (NewerFormat, StoreBusy):
-                    raise
-                except MetadataStoreError as error:
-                    failed = failed or error
-                    unusable[number] = str(error)
-                else:
-                    return {at: reason for at, reason in unusable.items() if at != number}
-        assert failed is not None
-        raise failed
 
     def _join(self, number: int, path: Path) -> str | None:
         """At the start. A new node has made the first file only."""
@@ -223,21 +201,30 @@ class MirroredFile(FirstFile):
 
     def _surviving(self, work: Callable[[], T]) -> T:
         """The disk that is worked with may fail, as long as there are others."""
+        unsure = ""  # why the last one was left, if it may have committed
         while True:
             self._leave_left()
+            self._fan_out.may_have_committed = False
             try:
                 result = work()
                 if self._foreign:
                     self._copy_again()
                 return result
-            except (StoreBusy, StoreClosed, TooFewDisks):
+            except (StoreBusy, StoreFull, StoreClosed) as error:
+                if isinstance(error, StoreFull) and self._others_may_have_space(error):
+                    self._outside.leave(self._number, str(error))
+                    continue
+                if unsure:
+                    raise Unknown(f"a data directory may have the last change ({unsure}): {error}") from error
                 raise
             except MetadataStoreError as error:
-                if isinstance(error, StoreFull) and len(self._others) + 1 <= self._outside.majority:
+                if not self._others or isinstance(error, Unknown):
                     raise
-                if not self._others or isinstance(error, _Unknown):
-                    raise
+                unsure = str(error) if self._fan_out.may_have_committed else unsure
                 self._outside.leave(self._number, str(error), damaged=not isinstance(error, DiskHangs))
+
+    def _others_may_have_space(self, error: StoreFull) -> bool:
+        return not isinstance(error, TooFewDisks) and len(self._others) + 1 > self._outside.majority
 
     def _mirror(self, work: Callable[[], T]) -> T:
         """Work that writes."""
@@ -252,8 +239,12 @@ class MirroredFile(FirstFile):
             result = work()
         finally:
             statements, self._fan_out.statements = self._fan_out.committed(), None
-        if statements and not self._foreign:
-            self._replay(statements)
+        if statements:
+            if self._foreign:
+                self._copy_again()
+            else:
+                self._replay(statements)
+            self._require_majority()
         return result
 
     def _replay(self, statements: list[tuple[str, Any, bool]]) -> None:
@@ -266,14 +257,17 @@ class MirroredFile(FirstFile):
                 self._wait(other.number, other.calls, call, self._enough([each for _, each in writing], 1))
             except MetadataStoreError as error:
                 self._outside.leave(other.number, str(error), damaged=not isinstance(error, DiskHangs))
+
+    def _require_majority(self) -> None:
+        """Has what the first file has just committed. Raises Unknown."""
         self._leave_left()
         if (count := len(self._counting())) < self._outside.majority:
             needed = self._outside.majority
-            raise _Unknown(f"the last change of definitions is on {count} data directories, and {needed} are needed")
+            raise Unknown(f"the last change of definitions is on {count} data directories, and {needed} are needed")
         try:
             self._tell()
         except StoreFull as error:
-            raise _Unknown(str(error)) from error
+            raise Unknown(str(error)) from error
 
     def _tell(self) -> None:
         """A majority knows which disks were left. Raises StoreFull."""
@@ -315,10 +309,11 @@ class MirroredFile(FirstFile):
         """Whether a majority has answered: while two of three hang it is not known which one will do so first."""
         return lambda: done + sum(each.ended for each in asked) >= self._outside.majority
 
-    def _wait(
-        self, number: int, calls: BoundedCalls, call: bounded.Call[T], enough: Callable[[], bool] = lambda: True
-    ) -> T:
-        """See `FirstFile`. `enough`: the disk may be left because it does not answer."""
+    def _others_suffice(self) -> bool:
+        return len([number for number in self._counting() if number != self._number]) >= self._outside.majority
+
+    def _wait(self, number: int, calls: BoundedCalls, call: bounded.Call[T], enough: Callable[[], bool]) -> T:
+        """See `FirstFile`."""
 
         def gives_up(waited_s: float) -> bool:
             if self._outside.ending:
@@ -367,6 +362,7 @@ class MirroredFile(FirstFile):
             self._close(other)
             if (reason := self.add(other.number, other.path.parent)) is not None:
                 self._outside.leave(other.number, reason)
+                self._untold = True
         self._foreign = False
         self._leave_left()
 
@@ -386,14 +382,10 @@ class MirroredFile(FirstFile):
         except Unanswered:
             self._hanging[other.number] = other.calls
         finally:
-            other.calls.close()
+            other.calls.close(other.close_late)
 
     def _catch_up(self) -> tuple[int, int]:
         before = self._seen
         found = super()._catch_up()
         self._foreign = self._foreign or (self._seen != before and bool(self._others))
         return found
-
-
-class _Unknown(MetadataStoreError):
-    """The first file has it, and too few others."""

@@ -66,6 +66,10 @@ class DiskHangs(MetadataStoreError):
     """The disk does not answer."""
 
 
+class Unknown(MetadataStoreError):
+    """A file has it, or may have it, and too few others."""
+
+
 class OtherFile:
     """The file of another disk."""
 
@@ -77,6 +81,7 @@ class OtherFile:
         self.opened: Opened = open_database(path)
         self.driver = driver_of(self.opened.connection)
         self.mark: Mark | None = self.opened.mark.by_calls() if self.opened.mark is not None else None
+        self._closed = False
 
     def write(self, statements: Sequence[tuple[str, Any, bool]], identity: str, revision: int) -> None:
         """Raises as `explained`."""
@@ -88,7 +93,10 @@ class OtherFile:
             self.mark.promise(revision)
 
     def close(self) -> None:
-        """Raises as `explained`."""
+        """Raises as `explained`. A second time it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             close_database(self.opened.connection, self.path)
         finally:

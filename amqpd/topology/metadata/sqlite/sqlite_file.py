@@ -92,6 +92,9 @@ class _HistoryDamaged(Exception):
 class SqliteFile:
     """The database of one store: every call blocks, and one thread at a time may make it."""
 
+    one_of_several = False
+    """the node goes on without its disk, should that hang"""
+
     def __init__(self, path: Path, history_revisions_max: int, accept_loss: bool = False) -> None:
         self.path = path
         self.events: list[Event] = []

@@ -165,8 +165,10 @@ class SqliteStore:
         revision = self._file.revision >> LEASED_BITS
         if revision == self._copied:
             return
-        # Beside the turns of others: it reads by a connection of its own, and may go on when nobody waits for it.
-        if await trio.to_thread.run_sync(keep_copy, self._file.path, abandon_on_cancel=True):
+        # Beside the turns of others: it reads by a connection of its own. Where the disk may hang for ever it goes on
+        # when nobody waits for it; else it has ended before the file is closed.
+        abandon = self._file.one_of_several
+        if await trio.to_thread.run_sync(keep_copy, self._file.path, abandon_on_cancel=abandon):
             self._copied = revision
 
     async def aclose(self) -> None:
