@@ -61,6 +61,7 @@ from amqpd.security.external import certificate_user
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.old_deletions import forget_old
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX
@@ -175,8 +176,10 @@ class Broker:
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         # Of a cluster, other nodes may have something of it yet, and the next home of its source.
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
-        if len(dropped) > keep:
-            await self._store.forget_dropped(done, keep)
+        self._forgets = partial(forget_old, self._store, done if len(dropped) > keep else (), keep)
+        if self._cluster is None:
+            # Before a virtual host may be deleted again, which has the same number.
+            await self._forgets()
         await self._pair.note()
         await self._store.keep_copies()
         self._audit.begin(self.node)
@@ -243,6 +246,9 @@ class Broker:
                 "scrub": self._scrub.run,
                 "disks": self._opened.watch_disks,
             }
+            if self._cluster is not None:
+                # Of the whole cluster they may be many: clients do not wait for that.
+                beside["old deletions"] = self._forgets
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
             await nursery.start(self._opened.run_control, control)
