@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amqpd.cluster.copies import Copies, HomeLink
+from amqpd.cluster.copies import Copies
 from amqpd.cluster.counters import Counters
+from amqpd.cluster.give_backs import GiveBacks
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.homes import HANDED_OVER, Homes
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of
@@ -61,14 +63,14 @@ class Forwarder:
             *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
             *(self.homes.reigns, self.counters),
         )
+        self.records: dict[int, SourceRecord] = {}
+        """as the store had them last"""
         self.takeovers = TakeOvers(
             *(name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended),
-            self.counters,
+            *(GiveBacks(shell, self.records), self.counters),
         )
         self.changes = SetChanges(name, shell, journal, self.homes)
         self.changes.take_over = self.take_over
-        self.records: dict[int, SourceRecord] = {}
-        """as the store had them last"""
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
         self._succession = Succession(name, life, lease_s, chance, shell.now_s)
         self._lives: dict[str, int] = {}

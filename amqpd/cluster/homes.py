@@ -296,7 +296,11 @@ class Homes:
             self._shell.send(peer, Filled(lane.number, self._asks(lane, peer), state))
             return True
 
-        self._shell.read_state(peer, State(source, transfer, base, b"", True, False, after), sends)
+        def failed() -> None:
+            if lane.questions.get(peer) is questions:
+                lane.home.state_failed(peer, source, transfer)
+
+        self._shell.read_state(peer, State(source, transfer, base, b"", True, False, after), sends, failed)
 
     def _admit(self, lane: OwnLane, peer: str) -> None:
         """Sources that the peer has all of, on a disk that the record does not name. A learner is no member yet

@@ -28,6 +28,9 @@ FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
 """between two parts of a state: of some hundred kB"""
 AGAIN_S = 0.25
+STATE_AGAIN_S = 1.0
+"""After a state that could not be read: until then the same peer does not ask for it, which would make the same disk
+read it once for each answer."""
 
 log = structlog.get_logger(component="cluster")
 
@@ -75,7 +78,11 @@ class OwnDisk:
         return await self._read(read)
 
     async def send_state(
-        self, state: State, sends: Callable[[State], bool], room: Callable[[], Awaitable[None]]
+        self,
+        state: State,
+        sends: Callable[[State], bool],
+        failed: Callable[[], None],
+        room: Callable[[], Awaitable[None]],
     ) -> None:
         """See `Shell.read_state`. `room`: returns when the link takes more."""
         # What is known to be committed may be on its way to the disk.
@@ -83,7 +90,9 @@ class OwnDisk:
         try:
             await self._send_parts(state, sends, room)
         except ValueError as error:
-            log.warning("state that is asked for is not here", source=state.source, reason=str(error))
+            log.warning("state that is asked for cannot be read", source=state.source, reason=str(error))
+            await trio.sleep(STATE_AGAIN_S)
+            failed()
 
     async def _send_parts(
         self, state: State, sends: Callable[[State], bool], room: Callable[[], Awaitable[None]]
@@ -101,7 +110,15 @@ class OwnDisk:
             await room()
 
     async def _next(self, parts: Iterator[bytes]) -> bytes | None:
-        return await self._read(partial(next, parts, None))
+        """Asked once: an iterator that has failed has ended, and would be taken for all of the state."""
+
+        def read() -> bytes | None:
+            try:
+                return next(parts, None)
+            except DisksLost as error:
+                raise ValueError(str(error)) from error
+
+        return await self._read(read)
 
     async def _read(self, read: Callable[[], Found]) -> Found:
         while True:

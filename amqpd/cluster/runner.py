@@ -19,11 +19,11 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import lives
-from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.log_events import LogEvents
@@ -157,11 +157,17 @@ class ClusterRunner(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
-    def read_state(self, peer: str, state: State, sends: Callable[[State], bool]) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends, partial(self._room, peer))
+    def read_state(
+        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+    ) -> None:
+        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._room, link))
 
-    async def _room(self, peer: str) -> None:
-        link = self._dialed.get(peer)
+    async def _room(self, over: str | HomeLink) -> None:
+        """Returns when the link takes more."""
+        if isinstance(over, str):
+            link = self._dialed.get(over)
+        else:
+            link = next((link for link, incoming in self._incoming.items() if incoming is over), None)
         if link is not None:
             await link.room()
 

@@ -7,7 +7,8 @@ the own disk takes, which may be large or slow, does not count for that, and has
 `ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
 wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
 answered may still reign. 4. Who is in the store's record and does not become the home because of its own disk hands
-the source over to the others, and does not try it again before they could and the disk has stored something.
+the source over to the others (`give_backs.py`). The disk is that of all sources: nothing is tried before it has
+stored what the attempt waited for.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
@@ -16,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amqpd.cluster.counters import Counters
+from amqpd.cluster.give_backs import GiveBacks
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
 from amqpd.replication.seal import Seal
-from amqpd.replication.set_change import handed_over
 from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
@@ -30,8 +31,6 @@ ATTEMPT_S = 2.0
 OWN_DISK_S = 60.0
 """For the own disk to have what it was handed, or to be read: other attempts, states for peers and queues that are
 built come before. Then somebody else may try."""
-OTHERS_FIRST_S = 2.0
-"""after that: longer than all the others take to try it"""
 REFUSED_S = 0.1
 """for the others to say that they would seal, when one has said that it would not"""
 ATTEMPTS_MAX = 64
@@ -68,6 +67,7 @@ class TakeOvers:
         would_seal: Callable[[int, str], bool],
         won: Callable[[SourceRecord, Seal, OwnLog], str],
         ended: Callable[[int, bool], None],
+        give_backs: GiveBacks,
         counters: Counters,
     ) -> None:
         """`would_seal`: the own replica, if this forwarder asks; `won`: after this home; why it is lost all the
@@ -81,6 +81,7 @@ class TakeOvers:
         self._would_seal = would_seal
         self._won = won
         self._ended = ended
+        self._give_backs = give_backs
         self._counters = counters
         self._attempts: dict[int, Attempt] = {}
         self._requests: dict[int, Attempt] = {}
@@ -88,9 +89,9 @@ class TakeOvers:
         self._request = 0
         self._waiting: list[tuple[int, Attempt, Callable[[], None]]] = []
         """what waits for the own disk: the transaction"""
-        self._slow: dict[int, tuple[int, float]] = {}
-        """sources that the own disk was too slow for: the transaction that it has to store first, and until when the
-        others come first"""
+        self._leaves = False
+        self._slow_index = 0
+        """the highest transaction that the own disk was too slow for: until then it is for all sources"""
 
     def __contains__(self, source: int) -> bool:
         return source in self._attempts
@@ -101,30 +102,31 @@ class TakeOvers:
 
     def may_begin(self, source: int) -> bool:
         """There is no attempt of it, and the own disk is not known to be too slow for one."""
-        index, until_s = self._slow.get(source, (0, 0.0))
-        return source not in self._attempts and self._journal.stored_index >= index and until_s <= self._shell.now_s
+        stored = self._journal.stored_index >= self._slow_index
+        return stored and source not in self._attempts and not self._give_backs.keeps_off(source)
 
     def begin(self, record: SourceRecord) -> None:
         """`record`: as the store has it now. There is no attempt of the source."""
         take_over = TakeOver(self._name, self._life, self._replicas, record)
         attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s)
-        self._slow.pop(record.source, None)
         self._counters.take_overs_begun += 1
         self._go_on(attempt, take_over.begin())
 
     def leave(self) -> None:
         """This process is about to end: it becomes the home of nothing."""
+        self._leaves = True
         for attempt in list(self._attempts.values()):
             self._give_back(attempt, "this process is about to end")
 
     def beat(self) -> None:
         """Those that take too long are given up."""
+        self._give_backs.beat()
         now_s = self._shell.now_s
         for attempt in list(self._attempts.values()):
             if attempt.own_disk_s is not None:
                 if attempt.own_disk_s + OWN_DISK_S <= now_s:
-                    index = max((each[0] for each in self._waiting if each[1] is attempt), default=0)
-                    self._slow[attempt.take_over.source] = index, now_s + OTHERS_FIRST_S
+                    indexes = [each[0] for each in self._waiting if each[1] is attempt]
+                    self._slow_index = max([self._slow_index, *indexes])
                     self._give_back(attempt, "the own disk takes too long")
                 elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
                     # The own seal is on the disk: it takes something.
@@ -136,13 +138,12 @@ class TakeOvers:
                 self._go_on(attempt, None)
 
     def _give_back(self, attempt: Attempt, reason: str) -> None:
-        """It is lost. The others hear this forwarder, and would wait for a home that the store names."""
+        """It is lost, by this forwarder's own doing."""
         take_over = attempt.take_over
         take_over.failed(reason)
         self._go_on(attempt, None)
         if take_over.record.home == take_over.seal:
-            # Without an answer, they wait until this one is silent.
-            self._shell.swap(handed_over(take_over.record), lambda found: None)
+            self._give_backs.begin(take_over.record)
 
     def _be_heard(self, attempt: Attempt) -> None:
         """By the other members, in whose record this is the home already: one that is silent is taken over from."""
@@ -252,6 +253,8 @@ class TakeOvers:
 
     def _swapped(self, attempt: Attempt, record: SourceRecord | None) -> None:
         if not self._is_on(attempt):
+            if self._leaves and record is not None:
+                self._give_backs.begin(record)  # it was asked for before that
             return
         take_over, writes = attempt.take_over, list[Write]()
         if record is not None and not self._would_seal(take_over.source, self._name):

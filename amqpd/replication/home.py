@@ -70,7 +70,7 @@ class HomeLane:
         """source -> an epoch that a learner has sealed, as long ago as it was a member, or by a store that was put
         back since: it follows a higher one only"""
         self.transfers_given_up = 0
-        """because too much had to be kept meanwhile"""
+        """because too much had to be kept meanwhile, or the own disk failed"""
         self.sent = sent or Sent()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
@@ -173,7 +173,7 @@ class HomeLane:
             entries.append(entry)
         for peer in self.peers.values():
             if peer.transfers:
-                self._keep_behind(peer, entries)
+                self.transfers_given_up += peer.keep_behind(entries, self._tails, self._behind_bytes_max)
         passed = self.passed if self.left_out else 0
         frame = Frame(number, self.number, tuple(entries), self.committed, passed, tuple(self.left_out))
         self.number = number
@@ -181,19 +181,6 @@ class HomeLane:
         self._kept.append((number, nbytes))
         self._kept_bytes += nbytes
         return frame
-
-    def _keep_behind(self, peer: Peer, entries: Iterable[LogEntry]) -> None:
-        for entry in entries:
-            if entry.source in peer.transfers:
-                peer.transfers[entry.source].behind.append(entry)
-        # What the source's tail has is kept in any case.
-        extra = {
-            source: max(0, each.behind.nbytes - self._tails[source].nbytes) for source, each in peer.transfers.items()
-        }
-        while extra and sum(extra.values()) > self._behind_bytes_max:
-            source = max(extra, key=extra.__getitem__)
-            del peer.transfers[source], extra[source]
-            self.transfers_given_up += 1
 
     def open(self, peer: str, uncounted: Iterable[int] = ()) -> Opening:
         """There is a connection to it: this is to be sent first, then each frame that is cut. `uncounted`: sources
@@ -220,6 +207,12 @@ class HomeLane:
         """Whether this transfer of state is still of use: its next part is to be sent."""
         at = self.peers.get(peer)
         return at is not None and source in at.transfers and at.transfers[source].number == transfer
+
+    def state_failed(self, peer: str, source: int, transfer: int) -> None:
+        """What was left of this transfer cannot be read: the peer's next answer asks for the state again."""
+        if self.sends(peer, source, transfer):
+            del self.peers[peer].transfers[source]
+            self.transfers_given_up += 1
 
     def peer_base(self, peer: str, source: int) -> Position:
         """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from amqpd.replication.catch_up import Resend, Sent, Transfer
-from amqpd.replication.entry import Position
+from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer
+from amqpd.replication.entry import LogEntry, Position
 
 
 class Peer:
@@ -35,3 +35,17 @@ class Peer:
 
     def counts(self, source: int) -> bool:
         return source not in self.apart and source not in self.uncounted
+
+    def keep_behind(self, entries: Iterable[LogEntry], tails: Mapping[int, Tail], bytes_max: int) -> int:
+        """These follow the states that are on their way to it. How many of those are given up, because more than
+        this is kept for them beyond the tails of their sources, which are kept in any case."""
+        for entry in entries:
+            if entry.source in self.transfers:
+                self.transfers[entry.source].behind.append(entry)
+        extra = {source: max(0, each.behind.nbytes - tails[source].nbytes) for source, each in self.transfers.items()}
+        given_up = 0
+        while extra and sum(extra.values()) > bytes_max:
+            source = max(extra, key=extra.__getitem__)
+            del self.transfers[source], extra[source]
+            given_up += 1
+        return given_up

@@ -143,7 +143,7 @@ def left_out(world: World, source: int) -> HomeLane:
     world.wait(0.2)
     home = world["a"].forwarder.homes.sources[source].lane.home
     assert home.sources == {5, 6}, "one replica set, one lane"
-    world["a"].read_state = lambda state, sends: None  # type: ignore[method-assign]
+    world["a"].read_state = lambda *asked: None  # type: ignore[method-assign]
     world.disconnect("a", "b")
     world["a"].publish(source, b"more than is kept for b")
     world.move()
@@ -172,6 +172,32 @@ def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
     world.connect("b")
     world.move()
     assert waits[6].reported >= index
+
+
+def test_a_peer_whose_state_could_not_be_read_is_sent_it_again() -> None:
+    """It was waited for, though nothing more of it came."""
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "a")
+    reads_state = world["a"].read_state
+    home = left_out(world, 6)
+    failures: list[Callable[[], None]] = []
+    world["a"].read_state = lambda link, state, sends, failed: failures.append(failed)  # type: ignore[method-assign]
+    world.disconnect("a", "b")
+    world.connect("b")
+    world.move()
+    [of_old_connection] = failures
+    world.disconnect("a", "b")
+    world.connect("b")
+    world.move()
+    of_old_connection()
+    world.wait(1)
+    assert len(failures) == 2, "another connection's transfer is under way"
+    world["a"].read_state = reads_state  # type: ignore[method-assign]
+    failures[1]()
+    world.wait(1)
+    assert home.has_all("b", 6)
+    assert home.transfers_given_up == 1
 
 
 def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_ended() -> None:

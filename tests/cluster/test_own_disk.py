@@ -1,6 +1,7 @@
 """What a forwarder reads of its own disk.
 
-What is verified: what of it is done in the thread that reads. Not verified here: what is on a disk (`tests/journal`).
+What is verified: what of it is done in the thread that reads; who is told when it cannot be read. Not verified here:
+what is on a disk (`tests/journal`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.cluster import own_disk
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.replication.entry import Position
 from amqpd.replication.receiver import State
 
 
@@ -31,25 +35,64 @@ def test_what_stands_in_a_source_is_counted_where_its_rows_are_read() -> None:
     assert recovered.standing() == ({256: 10}, 10, {256: [(3, 0)]})
 
 
-async def _sent_in(own: OwnDisk, sent: list[bytes], room: trio.Event) -> None:
-    def sends(state: State) -> bool:
-        sent.append(state.part)
-        return True
-
-    state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
-    await own.send_state(state, sends, room.wait)
-
-
 @pytest.mark.trio
-async def test_no_more_of_a_state_is_read_than_the_link_takes(autojump_clock: trio.testing.MockClock) -> None:
+async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
     class Parts(Disk):
         def state_parts(self, source: int, after: object, base: object) -> Iterator[bytes]:
             return iter([b"one", b"two", b"three"])
 
-    own, sent, room = OwnDisk(cast(Any, Parts()), JournalBuffer(), cast(Any, None)), list[bytes](), trio.Event()
+    own = OwnDisk(cast(Any, Parts()), JournalBuffer(), cast(Any, None))
+    sent: list[bytes] = []
+    asked, room = trio.Event(), trio.Event()
+
+    def sends(state: State) -> bool:
+        sent.append(state.part)
+        return True
+
+    async def wait_for_room() -> None:
+        asked.set()
+        await room.wait()
+
+    state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_sent_in, own, sent, room)
-        await trio.sleep(60)
+        nursery.start_soon(own.send_state, state, sends, lambda: None, wait_for_room)
+        await asked.wait()
+        await trio.testing.wait_all_tasks_blocked()
         assert sent == [b"one"]
         room.set()
     assert sent == [b"one", b"two", b"three"]
+
+
+async def no_wait() -> None:
+    """There is always room."""
+
+
+class FailingDisk:
+    """The disk that a state is read from fails after two parts."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+
+    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+        raise self.failure
+
+
+@pytest.mark.parametrize("failure", [ValueError("it failed"), DisksLost("none has everything yet")], ids=repr)
+def test_a_state_that_cannot_be_read_to_its_end_is_neither_ended_nor_left_unsaid(
+    failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer waited for the rest of it for ever, or took for all of it what there was."""
+    monkeypatch.setattr(own_disk, "STATE_AGAIN_S", 0.0)
+    own = OwnDisk(cast(Any, FailingDisk(failure)), JournalBuffer(), cast(Any, None))
+    sent: list[State] = []
+    failed: list[bool] = []
+
+    def sends(state: State) -> bool:
+        sent.append(state)
+        return True
+
+    trio.run(own.send_state, State(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True), no_wait)
+    assert [(each.part, each.last) for each in sent] == [(b"one", False)]
+    assert failed == [True]

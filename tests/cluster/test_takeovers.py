@@ -134,6 +134,46 @@ def test_a_source_that_is_too_much_for_the_own_disk_is_handed_to_the_others() ->
     assert world[name].forwarder.counters.take_overs_begun == 1
 
 
+@pytest.mark.parametrize("refused", ["unreached", "unknown", "another revision"])
+def test_a_source_is_given_back_until_the_record_says_so(refused: str) -> None:
+    """It was tried once, and stayed with the one whose disk hangs."""
+    world = World("abcde")
+    world.new_source(5, "a")
+    name = hanging_successor(world, "bcde")
+    for each in "bcde":
+        world[each].forwarder._heard_s |= dict.fromkeys("bcde", 1e9)
+    world.wait(takeovers.OWN_DISK_S - 5)
+    if refused == "unreached":
+        world.store_answers = False
+    elif refused == "unknown":
+        world.store_loses_answers = True
+    else:
+        # As a former member does, to be sure of it.
+        assert world.swap(world.records[5]) is not None
+        world.deliver()
+    world.wait(10)
+    assert told(world, name, "take_over_lost")
+    world.store_answers, world.store_loses_answers = True, False
+    world.wait(5)
+    [home] = homes_of(world, 5)
+    assert home != name
+    assert world[name].forwarder.counters.take_overs_begun == 1
+
+
+def test_a_disk_that_hangs_is_too_slow_for_every_source() -> None:
+    """That is the node's: each source waited for it by itself, for a minute."""
+    world = World("abcde")
+    world.new_source(5, "a")
+    name = hanging_successor(world, "bcde")
+    for each in "bcde":
+        world[each].forwarder._heard_s |= dict.fromkeys("bcde", 1e9)
+    world.wait(takeovers.OWN_DISK_S + 5)
+    assert told(world, name, "take_over_lost")
+    world.new_source(6, name, "bcde")
+    world.wait(10)
+    assert world[name].forwarder.counters.take_overs_begun == 1
+
+
 def test_a_disk_that_hung_and_goes_on_is_tried_again() -> None:
     world = World("a")
     commit = world["a"].commit
@@ -160,11 +200,13 @@ def test_who_is_about_to_end_becomes_no_home_by_an_answer_that_comes_late(swappe
     world.new_source(5, "a")
     assert 5 in machine.forwarder.takeovers
     machine.forwarder.leave()
+    machine.swap = swap  # type: ignore[method-assign]
     for go_on in reads if swapped else swaps:
         go_on()
     world.move()
     assert not machine.serving
     assert 5 not in machine.forwarder.homes.sources
+    assert world.records[5].home.forwarder == "", "the others need not wait until this one is silent"
     machine.forwarder.take_over(world.records[5])
     world.move()
     assert 5 not in machine.forwarder.takeovers
