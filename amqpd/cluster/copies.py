@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from amqpd.cluster.counters import Counters
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.replication import seal as seals
@@ -46,20 +47,6 @@ from amqpd.replication.take_over import Ballot
 
 PUT_OFF_MAX = 1024
 """seals that wait for the end of a reign: four of each source"""
-
-
-class HomeLink:
-    """A connection that another forwarder has dialed."""
-
-    def __init__(
-        self, forwarder: str, life: int, send: Callable[[Message], None], close: Callable[[str], None]
-    ) -> None:
-        self.forwarder = forwarder
-        self.life = life
-        self.send = send
-        self.close = close
-        self.receivers: dict[int, Receiver] = {}
-        self.open = True
 
 
 class Copies:
@@ -297,8 +284,9 @@ class Copies:
             return incoming.open
 
         # Who has asked waits as long as for a member that is gone, and asks another one.
-        state = State(asked.source, 1, base, b"", True, False, asked.after)
-        self._shell.read_state(incoming.forwarder, state, sends, lambda: None)
+        self._shell.read_state(
+            incoming, State(asked.source, 1, base, b"", True, False, asked.after), sends, lambda: None
+        )
 
     def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
         def answered(entries: list[LogEntry]) -> None:

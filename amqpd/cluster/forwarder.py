@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amqpd.cluster.copies import Copies, HomeLink
+from amqpd.cluster.copies import Copies
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.give_backs import GiveBacks
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.homes import HANDED_OVER, Homes
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of

@@ -22,7 +22,9 @@ from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.log import Log
 from amqpd.replication.receiver import State
+from amqpd.replication.replica import Replica, Replicas
 
 FETCH_BYTES_MAX = 1 << 20
 PART_S = 0.005
@@ -135,3 +137,14 @@ class OwnDisk:
             self._writer.want_commit()
         while journal.stored_index < index:
             await self._stored.wait()
+
+
+def replicas_of(disk: NodeDisk) -> Replicas:
+    """Of all sources: one of which the disk has nothing is empty."""
+    found = {each.source: each for each in disk.replicas()}
+    return Replicas(
+        Replica(source, Log(found[source].base, found[source].tail), found[source].seal)
+        if source in found
+        else Replica(source, Log((0, 0)))
+        for source in range(1, SOURCES + 1)
+    )

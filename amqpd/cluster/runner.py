@@ -19,18 +19,18 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import lives
-from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.log_events import LogEvents
-from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
-from amqpd.cluster.records import SOURCES, MemberRecord, WishRecord
+from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
@@ -41,10 +41,9 @@ from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
 from amqpd.replication.receiver import State
-from amqpd.replication.replica import Replica, Replicas, Write
+from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import MetadataStore, StoreUnreached
 from amqpd.vocabulary.store_address import parse_store_address
@@ -134,7 +133,8 @@ class ClusterRunner(Shell):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def send(self, peer: str, message: Message) -> None:
-        if (link := self._dialed.get(peer)) is not None:
+        link = self._dialed.get(peer)
+        if link is not None:
             link.send(message)
 
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
@@ -156,11 +156,18 @@ class ClusterRunner(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
-    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._room, peer))
+    def read_state(
+        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+    ) -> None:
+        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._room, link))
 
-    async def _room(self, peer: str) -> None:
-        if (link := self._dialed.get(peer)) is not None:
+    async def _room(self, over: str | HomeLink) -> None:
+        """Returns when the link takes more."""
+        if isinstance(over, str):
+            link = self._dialed.get(over)
+        else:
+            link = next((link for link, incoming in self._incoming.items() if incoming is over), None)
+        if link is not None:
             await link.room()
 
     def served(self, source: int) -> None:
@@ -341,11 +348,12 @@ class ClusterRunner(Shell):
             # Before anything is acknowledged: what the store counts is this disk.
             await lives.keep(self._disk, me, self._writer.threads)
             self.forwarder = Forwarder(
-                *(me.name, me.life, me.generation, self, self._node.journal, _replicas(self._disk)),
+                *(me.name, me.life, me.generation, self, self._node.journal, replicas_of(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
                 fast_takeover=settings.fast_takeover,
             )
-            hello = Hello(VERSION, parse_store_address(settings.cluster_store).name, me.name, me.life, me.generation)
+            cluster = parse_store_address(settings.cluster_store).name
+            hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
             self._links = Links(hello, self, self._place.listeners, self._place.tls)
             await nursery.start(self._links.run)
             self._changed(Changed(sources=frozenset(directory.records)))
@@ -387,14 +395,3 @@ class ClusterRunner(Shell):
 
 def _write(level: str, event: str, fields: dict[str, Any]) -> None:
     getattr(log, level)(event, **fields)
-
-
-def _replicas(disk: NodeDisk) -> Replicas:
-    """Of all sources: one of which the disk has nothing is empty."""
-    found = {each.source: each for each in disk.replicas()}
-    return Replicas(
-        Replica(source, Log(found[source].base, found[source].tail), found[source].seal)
-        if source in found
-        else Replica(source, Log((0, 0)))
-        for source in range(1, SOURCES + 1)
-    )

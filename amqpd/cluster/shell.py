@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.records import WishRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.entry import LogEntry, Position
@@ -55,10 +56,13 @@ class Shell(ABC):
         """What a take-over has won is on it."""
 
     @abstractmethod
-    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(
+        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+    ) -> None:
         """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
-        one after the other, as fast as the link to the peer takes them, until it says that no more are wanted.
-        `state` is the first, without its part. `failed`: no more follow, because they cannot be read."""
+        one after the other, as fast as the link takes them (to this peer, or the one over which they were asked for),
+        until it says that no more are wanted. `state` is the first, without its part. `failed`: no more follow,
+        because they cannot be read."""
 
     @abstractmethod
     def served(self, source: int) -> None:

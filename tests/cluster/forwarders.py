@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.records import SOURCES, WishRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
@@ -153,7 +153,9 @@ class Machine(Shell):
 
         self.world.later(self, read)
 
-    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(
+        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+    ) -> None:
         """Two parts, one in a later turn than the other."""
         self.events.append("state")
         found = [each for each in self.entries.get(state.source, []) if state.after < each.position <= state.base]

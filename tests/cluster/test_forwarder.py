@@ -143,7 +143,7 @@ def left_out(world: World, source: int) -> HomeLane:
     world.wait(0.2)
     home = world["a"].forwarder.homes.sources[source].lane.home
     assert home.sources == {5, 6}, "one replica set, one lane"
-    world["a"].read_state = lambda peer, state, sends, failed: None  # type: ignore[method-assign]
+    world["a"].read_state = lambda *asked: None  # type: ignore[method-assign]
     world.disconnect("a", "b")
     world["a"].publish(source, b"more than is kept for b")
     world.move()
@@ -182,7 +182,7 @@ def test_a_peer_whose_state_could_not_be_read_is_sent_it_again() -> None:
     reads_state = world["a"].read_state
     home = left_out(world, 6)
     failures: list[Callable[[], None]] = []
-    world["a"].read_state = lambda peer, state, sends, failed: failures.append(failed)  # type: ignore[method-assign]
+    world["a"].read_state = lambda link, state, sends, failed: failures.append(failed)  # type: ignore[method-assign]
     world.disconnect("a", "b")
     world.connect("b")
     world.move()

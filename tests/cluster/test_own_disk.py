@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from amqpd.cluster import own_disk
 from amqpd.cluster.own_disk import OwnDisk
@@ -32,6 +33,38 @@ def test_what_stands_in_a_source_is_counted_where_its_rows_are_read() -> None:
     recovered = trio.run(own.queues_of, 5)
     recovered.queues.clear()
     assert recovered.standing() == ({256: 10}, 10, {256: [(3, 0)]})
+
+
+@pytest.mark.trio
+async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
+    class Parts(Disk):
+        def state_parts(self, source: int, after: object, base: object) -> Iterator[bytes]:
+            return iter([b"one", b"two", b"three"])
+
+    own = OwnDisk(cast(Any, Parts()), JournalBuffer(), cast(Any, None))
+    sent: list[bytes] = []
+    asked, room = trio.Event(), trio.Event()
+
+    def sends(state: State) -> bool:
+        sent.append(state.part)
+        return True
+
+    async def wait_for_room() -> None:
+        asked.set()
+        await room.wait()
+
+    state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(own.send_state, state, sends, lambda: None, wait_for_room)
+        await asked.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sent == [b"one"]
+        room.set()
+    assert sent == [b"one", b"two", b"three"]
+
+
+async def no_wait() -> None:
+    """There is always room."""
 
 
 class FailingDisk:
@@ -60,33 +93,6 @@ def test_a_state_that_cannot_be_read_to_its_end_is_neither_ended_nor_left_unsaid
         sent.append(state)
         return True
 
-    state = State(5, 1, (1, 9), b"", True, False)
-    trio.run(own.send_state, state, sends, lambda: failed.append(True), trio.lowlevel.checkpoint)
+    trio.run(own.send_state, State(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True), no_wait)
     assert [(each.part, each.last) for each in sent] == [(b"one", False)]
     assert failed == [True]
-
-
-@pytest.mark.trio
-async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
-    class Parts(Disk):
-        def state_parts(self, source: int, after: object, base: object) -> Iterator[bytes]:
-            return iter([b"one", b"two", b"three"])
-
-    own, sent = OwnDisk(cast(Any, Parts()), JournalBuffer(), cast(Any, None)), list[bytes]()
-    waits, takes_more = trio.Event(), trio.Event()
-
-    def sends(state: State) -> bool:
-        sent.append(state.part)
-        return True
-
-    async def room() -> None:
-        waits.set()
-        await takes_more.wait()
-
-    async with trio.open_nursery() as nursery:
-        state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
-        nursery.start_soon(own.send_state, state, sends, lambda: None, room)
-        await waits.wait()
-        assert sent == [b"one"]
-        takes_more.set()
-    assert sent == [b"one", b"two", b"three"]

@@ -17,7 +17,7 @@ import trio.testing
 
 from amqpd.cluster import choosing
 from amqpd.cluster.choosing import home_for
-from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked

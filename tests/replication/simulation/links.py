@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amqpd.cluster.copies import HomeLink
+from amqpd.cluster.home_link import HomeLink
 from amqpd.replication.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestSeal, Sealed, Would
 from tests.replication.simulation.network import Connection
 

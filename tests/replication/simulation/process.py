@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from amqpd.cluster.copies import HomeLink
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.lives import GENERATION, LIFE
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.own_lane import Own
@@ -189,9 +189,14 @@ class Process(Shell):
     def read_own(self, source: int, answered: Callable[[OwnLog], None]) -> None:
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
-    def read_state(self, peer: str, state: State, sends: Callable[[State], bool], failed: Callable[[], None]) -> None:
+    def read_state(
+        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+    ) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
-        self.start(self.own.send_state(state, sends, failed, _always_room))
+        self.start(self.own.send_state(state, sends, failed, self._room))
+
+    async def _room(self) -> None:
+        """The simulated network takes everything."""
 
     def served(self, source: int) -> None:
         own = self.there.homes.sources[source]
@@ -299,7 +304,3 @@ def disks_of(record: SourceRecord) -> set[tuple[str, int]]:
 
 def _nobody(full: bool) -> None:
     raise AssertionError("no disk is full")
-
-
-async def _always_room() -> None:
-    """Links are bounded elsewhere (`tests/cluster/links`)."""

@@ -1,0 +1,26 @@
+"""A connection of a home to one who keeps copies for it, at the latter's end.
+
+What comes in: who has dialed. What goes out: where its answers go, and what stands here of each of its lanes.
+Not here: the bytes (`links/`), what is done with its messages (`copies.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amqpd.replication.messages import Message
+from amqpd.replication.receiver import Receiver
+
+
+class HomeLink:
+    """A connection that another forwarder has dialed."""
+
+    def __init__(
+        self, forwarder: str, life: int, send: Callable[[Message], None], close: Callable[[str], None]
+    ) -> None:
+        self.forwarder = forwarder
+        self.life = life
+        self.send = send
+        self.close = close
+        self.receivers: dict[int, Receiver] = {}
+        self.open = True
