@@ -172,13 +172,11 @@ class Broker:
         await self._sync.start()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
-        # What is dropped now is forgotten at the next start, when the journal has nothing of it for sure.
+        # At a later start, when no journal has anything of it; nor, in a cluster, other nodes or its source's next home.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
-        # Of a cluster, other nodes may have something of it yet, and the next home of its source.
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
         self._forgets = partial(forget_old, self._store, done if len(dropped) > keep else (), keep)
-        if self._cluster is None:
-            # Before a virtual host may be deleted again, which has the same number.
+        if self._cluster is None:  # before a virtual host is deleted again: it has the same number
             await self._forgets()
         await self._pair.note()
         await self._store.keep_copies()

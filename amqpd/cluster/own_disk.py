@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 import trio
 
+from amqpd.cluster.records import SOURCES
 from amqpd.cluster.shell import OwnLog
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DisksLost
@@ -84,20 +85,20 @@ class OwnDisk:
         state: State,
         sends: Callable[[State], bool],
         failed: Callable[[], None],
-        room: Callable[[], Awaitable[None]],
+        wait_capacity: Callable[[], Awaitable[None]],
     ) -> None:
-        """See `Shell.read_state`. `room`: returns when the link takes more."""
+        """See `Shell.read_state`. `wait_capacity`: returns when the link takes more."""
         # What is known to be committed may be on its way to the disk.
         await self._all_on_disk()
         try:
-            await self._send_parts(state, sends, room)
+            await self._send_parts(state, sends, wait_capacity)
         except ValueError as error:
             log.warning("state that is asked for cannot be read", source=state.source, reason=str(error))
             await trio.sleep(STATE_AGAIN_S)
             failed()
 
     async def _send_parts(
-        self, state: State, sends: Callable[[State], bool], room: Callable[[], Awaitable[None]]
+        self, state: State, sends: Callable[[State], bool], wait_capacity: Callable[[], Awaitable[None]]
     ) -> None:
         parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
         part, first = await self._next(parts), True
@@ -109,7 +110,7 @@ class OwnDisk:
             # What else there is to be read and sent goes in between; and a peer that is slow is not sent more than it
             # takes: a link over which too much waits is closed, and the state would begin again, for ever.
             await trio.sleep(PART_S)
-            await room()
+            await wait_capacity()
 
     async def _next(self, parts: Iterator[bytes]) -> bytes | None:
         """Asked once: an iterator that has failed has ended, and would be taken for all of the state."""

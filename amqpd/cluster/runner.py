@@ -159,16 +159,16 @@ class ClusterRunner(Shell):
     def read_state(
         self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
     ) -> None:
-        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._room, link))
+        self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._wait_capacity, link))
 
-    async def _room(self, over: str | HomeLink) -> None:
+    async def _wait_capacity(self, over: str | HomeLink) -> None:
         """Returns when the link takes more."""
         if isinstance(over, str):
             link = self._dialed.get(over)
         else:
             link = next((link for link, incoming in self._incoming.items() if incoming is over), None)
         if link is not None:
-            await link.room()
+            await link.wait_capacity()
 
     def served(self, source: int) -> None:
         own = self._forwarder.homes.sources[source]

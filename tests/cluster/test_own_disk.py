@@ -43,28 +43,28 @@ async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
 
     own = OwnDisk(cast(Any, Parts()), JournalBuffer(), cast(Any, None))
     sent: list[bytes] = []
-    asked, room = trio.Event(), trio.Event()
+    asked, capacity = trio.Event(), trio.Event()
 
     def sends(state: State) -> bool:
         sent.append(state.part)
         return True
 
-    async def wait_for_room() -> None:
+    async def wait_for_capacity() -> None:
         asked.set()
-        await room.wait()
+        await capacity.wait()
 
     state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(own.send_state, state, sends, lambda: None, wait_for_room)
+        nursery.start_soon(own.send_state, state, sends, lambda: None, wait_for_capacity)
         await asked.wait()
         await trio.testing.wait_all_tasks_blocked()
         assert sent == [b"one"]
-        room.set()
+        capacity.set()
     assert sent == [b"one", b"two", b"three"]
 
 
 async def no_wait() -> None:
-    """There is always room."""
+    """There is always capacity."""
 
 
 class FailingDisk:

@@ -23,7 +23,7 @@ from amqpd.replication.formats import MalformedMessage
 from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, Hello, Message
 
 MESSAGES_AT_ONCE = 32
-ROOM_BYTES = 4 << 20
+CAPACITY_BYTES = 4 << 20
 """of what is sent part by part, no more is read while this waits: a small part of what may"""
 """Told one after the other, before other tasks may run."""
 
@@ -107,10 +107,10 @@ class Link:
         if self._out.nbytes:
             self._sendable.set()
 
-    async def room(self) -> None:
+    async def wait_capacity(self) -> None:
         """Returns when little waits to be sent, or the link has ended. For what is sent part by part, and is more
         than may wait."""
-        while self._out.nbytes > ROOM_BYTES and not self.ended:
+        while self._out.nbytes > CAPACITY_BYTES and not self.ended:
             if self._drained.is_set():
                 self._drained = trio.Event()
             await self._drained.wait()
@@ -192,5 +192,5 @@ class Link:
             if self.ended:
                 return  # nothing waits any more, also of what was sent just now
             self._out.sent(nbytes)
-            if self._out.nbytes <= ROOM_BYTES:
+            if self._out.nbytes <= CAPACITY_BYTES:
                 self._drained.set()

@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.cluster.links.link import ROOM_BYTES, Link
+from amqpd.cluster.links.link import CAPACITY_BYTES, Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.links.sockets import bind
 from amqpd.cluster.links.tls import LinkTls
@@ -221,7 +221,7 @@ async def test_a_newer_life_that_dials_ends_the_link_to_the_old_one() -> None:
 async def test_what_is_sent_part_by_part_waits_for_a_peer_that_reads_slowly() -> None:
     """Without that the link was closed, and a state of more than its bound began again, for ever."""
     peer = Peer()
-    limits = replace(SHORT, out_bytes_max=ROOM_BYTES + 2_000_000)
+    limits = replace(SHORT, out_bytes_max=CAPACITY_BYTES + 2_000_000)
     async with forwarder(hello("a"), limits=limits) as a:
         a.links.peers_are({"b": peer.address})
         wire = await peer.accept(hello("b"))
@@ -232,7 +232,7 @@ async def test_what_is_sent_part_by_part_waits_for_a_peer_that_reads_slowly() ->
             async def send() -> None:
                 for number in range(1, parts + 1):
                     link.send(cut(number, 500_000))
-                    await link.room()
+                    await link.wait_capacity()
 
             nursery.start_soon(send)
             got = 0
@@ -250,11 +250,11 @@ async def test_nobody_waits_for_room_over_a_link_that_ends() -> None:
         wire = await peer.accept(hello("b"))
         link = await a.heard.next_link("dialed")
         number = 0
-        while link.out_bytes <= ROOM_BYTES:
+        while link.out_bytes <= CAPACITY_BYTES:
             number += 1
             link.send(cut(number, 500_000))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(link.room)
+            nursery.start_soon(link.wait_capacity)
             await trio.testing.wait_all_tasks_blocked()
             link.close()
         await wire.close()

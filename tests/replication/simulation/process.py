@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.lives import GENERATION, LIFE
-from amqpd.cluster.own_disk import OwnDisk
+from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import WishRecord
-from amqpd.cluster.runner import _replicas
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
@@ -98,7 +97,7 @@ class Process(Shell):
         self.cluster.unknown.discard(self.name)
         self.disk.set_names(**{GENERATION: str(generation), LIFE: str(life)})
         self.forwarder = Forwarder(
-            *(self.name, life, generation, self, self.heard, _replicas(self.disk)),  # type: ignore[arg-type]
+            *(self.name, life, generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
             *(LEASE_S, self.clock.chance.random, self._reported),
             fast_takeover=self.cluster.fast_takeover,
         )
