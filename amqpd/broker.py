@@ -172,7 +172,7 @@ class Broker:
         await self._sync.start()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
-        # At a later start, when no journal has anything of it; nor, in a cluster, other nodes or its source's next home.
+        # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
         self._forgets = partial(forget_old, self._store, done if len(dropped) > keep else (), keep)

@@ -1,7 +1,8 @@
 """What a forwarder reads of its own disk: logs and states of sources, for itself and for others.
 
 What comes in: questions. What goes out: what the disk has when everything that was handed to it by then is on it.
-Rules: 1. One read at a time, in a thread. 2. A state is read part by part, as fast as it is taken.
+Rules: 1. One read at a time, in a thread; beside it, one of what a take-over has won, which has a bound in time. 2. A
+state is read part by part, as fast as it is taken.
 Not here: what is written (`amqpd.journal.writer`), what it is for (`runner.py`).
 """
 
@@ -49,6 +50,7 @@ class OwnDisk:
         self._writer = writer
         self._stored = trio.Event()
         self._reads = trio.CapacityLimiter(1)
+        self._own_logs = trio.CapacityLimiter(1)
 
     def stored(self) -> None:
         """More transactions are on it."""
@@ -66,7 +68,7 @@ class OwnDisk:
             return OwnLog(self._disk.log_entries(source, base, 1 << 62), self._disk.head(source).reserved)
 
         await self._all_on_disk()
-        return await self._read(read)
+        return await self._read(read, self._own_logs)
 
     async def queues_of(self, source: int) -> Recovered:
         """As a home builds them."""
@@ -123,10 +125,10 @@ class OwnDisk:
 
         return await self._read(read)
 
-    async def _read(self, read: Callable[[], Found]) -> Found:
+    async def _read(self, read: Callable[[], Found], limiter: trio.CapacityLimiter | None = None) -> Found:
         while True:
             try:
-                return await trio.to_thread.run_sync(read, limiter=self._reads)
+                return await trio.to_thread.run_sync(read, limiter=limiter or self._reads)
             except DisksLost:  # of several disks none has everything yet
                 await trio.sleep(AGAIN_S)
 

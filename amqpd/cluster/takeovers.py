@@ -273,6 +273,9 @@ class TakeOvers:
         return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
 
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
+        for each in self._attempts.values():
+            if each.reads:
+                each.own_disk_s = self._shell.now_s  # the disk works, and reads for one after the other
         if self._is_on(attempt) and attempt.take_over.phase is Phase.WON:
             self._end(attempt)
             reason = self._won(attempt.take_over.record, attempt.before, own)

@@ -6,7 +6,9 @@ what is on a disk (`tests/journal`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +20,7 @@ from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
-from amqpd.replication.entry import Position
+from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.receiver import State
 
 
@@ -96,3 +98,32 @@ def test_a_state_that_cannot_be_read_to_its_end_is_neither_ended_nor_left_unsaid
     trio.run(own.send_state, State(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True), no_wait)
     assert [(each.part, each.last) for each in sent] == [(b"one", False)]
     assert failed == [True]
+
+
+@pytest.mark.trio
+async def test_what_a_take_over_has_won_is_not_read_behind_queues() -> None:
+    """It has a bound in time, and many sources that begin were read before."""
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class SlowDisk(Disk):
+        def recovered_of(self, sources: Collection[int]) -> Recovered:
+            begun.set()
+            assert goes_on.wait(60)
+            return super().recovered_of(sources)
+
+        def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
+            return []
+
+        def head(self, source: int) -> Any:
+            return SimpleNamespace(reserved=9)
+
+    own = OwnDisk(cast(Any, SlowDisk()), JournalBuffer(), cast(Any, None))
+    async with trio.open_nursery() as nursery:
+        for source in (5, 6):
+            nursery.start_soon(own.queues_of, source)
+        await trio.to_thread.run_sync(begun.wait)
+        try:
+            with trio.fail_after(30):
+                assert (await own.own_log(7, (1, 2))).reserved == 9
+        finally:
+            goes_on.set()

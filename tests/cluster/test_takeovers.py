@@ -160,6 +160,21 @@ def test_a_source_is_given_back_until_the_record_says_so(refused: str) -> None:
     assert world[name].forwarder.counters.take_overs_begun == 1
 
 
+def test_a_disk_that_reads_for_others_is_not_given_up() -> None:
+    """What it had won waited in line for longer than a disk may take for one."""
+    world = World("a")
+    reads = slow_to_read(world, "a")
+    for source in (5, 6, 7):
+        world.new_source(source, "a")
+    assert len(reads) == 3
+    for read in reads:
+        world.wait(takeovers.OWN_DISK_S - 1)
+        read()
+        world.move()
+    assert world["a"].serving == {5, 6, 7}
+    assert not told(world, "a", "take_over_lost")
+
+
 def test_a_disk_that_hangs_is_too_slow_for_every_source() -> None:
     """That is the node's: each source waited for it by itself, for a minute."""
     world = World("abcde")
