@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster import homes, leftovers, own_disk, own_lane, runner, wished_homes
+from amqpd.cluster import homes, leftovers, own_disk, own_lane, wished_homes
 from amqpd.replication.home import HomeLane
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
@@ -103,7 +103,7 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
         behind_bytes_max=chance.choice([500, 1 << 20]),
         missed_bytes_max=chance.choice([50, 1 << 20]),
     )
-    world.enter_context(patch.object(runner, "SOURCES", len(sets)))
+    world.enter_context(patch.object(own_disk, "SOURCES", len(sets)))
     world.enter_context(patch.object(own_lane, "HomeLane", lane))
     world.enter_context(patch.object(homes, "LAG_BYTES_MAX", chance.choice([2000, 1 << 20])))
     world.enter_context(patch.object(own_disk, "FETCH_BYTES_MAX", chance.choice([100, 1 << 20])))
