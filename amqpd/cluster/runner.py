@@ -161,12 +161,12 @@ class ClusterRunner(Shell):
     ) -> None:
         self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._wait_capacity, link))
 
-    async def _wait_capacity(self, over: str | HomeLink) -> None:
+    async def _wait_capacity(self, taker: str | HomeLink) -> None:
         """Returns when the link takes more."""
-        if isinstance(over, str):
-            link = self._dialed.get(over)
+        if isinstance(taker, str):
+            link = self._dialed.get(taker)
         else:
-            link = next((link for link, incoming in self._incoming.items() if incoming is over), None)
+            link = next((link for link, incoming in self._incoming.items() if incoming is taker), None)
         if link is not None:
             await link.wait_capacity()
 
