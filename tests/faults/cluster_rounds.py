@@ -27,6 +27,8 @@ from .workload import Progress, Publisher, Worker, start_workers
 
 QUEUES = [f"quorum{number}" for number in range(3)]
 CONSUMED = QUEUES[:2]
+"""in each round; all of them in one of `ALL_CONSUMED_EACH`: a backlog is there, and does not grow for ever"""
+ALL_CONSUMED_EACH = 3
 NEIGHBOURS = ["neighbour1", "neighbour2"]
 """each of a source of its own"""
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
@@ -159,8 +161,9 @@ class Rounds:
         """Workers at the home, when this number of answers has come to them."""
         for _ in range(MOVES_MAX):
             self.history.life += 1
+            consumed = CONSUMED if self.history.life % ALL_CONSUMED_EACH else QUEUES
             port, inside = self._cluster.brokers[home].port, partial(self._cluster.inside, home)
-            progress, workers = start_workers(port, self.history, ROUTES, CONSUMED, inside=inside)
+            progress, workers = start_workers(port, self.history, ROUTES, consumed, inside=inside)
             progress.killed = True  # the home may move at any time
             deadline_s = time.monotonic() + CONFIRMS_DEADLINE_S
             while progress.confirmed < confirms and all(worker.is_alive() for worker in workers):
