@@ -17,6 +17,7 @@ from amqpd.management.home_queues import home_queue
 from amqpd.management.overview import overview, vhosts
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
+from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.routing import MAKING_WORK
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.queue import Queue
@@ -279,17 +280,10 @@ def test_a_client_that_names_very_many_queues_makes_them_in_turns(many: Many) ->
     assert many.made == QUEUES
 
 
-def test_publishes_to_very_many_queues_make_them_in_turns(many: Many) -> None:
-    begin_without_time(many)
-    frames = [publish_bytes(b"one", f"q{number}", "", 1, False, delivery_mode=2) for number in range(QUEUES)]
-    many.client.connection.receive(b"".join(frames))
-    assert max(made_in_turns(many)) <= STEP_MAX
-    many.go_on()
-    assert all(queue.ready_count == 1 for queue in many.node.queues.values())
-
-
 def test_a_queue_that_is_deleted_between_two_turns_of_a_publish_gets_nothing(many: Many) -> None:
-    bind_all(many)
+    some = 3 * STEP_MAX  # not so many that each is looked at once more when it is given its copy
+    assert some <= COPIES_AT_ONCE
+    many.apply(*[Put(BindingRecord("/", "amq.fanout", f"q{number}", "queue", "")) for number in range(some)])
     begin_without_time(many)
     many.client.connection.receive(publish_bytes(b"one", "", "amq.fanout", 1, False, delivery_mode=2))
     while not many.made:
@@ -299,11 +293,9 @@ def test_a_queue_that_is_deleted_between_two_turns_of_a_publish_gets_nothing(man
     assert many.node.turns.waiting
     many.apply(Delete(gone.record.key))
     made_in_turns(many)
-    many.go_on()
-    assert gone.deleted
-    assert gone.ready_count == 0
+    assert many.made == some - 1
     assert all(queue.ready_count == 1 for queue in many.node.queues.values())
-    assert many.made == QUEUES - 1
+    assert gone.facts.accepted == 0
 
 
 def test_what_holds_the_journal_gets_on_while_a_source_begins(many: Many) -> None:
