@@ -281,7 +281,7 @@ def test_a_client_that_names_very_many_queues_makes_them_in_turns(many: Many) ->
 
 
 def test_a_queue_that_is_deleted_between_two_turns_of_a_publish_gets_nothing(many: Many) -> None:
-    some = 3 * STEP_MAX  # not so many that each is looked at once more when it is given its copy
+    some = 3 * STEP_MAX  # more, and each would be looked at once more when it is given its copy
     assert some <= COPIES_AT_ONCE
     many.apply(*[Put(BindingRecord("/", "amq.fanout", f"q{number}", "queue", "")) for number in range(some)])
     begin_without_time(many)
