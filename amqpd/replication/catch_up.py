@@ -3,7 +3,7 @@
 What comes in: entries as they are cut, and from where on a peer lacks them. What goes out: what is to be sent.
 Rules: 1. What a peer lacks is sent once: nothing is lost on an ordered connection that stands. Again only if the peer
 reports a lower position than before: up to the other one it had something of another home. 2. What follows a state
-that is under way is kept for that peer, whatever others have.
+that is under way is kept for that peer, whatever others have; if that is too much, the next state has it.
 Not here: when what is kept is too much (`home.py`), and how a peer takes it in (`receiver.py`).
 """
 
@@ -89,8 +89,8 @@ class Sent:
     """How much of what peers lacked they were sent."""
 
     def __init__(self) -> None:
-        self.transfers_begun = self.transfers_done = 0
-        """of state; done: the peer lacks nothing of the source any more"""
+        self.transfers_begun = self.transfers_done = self.transfers_followed = 0
+        """of state; done: the peer has it; of these, followed by another one, since too much came meanwhile"""
         self.entries = self.nbytes = 0
 
     def again(self, entries: int, nbytes: int) -> None:
@@ -105,8 +105,9 @@ class Transfer:
         self.number = number
         self.base = base
         """the last entry that it has"""
-        self.behind = behind
-        """what follows that: kept for this peer, whatever others have"""
+        self.behind: Tail | None = behind
+        """what follows that: kept for this peer, whatever others have. None: it was too much, and another state, a
+        difference to this one, has it"""
         self.has_come = False
 
 

@@ -31,7 +31,7 @@ sent what it missed, one that was away for longer is caught up by state, whose s
 again is kept of sources that a connected peer has not matched."""
 BEHIND_BYTES_MAX = 256 << 20
 """Of entries that follow the states which are on their way to a peer, and would not be kept without that: two seconds
-at full load. A transfer that takes longer has to begin again, or publishers have to slow down."""
+at full load. When more comes, a large backlog goes in rounds, each with what came during the one before."""
 MISSED_BYTES_MAX = 1 << 20
 """Of one message with what a peer lacks: some milliseconds of its disk, so that frames in between need not wait."""
 UNDER_WAY_MAX = 8
@@ -70,7 +70,7 @@ class HomeLane:
         """source -> an epoch that a learner has sealed, as long ago as it was a member, or by a store that was put
         back since: it follows a higher one only"""
         self.transfers_given_up = 0
-        """because too much had to be kept meanwhile, or the own disk failed"""
+        """because the own disk failed"""
         self.sent = sent or Sent()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
@@ -173,7 +173,7 @@ class HomeLane:
             entries.append(entry)
         for peer in self.peers.values():
             if peer.transfers:
-                self.transfers_given_up += peer.keep_behind(entries, self._tails, self._behind_bytes_max)
+                peer.keep_behind(entries, self._tails, self._behind_bytes_max)
         passed = self.passed if self.left_out else 0
         frame = Frame(number, self.number, tuple(entries), self.committed, passed, tuple(self.left_out))
         self.number = number
@@ -298,7 +298,7 @@ class HomeLane:
         resend, kept, transfer = at.resends.get(source), self._tails[source], at.transfers.get(source)
         if resend is None:
             resend = at.resends[source] = Resend(position)
-        if transfer is not None:
+        if transfer is not None and transfer.behind is not None:
             transfer.behind.forget_upto(position)
             if resend.sent < kept.base:
                 kept = transfer.behind
@@ -307,7 +307,9 @@ class HomeLane:
             entries = kept.after(resend.sent, self._missed_bytes_max)
             if entries is None:
                 del at.resends[source]
-                at.transfers.pop(source, None)
+                if at.transfers.pop(source, None) is not None:
+                    self.sent.transfers_done += 1
+                    self.sent.transfers_followed += 1
                 return None
             if not entries:
                 break

@@ -36,16 +36,16 @@ class Peer:
     def counts(self, source: int) -> bool:
         return source not in self.apart and source not in self.uncounted
 
-    def keep_behind(self, entries: Iterable[LogEntry], tails: Mapping[int, Tail], bytes_max: int) -> int:
-        """These follow the states that are on their way to it. How many of those are given up, because more than
-        this is kept for them beyond the tails of their sources, which are kept in any case."""
+    def keep_behind(self, entries: Iterable[LogEntry], tails: Mapping[int, Tail], bytes_max: int) -> None:
+        """These follow the states that are on their way to it. Nothing is kept behind the one with the most any more
+        when this is exceeded, beyond the tails of their sources, which are kept in any case."""
         for entry in entries:
-            if entry.source in self.transfers:
-                self.transfers[entry.source].behind.append(entry)
-        extra = {source: max(0, each.behind.nbytes - tails[source].nbytes) for source, each in self.transfers.items()}
-        given_up = 0
+            transfer = self.transfers.get(entry.source)
+            if transfer is not None and transfer.behind is not None:
+                transfer.behind.append(entry)
+        kept = {source: each.behind for source, each in self.transfers.items() if each.behind is not None}
+        extra = {source: max(0, behind.nbytes - tails[source].nbytes) for source, behind in kept.items()}
         while extra and sum(extra.values()) > bytes_max:
             source = max(extra, key=extra.__getitem__)
-            del self.transfers[source], extra[source]
-            given_up += 1
-        return given_up
+            self.transfers[source].behind = None
+            del extra[source]

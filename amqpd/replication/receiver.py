@@ -201,6 +201,11 @@ class Receiver:
             gap.nearest = state.base
             if state.base >= gap.wanted:
                 del self._gaps[state.source]
+            elif state.base >= replica.log.last:
+                # It has all that this replica ever acknowledged. What follows may be too much to be kept at the home:
+                # then the next state is a difference to this one.
+                del self._staging[state.source]
+                replica.caught_up(writes)
 
     def ended(self, source: int, epoch: int) -> None:
         """The home says that it is not the home any more: nobody has to wait for its reign to end."""

@@ -202,11 +202,11 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
     peer.writes.clear()
     for part, first in ((b"rows", True), (b"more", False)):
         answer = peer.receiver.replace(State(1, 4, (3, 25), part, first, not first), peer.writes)
-    assert peer.writes == [Staged(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
+    state = [Staged(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
+    assert peer.writes == [*state, Completed(1)]
     missed, behind = lane.answered("b", answer)
     assert (len(missed), behind) == (1, [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
-    assert peer.writes[-1] == Completed(1)
 
 
 def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
@@ -374,118 +374,6 @@ def test_nobody_knows_what_a_peer_lacks_that_needs_the_state() -> None:
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
         home_of(1).open("d")
-
-
-def behind_with_base() -> tuple[HomeLane, Peer]:
-    """The peer knows (1, 11) to be committed, has (1, 12) of a home that lost it, and lacks what is not kept."""
-    old, peer = home_of(1), Peer()
-    peer.receiver.open(old.open("b"), peer.writes)
-    peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
-    peer.receiver.told(11, peer.writes)
-    peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
-    lane = HomeLane(MEMBERS, 30)
-    lane.begin(1, 4, (3, 25), [])
-    peer.again("c")
-    peer.writes.clear()
-    return lane, peer
-
-
-def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
-    lane, peer = behind_with_base()
-    answer = peer.receiver.open(lane.open("b"), peer.writes)
-    assert answer.bases == {1: (1, 11)}
-    assert lane.answered("b", answer) == ([], [1])
-    assert lane.peer_base("b", 1) == (1, 11)
-    peer.writes.clear()
-    state = State(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
-    assert peer.receiver.replace(state, peer.writes).lacks == {}
-    assert peer.writes == [Staged(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
-
-
-def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
-    peer.writes.clear()
-    state = State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
-    assert peer.receiver.replace(state, peer.writes).lacks == {}
-    assert peer.writes[0] == Staged(1, (1, 7))
-
-
-def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
-    peer.writes.clear()
-    with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
-        peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
-    assert (peer.writes, peer.replicas[1].usable) == ([], True)
-
-
-def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
-    lane, peer = behind_with_base()
-    peer.receiver.open(lane.open("b"), peer.writes)
-    peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
-    assert peer.replicas.vote(1, Seal(9, "b", 1), peer.writes)
-    assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
-    answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
-    assert answer.fenced == {1: Seal(9, "b", 1)}
-    assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
-
-
-def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
-    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20), Peer()
-    lane.begin(1, 1, START, [])
-    lane.open("c")
-    commit_many(lane, range(11, 20))
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    transfer = lane.sends_state("b", 1, (1, 19))
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
-    for frame in commit_many(lane, range(20, 40)):
-        answer = peer.receiver.receive(frame, peer.writes)
-    assert lane.answered("b", answer) == ([], [])
-    assert lane.open_bytes <= 20
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
-    missed, behind = lane.answered("b", answer)
-    assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
-    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
-
-
-def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
-    """With the vote of c."""
-    frames = []
-    for number in numbers:
-        frames.append(lane.cut(number, {1: bytes(10)}))
-        lane.is_stored(number)
-        lane.answered("c", replace(ALL_OF_11, number=number))
-    return frames
-
-
-def test_state_that_takes_too_long_is_given_up() -> None:
-    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
-    lane.begin(1, 1, START, [])
-    lane.open("c")
-    commit_many(lane, range(11, 20))
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    transfer = lane.sends_state("b", 1, (1, 19))
-    commit_many(lane, range(20, 26))
-    assert lane.sends("b", 1, transfer)
-    commit_many(lane, range(26, 28))
-    assert not lane.sends("b", 1, transfer)
-    assert lane.transfers_given_up == 1
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
-    assert lane.answered("b", answer) == ([], [1])
-    again = lane.sends_state("b", 1, (1, 27))
-    assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
-
-
-def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
-    """It is kept in any case."""
-    lane = HomeLane(MEMBERS, 30, behind_bytes_max=50)
-    lane.begin(1, 4, (3, 25), [])
-    lane.open("b")
-    transfer = lane.sends_state("b", 1, (3, 25))
-    for number in range(31, 51):
-        lane.cut(number, {1: bytes(10)})
-    assert lane.sends("b", 1, transfer)
 
 
 def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:

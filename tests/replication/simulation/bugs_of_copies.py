@@ -171,15 +171,15 @@ class StateAfterWhatIsNotCommitted(Patched):
         return replace(answer, bases={source: self._replicas[source].log.last for source in answer.lacks})
 
 
-class StateTakesPlaceTooEarly(Patched):
-    """What is staged takes its place although it has not all that was acknowledged."""
+class StateIsEverything(Patched):
+    """A peer that has a state lacks nothing of what frames have told of since."""
 
     where, name = Receiver, "_take_state"
 
     @staticmethod
     def instead(self: Receiver, replica: Replica, home: Seal, state: Any, writes: list[Write]) -> None:
         _take_state(self, replica, home, state, writes)
-        if state.last and replica.staged is not None:
+        if state.last:
             self._gaps.pop(state.source, None)
 
 

@@ -54,8 +54,10 @@ class Machine:
             if self._cluster.clock.chance.random() < 0.5:
                 commit()
         self.drive.power_loss()
-        for lane in process.forwarder.homes.lanes.values() if process.forwarder is not None else ():
-            counts["state given up"] += lane.home.transfers_given_up
+        if process.forwarder is not None:
+            homes = process.forwarder.homes
+            counts["state given up"] += sum(lane.home.transfers_given_up for lane in homes.lanes.values())
+            counts["state in rounds"] += homes.sent.transfers_followed
         self._cluster.ended(process)
 
     def thread(self, process: Process, called: Callable[..., Any], arguments: tuple[Any, ...], done: Done) -> None:

@@ -41,7 +41,7 @@ FURTHER: Seeds = {
     copies.AckOfWhatWasNotMatched: 1,
     copies.SealsWithoutWaiting: 2,
     copies.StateAfterWhatIsNotCommitted: 0,
-    copies.StateTakesPlaceTooEarly: 1,
+    copies.StateIsEverything: 0,
     copies.DamageIsTaken: 0,
     homes.HighestLogIgnored: 3,
     homes.PeersApartCount: 1,

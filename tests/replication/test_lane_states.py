@@ -1,0 +1,166 @@
+"""State that a home sends over a lane: as a difference, in rounds, and what stands at the peer meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from amqpd.replication.entry import START, BrokenConnection, Frame
+from amqpd.replication.home import HomeLane
+from amqpd.replication.log import Link, Log
+from amqpd.replication.receiver import Opened, Opening, State
+from amqpd.replication.replica import (
+    Completed,
+    Dropped,
+    Replica,
+    Replicas,
+    Sealed,
+    Staged,
+    StateEnd,
+    StatePart,
+)
+from amqpd.replication.seal import Seal
+from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer
+
+
+def behind_with_base() -> tuple[HomeLane, Peer]:
+    """The peer knows (1, 11) to be committed, has (1, 12) of a home that lost it, and lacks what is not kept."""
+    old, peer = home_of(1), Peer()
+    peer.receiver.open(old.open("b"), peer.writes)
+    peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
+    peer.receiver.told(11, peer.writes)
+    peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
+    lane = HomeLane(MEMBERS, 30)
+    lane.begin(1, 4, (3, 25), [])
+    peer.again("c")
+    peer.writes.clear()
+    return lane, peer
+
+
+def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
+    lane, peer = behind_with_base()
+    answer = peer.receiver.open(lane.open("b"), peer.writes)
+    assert answer.bases == {1: (1, 11)}
+    assert lane.answered("b", answer) == ([], [1])
+    assert lane.peer_base("b", 1) == (1, 11)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes == [Staged(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
+
+
+def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    state = State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
+    assert peer.receiver.replace(state, peer.writes).lacks == {}
+    assert peer.writes[0] == Staged(1, (1, 7))
+
+
+def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.writes.clear()
+    with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
+        peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
+    assert (peer.writes, peer.replicas[1].usable) == ([], True)
+
+
+def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
+    lane, peer = behind_with_base()
+    peer.receiver.open(lane.open("b"), peer.writes)
+    peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
+    assert peer.replicas.vote(1, Seal(9, "b", 1), peer.writes)
+    assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
+    answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
+    assert answer.fenced == {1: Seal(9, "b", 1)}
+    assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
+
+
+def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    for frame in commit_many(lane, range(20, 40)):
+        answer = peer.receiver.receive(frame, peer.writes)
+    assert lane.answered("b", answer) == ([], [])
+    assert lane.open_bytes <= 20
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    missed, behind = lane.answered("b", answer)
+    assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
+    assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
+
+
+def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
+    """With the vote of c."""
+    frames = []
+    for number in numbers:
+        frames.append(lane.cut(number, {1: bytes(10)}))
+        lane.is_stored(number)
+        lane.answered("c", replace(ALL_OF_11, number=number))
+    return frames
+
+
+def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one() -> None:
+    """Which is a difference to the first one: a large backlog is not sent twice."""
+    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
+    lane.begin(1, 1, START, [])
+    lane.open("c")
+    commit_many(lane, range(11, 20))
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    transfer = lane.sends_state("b", 1, (1, 19))
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    for frame in commit_many(lane, range(20, 28)):
+        answer = peer.receiver.receive(frame, peer.writes)
+    assert lane.answered("b", answer) == ([], [])
+    assert lane.sends("b", 1, transfer)
+    assert lane.peers["b"].transfers[1].behind is None
+    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    assert peer.writes[-1] == Completed(1)
+    assert lane.answered("b", answer) == ([], [1])
+    assert lane.peer_base("b", 1) == (1, 19)
+    assert not lane.has_all("b", 1)
+    again = lane.sends_state("b", 1, (1, 27))
+    assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
+    peer.receiver.replace(State(1, again, (1, 27), b"", True, False, (1, 19)), peer.writes)
+    [frame] = commit_many(lane, range(28, 29))
+    peer.receiver.receive(frame, peer.writes)
+    answer = peer.receiver.replace(State(1, again, (1, 27), b"", False, True, (1, 19)), peer.writes)
+    missed, behind = lane.answered("b", answer)
+    assert ([each.position for each in missed[0].entries], behind) == ([(1, 28)], [])
+    answer = peer.receiver.repair(missed[0], peer.writes)
+    lane.answered("b", answer)
+    assert (answer.lacks, lane.has_all("b", 1)) == ({}, True)
+    assert (lane.sent.transfers_begun, lane.sent.transfers_done, lane.sent.transfers_followed) == (2, 2, 1)
+
+
+def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_home() -> None:
+    """It may be what a majority rests on."""
+    peer = Peer()
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Seal(2, "c", 1))])
+    peer.again()
+    peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
+    whole = State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5))
+    answer = peer.receiver.replace(whole, peer.writes)
+    assert Completed(1) not in peer.writes
+    assert answer.bases == {1: (1, 5)}
+    answer = peer.receiver.replace(replace(whole, transfer=2, base=(3, 35)), peer.writes)
+    assert peer.writes[-1] == Completed(1)
+    assert (answer.lacks, answer.bases) == ({1: (3, 35)}, {1: (3, 35)})
+
+
+def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
+    """It is kept in any case."""
+    lane = HomeLane(MEMBERS, 30, behind_bytes_max=50)
+    lane.begin(1, 4, (3, 25), [])
+    lane.open("b")
+    transfer = lane.sends_state("b", 1, (3, 25))
+    for number in range(31, 51):
+        lane.cut(number, {1: bytes(10)})
+    assert lane.sends("b", 1, transfer)
