@@ -364,13 +364,6 @@ def test_what_a_peer_lacks_is_known_in_bytes() -> None:
     assert lane.lacks_bytes("b", 1) == 0
 
 
-def test_nobody_knows_what_a_peer_lacks_that_needs_the_state() -> None:
-    lane, peer = behind_with_base()
-    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
-    lane.sends_state("b", 1, (3, 25))
-    assert lane.lacks_bytes("b", 1) is None
-
-
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
         home_of(1).open("d")

@@ -21,7 +21,7 @@ from amqpd.replication.replica import (
     StatePart,
 )
 from amqpd.replication.seal import Seal
-from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer
+from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, home_of
 
 
 def behind_with_base() -> tuple[HomeLane, Peer]:
@@ -164,3 +164,10 @@ def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
     for number in range(31, 51):
         lane.cut(number, {1: bytes(10)})
     assert lane.sends("b", 1, transfer)
+
+
+def test_nobody_knows_what_a_peer_lacks_that_needs_the_state() -> None:
+    lane, peer = behind_with_base()
+    lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
+    lane.sends_state("b", 1, (3, 25))
+    assert lane.lacks_bytes("b", 1) is None
