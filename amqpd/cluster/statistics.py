@@ -61,6 +61,7 @@ def statistics(
     totals |= {
         "transfers_begun_total": sent.transfers_begun,
         "transfers_done_total": sent.transfers_done,
+        "transfers_followed_total": sent.transfers_followed,
         "transfers_given_up_total": sent.transfers_begun - sent.transfers_done - under_way,
         "resent_entries_total": sent.entries,
         "resent_bytes_total": sent.nbytes,

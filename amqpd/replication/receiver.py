@@ -273,6 +273,8 @@ class Receiver:
         except Contradiction:
             self._contradicted.add(source)
             self._gaps.pop(source, None)
+            self._staging.pop(source, None)  # it would take its place without all that was acknowledged
+            self._replicas[source].drop_staged(writes)
             return
         self._open.add(source)
         log = self._replicas[source].filling

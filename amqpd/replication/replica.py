@@ -180,7 +180,7 @@ class Replica:
         writes.append(StateEnd(self.source, base))
 
     def caught_up(self, writes: list[Write]) -> None:
-        """What is staged has all that stood here and counts, and all that the home has told of."""
+        """What is staged has all that stood here and counts."""
         if self.staged is not None and self.usable:
             self.log, self.staged, self._whole = self.staged, None, None
             writes.append(Completed(self.source))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from amqpd.replication.entry import START, BrokenConnection, Frame
+from amqpd.replication.entry import START, BrokenConnection, Frame, new_entry
 from amqpd.replication.home import HomeLane
 from amqpd.replication.log import Link, Log
 from amqpd.replication.receiver import Opened, Opening, State
@@ -153,6 +153,18 @@ def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_h
     answer = peer.receiver.replace(replace(whole, transfer=2, base=(3, 35)), peer.writes)
     assert peer.writes[-1] == Completed(1)
     assert (answer.lacks, answer.bases) == ({1: (3, 35)}, {1: (3, 35)})
+
+
+def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
+    peer = Peer()
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Seal(2, "c", 1))])
+    peer.again()
+    peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
+    peer.receiver.replace(State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5)), peer.writes)
+    answer = peer.receiver.receive(Frame(41, 40, (new_entry(1, (3, 41), (2, 10), b""),), 0), peer.writes)
+    assert answer.contradicted == {1}
+    assert peer.writes[-1] == Dropped(1)
+    assert Completed(1) not in peer.writes
 
 
 def test_what_is_not_committed_ends_no_transfer_of_state() -> None:

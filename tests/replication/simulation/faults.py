@@ -130,6 +130,15 @@ class Faults:
             self._clock.counts["wish"] += 1
             cluster.store.wish(WishRecord(source, wished if wished != now else (), home))
 
+    def take_back_wishes(self) -> None:
+        """For a home that is in the set no more: the last step to another set was under way when it was wished. Who
+        reads the reason takes it back."""
+        store = self.cluster.store
+        for source, wish in list(store.wishes.items()):
+            if not wish.members and wish.home not in self.cluster.members(source):
+                self._clock.counts["wish taken back"] += 1
+                store.take_back_wish(source)
+
     # The network
 
     def partition(self) -> None:

@@ -167,8 +167,10 @@ def _liveness(cluster: Cluster) -> None:
     clock = cluster.clock
     ends_ms = clock.now_ms + LIVENESS_MS
     last: dict[int, int] = {}
+    faults = Faults(cluster)
     while clock.now_ms < ends_ms:
         cluster.connect()
+        faults.take_back_wishes()
         for source in cluster.sets:
             home = cluster.home_of(source)
             if home is not None and last.get(source, 0) < home.queues[source].epoch:

@@ -168,6 +168,12 @@ class SimulatedStore:
         self.wishes[wish.source] = replace(wish, revision=self.revision)
         self._changed([])
 
+    def take_back_wish(self, source: int) -> None:
+        """An operator does."""
+        self.revision += 1
+        del self.wishes[source]
+        self._changed([])
+
     def change_wish(self, name: str, wish: WishRecord, *, drops: bool) -> None:
         """A home has something to say of it, or has fulfilled it. Nothing happens when it is another one by now."""
 
