@@ -177,8 +177,8 @@ class Homes:
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
         own = self.sources.get(source)
-        if own is None:
-            return False
+        if own is None or self._replicas[source].seal != own.seal:
+            return False  # without the own word the others' are no majority
         return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
 
     # Connections

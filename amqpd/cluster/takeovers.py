@@ -123,19 +123,18 @@ class TakeOvers:
         self._give_backs.beat()
         now_s = self._shell.now_s
         for attempt in list(self._attempts.values()):
-            if attempt.own_disk_s is not None:
-                if attempt.own_disk_s + OWN_DISK_S <= now_s:
-                    indexes = [each[0] for each in self._waiting if each[1] is attempt]
-                    self._slow_index = max([self._slow_index, *indexes])
-                    self._give_back(attempt, "the own disk takes too long")
-                elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
-                    # The own seal is on the disk: it takes something.
-                    self._be_heard(attempt)
-            elif attempt.ends_s <= now_s:
+            if attempt.own_disk_s is not None and attempt.own_disk_s + OWN_DISK_S <= now_s:
+                indexes = [each[0] for each in self._waiting if each[1] is attempt]
+                self._slow_index = max([self._slow_index, *indexes])
+                self._give_back(attempt, "the own disk takes too long")
+            elif attempt.own_disk_s is None and attempt.ends_s <= now_s:
                 attempt.take_over.failed(
                     f"too little has come in time while it is {attempt.take_over.phase.name.lower()}"
                 )
                 self._go_on(attempt, None)
+            elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
+                # A majority has sealed it, the own disk among it: it works, and what is fetched may be much.
+                self._be_heard(attempt)
 
     def _give_back(self, attempt: Attempt, reason: str) -> None:
         """It is lost, by this forwarder's own doing."""

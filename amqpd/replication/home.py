@@ -192,8 +192,8 @@ class HomeLane:
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
         """What is committed of the source, up to this entry, is about to be sent to the peer, as a difference to what
-        it has up to `peer_base`; the number of this transfer. It need not be gone on with when `sends` is not true any
-        more. What follows the base is kept until the peer has it, if that is not too much."""
+        it has up to `peer_base`; the number of this transfer. It need not be gone on with when `sends` is not true
+        any more. What follows the base is kept until the peer has it, if that is not too much."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
         self.sent.transfers_begun += 1

@@ -45,6 +45,19 @@ def test_who_still_answers_a_home_does_not_take_over_from_it() -> None:
     assert world.records[5].home.forwarder == "a"
 
 
+def test_who_has_sealed_the_next_home_reigns_no_more() -> None:
+    """A late answer of the third member made it deliver again, beside the next home, until the store told it."""
+    world = World()
+    world.new_source(5, "a")
+    world.wait(LEASE_S)
+    homes = world["a"].forwarder.homes
+    (link,) = [each for each in world["a"].forwarder.copies._connections if each.forwarder == "b"]
+    assert homes.reigns(5)
+    world["a"].forwarder.asked(link, RequestSeal(1, 5, Seal(9, "b", 1)))
+    assert homes.sources[5].lane.reign.holds(world.now_s)
+    assert not homes.reigns(5)
+
+
 def test_a_peer_that_asks_for_a_source_that_there_is_not_loses_its_connection() -> None:
     world = World()
     closed: list[str] = []

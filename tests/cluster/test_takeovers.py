@@ -12,9 +12,10 @@ import pytest
 
 from amqpd.cluster import takeovers
 from amqpd.cluster.succession import successors
+from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.take_over import Phase
 
-from .forwarders import World
+from .forwarders import LEASE_S, World
 from .test_forwarder import logs, told
 
 
@@ -73,6 +74,32 @@ def test_messages_that_come_while_what_was_fetched_is_written_do_not_end_the_wai
     world.move()
     assert machine.serving == {5}
     assert logs(world, 5)[1][:2] == [b"reserves", b"b lacks this"]
+
+
+def test_who_fetches_much_is_not_taken_over_from() -> None:
+    """Two that lack much, and ask a third one for it alone, took it from each other for ever."""
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world["a"].publish(5, b"b lacks this")
+    world.move()
+    world["a"].publish(5, b"and this")
+    world.move()
+    answers: list[Callable[[], None]] = []
+
+    def read_log(source: int, after: Position, answered: Callable[[list[LogEntry]], None]) -> None:
+        found = [each for each in world["c"].entries[source] if each.position > after]
+        answers.append(lambda: answered(found[:1]))
+
+    world["c"].read_log = read_log  # type: ignore[method-assign]
+    world["c"].forwarder._succession.failed(5, 1.0)  # b is the first one that tries
+    world.kill("a")
+    while 5 not in world["b"].serving:
+        world.wait(1.5 * LEASE_S)
+        assert world.records[5].home.forwarder != "c"
+        while answers:
+            answers.pop(0)()
+    assert not told(world, "b", "take_over_lost")
 
 
 def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
