@@ -168,6 +168,8 @@ class TakeOvers:
         if attempt is None or not self._is_on(attempt):
             return
         take_over, writes = attempt.take_over, list[Write]()
+        if isinstance(message, Would) and take_over.phase is not Phase.ASKING:
+            return  # it says only that the member has heard of the attempt (`_be_heard`)
         attempt.ends_s = self._shell.now_s + ATTEMPT_S  # what is fetched may be large
         if isinstance(message, Would):
             step = take_over.would(peer, message.ballot)

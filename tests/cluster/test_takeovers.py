@@ -102,6 +102,21 @@ def test_who_fetches_much_is_not_taken_over_from() -> None:
     assert not told(world, "b", "take_over_lost")
 
 
+def test_who_waits_for_what_a_member_does_not_send_begins_again() -> None:
+    """Though that member, and others, say that they have heard of the attempt."""
+    world = World()
+    world.new_source(5, "a")
+    world.disconnect("a", "b")
+    world["a"].publish(5, b"b lacks this")
+    world.move()
+    world["c"].read_log = lambda *asked: None  # type: ignore[method-assign]
+    world["c"].forwarder.takeovers.begin = lambda record: None  # type: ignore[method-assign]
+    world.kill("a")
+    world.wait(3 * takeovers.ATTEMPT_S)
+    [lost, *_] = told(world, "b", "take_over_lost")
+    assert lost["reason"] == "too little has come in time while it is fetching"
+
+
 def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
     world = World()
     world.new_source(5, "a")
