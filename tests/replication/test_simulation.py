@@ -24,7 +24,6 @@ SEARCH = bool(os.environ.get("AMQPD_SIMULATION_SEARCH"))
 
 HAPPENS = (
     *("confirmed", "frame", "peer lacks entries", "caught up by state", "state that is a difference"),
-    "state in rounds",
     *("tail undone", "entries fetched", "state fetched", "source left out", "sent again", "source served"),
     *(
         "take-over asked for",
