@@ -64,6 +64,7 @@ audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, 
 
 test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
+	$(PY) -m pytest -q -m slow tests/stalls tests/cost
 	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/model/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/connection/test_fuzz.py
 

@@ -45,6 +45,7 @@ def test_a_message_that_waits_keeps_no_more_memory_than_it_did(load: str) -> Non
 @pytest.mark.skipif(
     python() != table()["interpreter"], reason=f"instructions are bounded for Python {table()['interpreter']}"
 )
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX)
 def test_a_message_takes_no_more_instructions_than_it_did(tmp_path: Path) -> None:
     loads = [kind.name for kind in KINDS]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 from pamqp import commands, frame
 
+from amqpd import KERNEL
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.management import inventory
@@ -139,6 +140,7 @@ def test_what_a_source_has_is_counted_once_however_often_it_is_asked_for() -> No
     assert recovered.standing() is standing
 
 
+@pytest.mark.skipif(KERNEL != "python", reason="replaces a method of a compiled class")
 def test_a_queue_that_cannot_be_made_keeps_its_name(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the node ends, which an error of its own leads to."""
     many.begin_with()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from amqpd import KERNEL
 from amqpd.node.node import Node
 from amqpd.publishing import dead_lettering, routes
 from amqpd.queues import delayed
@@ -238,6 +239,7 @@ def test_letters_of_what_was_refused_that_wait_are_bounded(
     assert bodies(client, "q") == [b"again"], "those that have gone are not counted"
 
 
+@pytest.mark.skipif(KERNEL != "python", reason="replaces a method of a compiled class")
 def test_what_a_letter_of_what_was_refused_takes_is_its_publishers_work(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,9 +16,12 @@ from tests.stalls.shapes import SHAPES
 
 # The plain build, on a processor a third as fast.
 SLOWER = 8
+# Minutes each, where the others take seconds: `make test-heavy` runs these.
+SLOW = ("one_message_to_very_many_queues", "slots_of_a_hash_exchange", "topic_patterns_with_many_wildcards")
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SHAPES]
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_connection_does_not_hold_the_others_up(name: str, tmp_path: Path) -> None:
     with rig(tmp_path) as made:
         made.figures.clear()
