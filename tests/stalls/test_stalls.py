@@ -16,7 +16,7 @@ from tests.stalls.shapes import SHAPES
 
 # The plain build, on a processor a third as fast.
 SLOWER = 8
-# Minutes each, where the others take seconds: `make test-heavy` runs these.
+# A minute and more each, where the others take seconds: `make test-heavy` runs these.
 SLOW = ("one_message_to_very_many_queues", "slots_of_a_hash_exchange", "topic_patterns_with_many_wildcards")
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SHAPES]
 
