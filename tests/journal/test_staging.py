@@ -11,6 +11,7 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.sqlite import intake
 from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.payload import BadPayload
@@ -211,6 +212,50 @@ def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
     if isinstance(parts[1], StatePart) and isinstance(drive, SqliteDrive):
         rows = [each for part in parts[1:-1] if isinstance(part, StatePart) for each in decode(part.part).rows]
         assert [(each.queue_id, each.first_seq) for each, _, _ in rows] == [(20, 20), (22, 5)]
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_a_purge_that_the_home_does_not_have_deletes_nothing_of_what_takes_its_place(drive, other, monkeypatch):
+    """As for a member whose set was forced to go on without it: what it had committed is not in the log, it is sent
+    all."""
+    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
+    rows = [row(20, item.first_seq, item.last_seq) for item in each]
+    home, replica = opened(drive), opened(other)
+    for disk in (home, replica):
+        store(disk, SOURCE, 1, 1, *rows)
+    store(home, SOURCE, 2, 1, row(20, 90, 99))
+    tell(home, SOURCE, 2, 1)
+    store(replica, SOURCE, 1, 2, settled=each, retired=each)
+    tell(replica, SOURCE, 1, 2)
+    write(replica, *state(home, START, (2, 1)), Completed(SOURCE))
+    idle(replica)
+    assert queues_of(replica) == queues_of(home)
+    assert rows_on_disk(replica) == rows_on_disk(home)
+    for disk in (home, replica):
+        disk.close()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_drop_that_was_never_committed_takes_no_mark_when_what_follows_is(drive, other, whole):
+    """Its tail goes, and entries behind it are committed, in one transaction."""
+    home, replica = opened(drive), opened(other)
+    for disk in (home, replica):
+        store(disk, SOURCE, 1, 1, row(20, 0, 9))
+        store(disk, SOURCE, 1, 2, delivered={20: 5})
+    store(home, SOURCE, 2, 1, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    tell(home, SOURCE, 2, 1)
+    tell(replica, SOURCE, 1, 2)
+    store(replica, SOURCE, 1, 3, dropped=[20])
+    if whole:
+        write(replica, *state(home, (1, 2), (2, 1)), Completed(SOURCE))
+    else:
+        entries = [Undone(SOURCE, (1, 2)), appended(replica, SourceEntry(SOURCE, 2, 1), (1, 2))]
+        write(replica, *entries, committed={SOURCE: (2, 1)})
+    idle(replica)
+    queue = replica.recovered_of({SOURCE}).queues[20]
+    assert (queue.next_seq, queue.delivered) == (10, 5)
     for disk in (home, replica):
         disk.close()
 

@@ -128,8 +128,11 @@ class Discards:
         return any(each.queue_id == queue_id and each.last_seq == SEQ_MAX for each in self.pending)
 
     def undone(self, source: int, position: tuple[int, int]) -> None:
-        """What the source had above this position is gone, and nothing of that was committed."""
+        """What the source had above this position is gone. That may have been committed here, and not be part of
+        what takes its place: a set was forced to go on without it."""
         self._waiting = [each for each in self._waiting if each.source != source or each.position <= position]
+        if any(each.source == source and each.position > position for each in self.pending):
+            self.pending = deque(each for each in self.pending if each.source != source or each.position <= position)
 
     def committed(self) -> None:
         """More is committed than before."""

@@ -219,7 +219,8 @@ class SqliteDisk(AsksReplicas, Adopts):
                 draft, work, piece = write_sources(self._writer, given, known, release_rows=not self.kept)
             self._timed |= draft.timed.union(row.queue_id for row in given.rows if row.deadlines)
             self._counted |= draft.counted
-            piece.take_in(self._piece(work))
+            if not draft.undone:  # else some of the discards may be gone with it
+                piece.take_in(self._piece(work))
         except BaseException:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")

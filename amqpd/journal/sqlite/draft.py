@@ -102,12 +102,19 @@ class Draft:
 
     def dropped(self) -> list[int]:
         """Queues whose drop is committed with this transaction."""
-        begun = (*self._discards.waiting, *self.begun)
+        waiting = self._discards.waiting
+        if self.undone:
+            waiting = [each for each in waiting if self._stands(each)]
         return [
             each.queue_id
-            for each in begun
+            for each in (*waiting, *self.begun)
             if each.last_seq == SEQ_MAX and self.head(each.source).is_committed(each.position)
         ]
+
+    def _stands(self, discard: Discard) -> bool:
+        """It was begun before, and the transaction undoes no more than what came after it. Else its (epoch, idx) says
+        nothing: what takes its place may be committed far above that."""
+        return not any(discard.source == source and discard.position > position for source, position in self.undone)
 
     def drops(self, queue_id: int) -> bool:
         """The queue's drop was committed before."""
