@@ -251,8 +251,8 @@ def test_a_drop_that_was_never_committed_takes_no_mark_when_what_follows_is(driv
     if whole:
         write(replica, *state(home, (1, 2), (2, 1)), Completed(SOURCE))
     else:
-        entries = [Undone(SOURCE, (1, 2)), appended(replica, SourceEntry(SOURCE, 2, 1), (1, 2))]
-        write(replica, *entries, committed={SOURCE: (2, 1)})
+        entry = appended(replica, SourceEntry(SOURCE, 2, 1), (1, 2))
+        write(replica, Undone(SOURCE, (1, 2)), entry, committed={SOURCE: (2, 1)})
     idle(replica)
     queue = replica.recovered_of({SOURCE}).queues[20]
     assert (queue.next_seq, queue.delivered) == (10, 5)
