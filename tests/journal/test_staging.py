@@ -11,9 +11,10 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.records import Range, SourceEntry
-from amqpd.journal.sqlite import intake
+from amqpd.journal.sqlite import discards, intake
 from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.state import decode
 from amqpd.journal.transaction import Transaction
@@ -233,6 +234,29 @@ def test_a_purge_that_the_home_does_not_have_deletes_nothing_of_what_takes_its_p
     idle(replica)
     assert queues_of(replica) == queues_of(home)
     assert rows_on_disk(replica) == rows_on_disk(home)
+    for disk in (home, replica):
+        disk.close()
+
+
+def test_a_purge_that_is_half_carried_out_goes_on_when_its_tail_comes_again(drive, other, monkeypatch):
+    """Its rows leave first, then what was settled of them: that is below what both have, and no state names it."""
+    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 4)
+    halves = [Range(20, at * 10, at * 10 + 4) for at in range(9)]
+    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
+    rests = [Range(20, at * 10 + 5, at * 10 + 9) for at in range(9)]
+    home, replica = opened(drive), opened(other)
+    for disk in (home, replica):
+        store(disk, SOURCE, 1, 1, *[row(20, item.first_seq, item.last_seq) for item in each])
+        store(disk, SOURCE, 1, 2, settled=halves)
+        store(disk, SOURCE, 1, 3, settled=rests, retired=each)
+        tell(disk, SOURCE, 1, 3)
+    replica.vacuum_step()
+    write(replica, *state(home, (1, 2), (1, 3)), Completed(SOURCE))
+    idle(replica)
+    assert rows_on_disk(replica) == []
+    if isinstance(replica, SqliteDisk):
+        assert tables(replica)["settled"] == []
     for disk in (home, replica):
         disk.close()
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.replication.entry import START
 
 PIECE_BYTES_MAX = 2 << 20
 """Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""
@@ -123,16 +124,20 @@ class Discards:
         """What is begun by transactions that are not committed."""
         return self._waiting
 
-    def drops(self, queue_id: int) -> bool:
-        """All of the queue is to be deleted, which is committed."""
-        return any(each.queue_id == queue_id and each.last_seq == SEQ_MAX for each in self.pending)
+    def drops(self, queue_id: int, *, unless_of: AbstractSet[int]) -> bool:
+        """All of the queue is to be deleted, which is committed, by another source than these."""
+        return any(
+            each.queue_id == queue_id and each.last_seq == SEQ_MAX and each.source not in unless_of
+            for each in self.pending
+        )
 
     def undone(self, source: int, position: tuple[int, int]) -> None:
-        """What the source had above this position is gone. That may have been committed here, and not be part of
-        what takes its place: a set was forced to go on without it."""
+        """What the source had above this position is gone. What of it was committed is in the log of its home, too,
+        and goes on; unless all is gone: then the home may never have had it, of a set that was forced to go on
+        without this member, and what comes in its place is not to be deleted."""
         self._waiting = [each for each in self._waiting if each.source != source or each.position <= position]
-        if any(each.source == source and each.position > position for each in self.pending):
-            self.pending = deque(each for each in self.pending if each.source != source or each.position <= position)
+        if position == START and any(each.source == source for each in self.pending):
+            self.pending = deque(each for each in self.pending if each.source != source)
 
     def committed(self) -> None:
         """More is committed than before."""

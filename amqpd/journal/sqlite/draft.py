@@ -117,8 +117,9 @@ class Draft:
         return not any(discard.source == source and discard.position > position for source, position in self.undone)
 
     def drops(self, queue_id: int) -> bool:
-        """The queue's drop was committed before."""
-        return self._discards.drops(queue_id)
+        """The queue's drop was committed before, and is not gone with all that the source had."""
+        replaced = {source for source, position in self.undone if position == START}
+        return self._discards.drops(queue_id, unless_of=replaced)
 
     def forgettable(self) -> list[Head]:
         """Of which more is committed than the disk knows: what was kept for an undo goes."""
