@@ -1,6 +1,6 @@
 """Shapes of load that once held a broker up: what is prepared, and what is sent then.
 
-What comes in: a rig. What goes out: SHAPES by name.
+What comes in: a rig. What goes out: SHAPES by name, and which of them are SLOW.
 Rules: 1. A shape is a function that makes attackers and lets them act; its preparations count too, they are input as
 well. 2. Each stands for a cause, not for a case: the sizes are those at which the fault took seconds.
 Not here: what is measured (`rig.py`), random shapes (`drawn.py`), long backlogs (`backlog_shapes.py`), consumers
@@ -242,3 +242,5 @@ SHAPES: dict[str, Shape] = (
         )
     }
 )
+SLOW = (one_message_to_very_many_queues, slots_of_a_hash_exchange, topic_patterns_with_many_wildcards)
+"""A minute and more each, where the others take seconds: `make test-heavy` runs these."""

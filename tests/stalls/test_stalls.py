@@ -12,13 +12,11 @@ import pytest
 
 from tests.stalls.rig import rig
 from tests.stalls.search import HOLD_MAX_S
-from tests.stalls.shapes import SHAPES
+from tests.stalls.shapes import SHAPES, SLOW
 
 # The plain build, on a processor a third as fast.
 SLOWER = 8
-# A minute and more each, where the others take seconds: `make test-heavy` runs these.
-SLOW = ("one_message_to_very_many_queues", "slots_of_a_hash_exchange", "topic_patterns_with_many_wildcards")
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SHAPES]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if shape in SLOW else name for name, shape in SHAPES.items()]
 
 
 @pytest.mark.parametrize("name", NAMES)
