@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from amqpd.commands.metadata import refusals
 from amqpd.commands.options import data_dir_option, json_option, refuse_one_of_several
+from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
 from amqpd.management import metadata_copies
 from amqpd.management.metadata_copies import NUMBERS, moment

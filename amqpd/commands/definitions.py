@@ -19,8 +19,9 @@ from typing import Any
 import click
 
 from amqpd.commands.imported_queues import sources_for
-from amqpd.commands.metadata import carry_out, refusals
+from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option
+from amqpd.commands.refusals import refusals
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.management import definitions as use_cases

@@ -1,4 +1,4 @@
-"""How commands carry out use cases on metadata, and how all commands say that one was refused.
+"""How commands carry out use cases on metadata.
 
 What comes in: a data directory, a use case (`amqpd/management/`), its arguments. What goes out: what the use case
 returns; or its refusal as one sentence, exit code 1.
@@ -9,8 +9,7 @@ Not here: use cases that need a broker that runs (`running.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -18,23 +17,14 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 import trio
 
+from amqpd.commands.refusals import refusals
 from amqpd.config import Settings
-from amqpd.management.errors import ManagementError
 from amqpd.management.metadata import Metadata
 from amqpd.management.stored_metadata import FILE_NAME, OpenStore, StoredMetadata
 from amqpd.process.config_sources import load_settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """What use cases refuse, as the command line says it."""
-    try:
-        yield
-    except ManagementError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def carry_out(

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from amqpd.commands.metadata import refusals
 from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
 from amqpd.management import control
 

@@ -29,7 +29,7 @@ from amqpd.management.control import rows as control_rows
 
 from .checker import check
 from .churn import Churn, Passing, wrong_with
-from .damage.zygote import ForkedBroker, Zygote
+from .damage.forked import ForkedBroker
 from .drain import drain, look, wait_for_rest
 from .fates import FATES, add_fates
 from .history import History
@@ -60,9 +60,7 @@ LETTERS_CONSUMED = ("ttl.dead", "expiring.dead", "judged.dead")
 class Session:
     """Some rounds of one kind on one data directory."""
 
-    def __init__(
-        self, zygote: Zygote, kind: str, seed: int, number: int, rounds: int, folder: Path, done: Counter[str]
-    ) -> None:
+    def __init__(self, kind: str, seed: int, number: int, rounds: int, folder: Path, done: Counter[str]) -> None:
         self.kind, self.rounds, self.done = kind, rounds, done
         self.chance = random.Random(f"{seed}/{kind}/{number}")
         self.history = new_history()
@@ -70,7 +68,7 @@ class Session:
         self.passing: list[list[Passing]] = [[] for _ in range(CHURNS)]
         self.disk = PowerDisk(folder) if kind == "power" else None
         data = (self.disk.path if self.disk else folder) / "data"
-        self.broker = ForkedBroker(zygote, data, {"AMQPD_DISK_FREE_BYTES_MIN": "0"})
+        self.broker = ForkedBroker(data, {"AMQPD_DISK_FREE_BYTES_MIN": "0"})
         self.start_s = 1.0
         self.violations: list[str] = []
 
@@ -250,13 +248,11 @@ def sessions(kind: str, rounds: int) -> list[tuple[str, int, int]]:
     return made
 
 
-def run(
-    zygote: Zygote, kind: str, seed: int, number: int, rounds: int, done: Counter[str], folder: Path
-) -> list[str]:
+def run(kind: str, seed: int, number: int, rounds: int, done: Counter[str], folder: Path) -> list[str]:
     """One session in an empty folder; its violations."""
     session: Session | None = None
     try:
-        session = Session(zygote, kind, seed, number, rounds, folder, done)
+        session = Session(kind, seed, number, rounds, folder, done)
         return session.run()
     except (NoPowerDisk, pytest.skip.Exception) as reason:
         done[f"{kind} {NOT_POSSIBLE}: {reason}"] += 1
@@ -280,18 +276,17 @@ def main() -> int:
     done: Counter[str] = Counter()
     failed: list[str] = []
     began = time.monotonic()
-    with Zygote() as zygote:
-        for kind, number, rounds in sessions(options.kind, options.rounds):
-            if options.only is not None and number != options.only:
-                continue
-            with tempfile.TemporaryDirectory(prefix="amqpd-crashes-") as folder:
-                found = run(zygote, kind, seed, number, rounds, done, Path(folder))
-            passed = f"{time.monotonic() - began:.0f} s"
-            print(f"{kind} session {number}: {'VIOLATED' if found else 'valid'}, {passed}", flush=True)
-            if found:
-                again = f"--kind {kind} --seed {seed} --rounds {options.rounds} --only {number}"
-                failed.append(f"python -m tests.faults.crashes {again}")
-                print("\n".join([*(f"    {line}" for line in found), f"    {failed[-1]}"]), flush=True)
+    for kind, number, rounds in sessions(options.kind, options.rounds):
+        if options.only is not None and number != options.only:
+            continue
+        with tempfile.TemporaryDirectory(prefix="amqpd-crashes-") as folder:
+            found = run(kind, seed, number, rounds, done, Path(folder))
+        passed = f"{time.monotonic() - began:.0f} s"
+        print(f"{kind} session {number}: {'VIOLATED' if found else 'valid'}, {passed}", flush=True)
+        if found:
+            again = f"--kind {kind} --seed {seed} --rounds {options.rounds} --only {number}"
+            failed.append(f"python -m tests.faults.crashes {again}")
+            print("\n".join([*(f"    {line}" for line in found), f"    {failed[-1]}"]), flush=True)
     for name, count in sorted(done.items()):
         print(f"{count:9}  {name}")
     print(f"seed {seed}: {len(failed)} sessions violated" + "".join(f"\n    {again}" for again in failed))

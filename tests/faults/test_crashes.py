@@ -12,7 +12,6 @@ import pytest
 from . import crashes
 from .churn import MESSAGES, Passing, contents_wrong
 from .crashes import NOT_POSSIBLE, duplicates, run, sessions
-from .damage.zygote import Zygote
 from .history import Delivery, History, QueueHistory
 from .test_kill import fault_seed
 
@@ -97,8 +96,7 @@ def test_a_power_cut(only_amqpd: None, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(crashes, "CONFIRMS_MAX", 3000)
     done: Counter[str] = Counter()
     seed = fault_seed()
-    with Zygote() as zygote:
-        found = run(zygote, "power", seed, 0, 1, done, tmp_path)
+    found = run("power", seed, 0, 1, done, tmp_path)
     if impossible := [name for name in done if NOT_POSSIBLE in name]:
         pytest.skip(impossible[0])
     assert not found, "\n".join([*found, f"Again with: AMQPD_FAULT_SEED={seed}"])

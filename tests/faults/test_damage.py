@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pika
@@ -17,11 +16,11 @@ import pytest
 from .conftest import opened
 from .damage.books import Book
 from .damage.damages import Damage, make, make_set
+from .damage.forked import ForkedBroker
 from .damage.images import make_images
 from .damage.judge import FENCED, NOT_ALLOWED, PARKED, RECOVERED, REFUSED, UNHARMED, judge
 from .damage.pages import anatomy
 from .damage.rounds import look, play
-from .damage.zygote import ForkedBroker, Zygote
 
 IMAGES = ("stopped", "killed")
 SEED = 15
@@ -42,16 +41,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as made:
-        yield made
-
-
 @pytest.mark.parametrize("image", IMAGES)
-def test_what_is_not_damaged_is_recovered(zygote: Zygote, images: Path, tmp_path: Path, image: str) -> None:
+def test_what_is_not_damaged_is_recovered(images: Path, tmp_path: Path, image: str) -> None:
     unharmed = Damage(image, "nothing", "none", "nothing", lambda folder: None)
-    ruling = judge(*play(zygote, images, unharmed, tmp_path / "round", again=True), UNHARMED)
+    ruling = judge(*play(images, unharmed, tmp_path / "round", again=True), UNHARMED)
     assert ruling == (RECOVERED, [])
 
 
@@ -67,33 +60,29 @@ def test_what_is_not_damaged_is_recovered(zygote: Zygote, images: Path, tmp_path
         ("stopped", "audit/lives.json", "zero 512", "", RECOVERED),
     ],
 )
-def test_a_damage(
-    zygote: Zygote, images: Path, tmp_path: Path, image: str, file: str, kind: str, field: str, outcome: str
-) -> None:
+def test_a_damage(images: Path, tmp_path: Path, image: str, file: str, kind: str, field: str, outcome: str) -> None:
     damage = make(random.Random(SEED), images, image, file, kind, field)
-    book, seen = play(zygote, images, damage, tmp_path / "round")
+    book, seen = play(images, damage, tmp_path / "round")
     ruling = judge(book, seen, damage.file)
     assert ruling == (outcome, []), f"{damage.text}\n" + "\n".join(seen.log[-20:])
 
 
-def test_messages_without_their_metadata_are_parked_and_given_back(
-    zygote: Zygote, images: Path, tmp_path: Path
-) -> None:
+def test_messages_without_their_metadata_are_parked_and_given_back(images: Path, tmp_path: Path) -> None:
     damage = make_set(images, "stopped", "metadata (all)", "removed", "")
-    book, seen = play(zygote, images, damage, tmp_path / "round")
+    book, seen = play(images, damage, tmp_path / "round")
     assert judge(book, seen, damage.file) == (REFUSED, []), "\n".join(seen.log[-20:])
-    seen = look(zygote, book, tmp_path / "round" / "data", arguments=["--accept-loss"])
+    seen = look(book, tmp_path / "round" / "data", arguments=["--accept-loss"])
     assert judge(book, seen, damage.file) == (PARKED, []), "\n".join(seen.log[-20:])
     assert sum(map(len, seen.adopted.values())) == sum(map(len, book.due.values()))
 
 
-def test_a_message_that_is_missing_is_found(zygote: Zygote, images: Path, tmp_path: Path) -> None:
+def test_a_message_that_is_missing_is_found(images: Path, tmp_path: Path) -> None:
     """The loss is made by means that the broker cannot notice: the message was taken by somebody of whom the book
     does not know."""
     data = tmp_path / "data"
     shutil.copytree(images / "stopped" / "data", data)
     book = Book.load(images / "stopped" / "book.json")
-    thief = ForkedBroker(zygote, data, book.environment)
+    thief = ForkedBroker(data, book.environment)
     try:
         thief.start()
         with opened(thief) as channel:
@@ -105,7 +94,7 @@ def test_a_message_that_is_missing_is_found(zygote: Zygote, images: Path, tmp_pa
     finally:
         thief.close()
     assert taken[1].message_id == "spread:0"
-    ruling = judge(book, look(zygote, book, data))
+    ruling = judge(book, look(book, data))
     assert ruling.outcome == NOT_ALLOWED
     for reason in (
         "lost from fan2: 1 (spread 0)",

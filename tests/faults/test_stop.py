@@ -22,6 +22,7 @@ PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
 
 def test_sigterm_tells_clients_and_ends_with_0(make_broker: MakeBroker) -> None:
     broker = make_broker()
+    broker.forks = False  # the end of the interpreter, too
     broker.start()
     with Wire(broker.port) as idle, Wire(broker.port) as consuming:
         idle.open()

@@ -34,7 +34,6 @@ from .damages import Damage, draw, every_field, make
 from .images import make_images
 from .judge import NOT_ALLOWED, OUTCOMES, REFUSED, Ruling, judge, judge_accepted, judge_repaired
 from .rounds import keep, look, play
-from .zygote import Zygote
 
 AGAIN_EVERY = 4
 ROUNDS = 400
@@ -95,21 +94,19 @@ def numbers_of(options: argparse.Namespace, places: int) -> range:
     return range(options.first, options.first + count)
 
 
-def one(
-    zygote: Zygote, images: Path, scratch: Path, damage: Damage, number: int, kept: Path | None, ways: Ways
-) -> Result:
+def one(images: Path, scratch: Path, damage: Damage, number: int, kept: Path | None, ways: Ways) -> Result:
     folder = scratch / f"round{number}"
     began = time.monotonic()
     way_out = mended = ""
     try:
-        book, seen = play(zygote, images, damage, folder, again=number % AGAIN_EVERY == 0)
+        book, seen = play(images, damage, folder, again=number % AGAIN_EVERY == 0)
         ruling: Ruling = judge(book, seen, damage.file)
         if seen.exit_code is not None and ways.repair:
-            mended, reasons, log = repaired(zygote, book, folder)
+            mended, reasons, log = repaired(book, folder)
             if reasons:
                 ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *log]
         if ruling.outcome == REFUSED and ways.accept:
-            accepted = look(zygote, book, folder / "data", arguments=["--accept-loss"])
+            accepted = look(book, folder / "data", arguments=["--accept-loss"])
             way_out = "serves" if accepted.exit_code is None else "refuses"
             if reasons := judge_accepted(book, accepted):
                 ruling, seen.log = Ruling(NOT_ALLOWED, reasons), [*seen.log, *accepted.log]
@@ -125,7 +122,7 @@ def one(
     return result
 
 
-def repaired(zygote: Zygote, book: Book, folder: Path) -> tuple[str, list[str], list[str]]:
+def repaired(book: Book, folder: Path) -> tuple[str, list[str], list[str]]:
     """(what it did, what is wrong with that, the log of the start after it)"""
     data = shutil.copytree(folder / "data", folder / "repaired", ignore=shutil.ignore_patterns("*.sock"))
     try:
@@ -136,7 +133,7 @@ def repaired(zygote: Zygote, book: Book, folder: Path) -> tuple[str, list[str], 
         return "failed", [f"a repair failed: {error!r}"], []
     if done.kept is None or done.in_the_way:
         return "nothing to repair" if done.kept is None else "more is in the way", [], []
-    seen = look(zygote, book, data)
+    seen = look(book, data)
     said = {each.severity for each in done.consequences}
     story = [f"{each.severity}: {each.text}" for each in done.consequences]
     return "serves", judge_repaired(book, seen, said), [*story, *seen.log]
@@ -223,16 +220,15 @@ def main() -> int:
         print(f"seed {seed}; images made in {time.monotonic() - began:.1f} s", flush=True)
         places = 0
         try:
-            with Zygote() as zygote:
-                damage_of, places = plan(seed, images, fields=options.fields)
-                for number in numbers_of(options, places):
-                    damage = damage_of(number)
-                    result = one(zygote, images, Path(scratch), damage, number, options.images, ways)
-                    results.append(result)
-                    if result.outcome == NOT_ALLOWED:
-                        print(told(result, again), flush=True)
-                    elif options.only is not None:
-                        print(f"{result.text}: {result.outcome} {result.said}")
+            damage_of, places = plan(seed, images, fields=options.fields)
+            for number in numbers_of(options, places):
+                damage = damage_of(number)
+                result = one(images, Path(scratch), damage, number, options.images, ways)
+                results.append(result)
+                if result.outcome == NOT_ALLOWED:
+                    print(told(result, again), flush=True)
+                elif options.only is not None:
+                    print(f"{result.text}: {result.outcome} {result.said}")
         except KeyboardInterrupt:
             print("stopped")
     print(f"\n{drawn(results)}\n\n{table(results)}")

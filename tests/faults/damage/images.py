@@ -22,7 +22,7 @@ from pamqp import commands
 from tests.clients.wire import Wire, publish_bytes
 
 from .books import Book, body_of, message_id
-from .zygote import ForkedBroker, Zygote
+from .forked import ForkedBroker
 
 KINDS = ("stopped", "killed", "mixed", "rested", "paged")
 STOPPED = ("stopped", "rested")
@@ -36,23 +36,22 @@ HEADER = "number"
 
 def make_images(folder: Path, kinds: Iterable[str] = KINDS) -> None:
     """Those that are not there yet."""
-    with Zygote() as zygote:
-        due = 0.0
-        for kind in kinds:
-            if not (folder / kind / "book.json").exists():
-                shutil.rmtree(folder / kind, ignore_errors=True)
-                _make(zygote, folder / kind, kind)
-                if kind in TIMED:
-                    due = time.monotonic() + 2 * LIFE_MS / 1000
-        # Rule 3: this is the one wait, for the time that was promised to the messages.
-        time.sleep(max(0.0, due - time.monotonic()))
+    due = 0.0
+    for kind in kinds:
+        if not (folder / kind / "book.json").exists():
+            shutil.rmtree(folder / kind, ignore_errors=True)
+            _make(folder / kind, kind)
+            if kind in TIMED:
+                due = time.monotonic() + 2 * LIFE_MS / 1000
+    # Rule 3: this is the one wait, for the time that was promised to the messages.
+    time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _make(zygote: Zygote, folder: Path, kind: str) -> None:
+def _make(folder: Path, kind: str) -> None:
     data = folder / "data"
     data.mkdir(parents=True, mode=0o700)
     book = Book(kind, environment={**ENVIRONMENT, **_SETTINGS.get(kind, {})})
-    broker = ForkedBroker(zygote, data, book.environment)
+    broker = ForkedBroker(data, book.environment)
     end: Callable[[], object] = broker.terminate if kind in STOPPED else broker.kill
     try:
         broker.start()

@@ -28,8 +28,8 @@ from tests.clients.wire import METHOD, Wire, decode_method, publish_bytes
 from .books import Book
 from .damages import Damage
 from .drains import Drain
+from .forked import ForkedBroker
 from .judge import NOTHING, STARTS_MAX, Outcome
-from .zygote import ForkedBroker, Zygote
 
 START_S = 60.0
 STOP_S = 30.0
@@ -38,14 +38,14 @@ VOLATILE = ("amqpd.lock", "control.sock")
 RESERVE = "reserve"
 
 
-def play(zygote: Zygote, images: Path, damage: Damage, folder: Path, *, again: bool = False) -> tuple[Book, Outcome]:
+def play(images: Path, damage: Damage, folder: Path, *, again: bool = False) -> tuple[Book, Outcome]:
     """`folder` is made, and left as the round left it. `again`: a stop in good order, and a second drain."""
     data = folder / "data"
     shutil.copytree(images / damage.image / "data", data, copy_function=_copied)
     book = Book.load(images / damage.image / "book.json")
     damage.apply(data)
     checked = check_offline(data)
-    seen = look(zygote, book, data, again=again)
+    seen = look(book, data, again=again)
     seen.checked = checked
     return book, seen
 
@@ -72,10 +72,10 @@ def _copied(source: str, target: str) -> None:
     shutil.copystat(source, target)
 
 
-def look(zygote: Zygote, book: Book, data: Path, *, again: bool = False, arguments: Sequence[str] = ()) -> Outcome:
+def look(book: Book, data: Path, *, again: bool = False, arguments: Sequence[str] = ()) -> Outcome:
     """`arguments`: for `amqpd serve`."""
     before = _contents(data)
-    broker = ForkedBroker(zygote, data, book.environment)
+    broker = ForkedBroker(data, book.environment)
     broker.arguments += arguments
     seen = Outcome()
     try:
