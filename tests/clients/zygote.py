@@ -83,7 +83,7 @@ class Forked:
         ours, output = os.pipe()
         self._news, news = socket.socketpair()
         wish = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
-        assert len(wish) <= MESSAGE_BYTES_MAX, "a wish of so many bytes does not arrive whole"
+        assert len(wish) <= MESSAGE_BYTES_MAX, "a wish of more bytes does not arrive whole"
         with news:
             socket.send_fds(zygote, [wish], [output, news.fileno()])
         os.close(output)

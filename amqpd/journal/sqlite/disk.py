@@ -219,8 +219,7 @@ class SqliteDisk(AsksReplicas, Adopts):
                 draft, work, piece = write_sources(self._writer, given, known, release_rows=not self.kept)
             self._timed |= draft.timed.union(row.queue_id for row in given.rows if row.deadlines)
             self._counted |= draft.counted
-            if not draft.undone:  # else some of the discards may be gone with it
-                piece.take_in(self._piece(work))
+            piece.take_in(Piece() if draft.undone else self._piece(work))  # discards may be gone with what is
         except BaseException:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
