@@ -7,7 +7,7 @@ Rules: 1. Nothing here sleeps: `start` waits for the line with READY, `wait` for
 deadline. 2. The child has its own process group, and `kill` takes the whole group, so that a tracer goes
 with it. 3. AMQPD_* settings of the caller do not leak into the broker; only `environment` does. 4. Where `forks` is
 set, as for most tests, a broker that is begun like any other comes from a process that has imported amqpd already:
-two seconds of a processor for each start would be a third of all that `make test` takes.
+to import it takes one to two seconds of a processor.
 Not here: RabbitMQ as a stand-in (`rabbitmq_process.py`), the fixtures (`conftest.py`).
 """
 
