@@ -120,6 +120,9 @@ class Pair:
         other.reserved = model.reserved
         writes: list[Write] = [Sealed(SOURCE, Seal(model.epoch, "old", 1))]
         last = self.replica.last
+        if last != self.log_end:
+            # It has a divergent tail, of an epoch before: this home has not, and its messages have the same numbers.
+            writes.append(Undone(SOURCE, last := self.log_end))
         for _ in range(data.draw(st.integers(1, 3), label="divergent")):
             entry = other.draw(data)
             writes.append(appended(self.replica.disk, entry, last))
