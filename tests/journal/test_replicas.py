@@ -42,13 +42,20 @@ SOURCE = 1
 TABLES = ("batch", "deadline", "settled", "returned", "queue", "discard", "former", "tail")
 
 
+OWN = {"queue": ("next_seq", "crc")}
+"""Columns that a disk chooses for itself, besides numbers of rows. A mark's number says how far the rows reached that
+this disk deleted: a copy that came while they were deleted never had them. The source's reservation is above it."""
+
+
 def tables(disk: SqliteDisk) -> dict[str, list[tuple[object, ...]]]:
     """Of the source, without what a disk chooses for itself."""
     found = {}
     for table in TABLES:
         columns = [name for _, name, *_ in disk._writer.execute(f"PRAGMA table_info({table})")]
-        mine = ", ".join(name for name in columns if name not in ("batch_id", "discard_id", "first_row"))
-        query = f"SELECT {mine} FROM {table} WHERE source = {SOURCE} ORDER BY {mine}"
+        own = ("batch_id", "discard_id", "first_row", *OWN.get(table, ()))
+        mine = ", ".join(name for name in columns if name not in own)
+        says = "AND delivered >= 0" if table == "queue" else ""
+        query = f"SELECT {mine} FROM {table} WHERE source = {SOURCE} {says} ORDER BY {mine}"
         found[table] = disk._writer.execute(query).fetchall()
     return found
 
