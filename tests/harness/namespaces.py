@@ -119,6 +119,8 @@ class Machines:
     def close(self) -> None:
         """They are gone, with their links."""
         for name in self._made:
+            # The kernel takes a namespace apart later: what is on this side of its link would still have the name.
+            _ip("link", "delete", self._device(HERE, name), check=False)
             _ip("netns", "delete", self._namespace(name), check=False)
         self._made.clear()
         _ip("link", "delete", self._sink(HERE), check=False)
