@@ -24,6 +24,9 @@ UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard test
 # Some ten seconds of the suite, and what is most of quorum queues.
 CLUSTERED = $(addprefix conformance/test_,basic_publish.py basic_consume.py ext_quorum.py ext_dead_letter.py)
 
+# Few examples in `make test`, many in `make test-heavy`.
+DRAWN = $(addprefix tests/,journal/test_sources_properties.py topology/test_store_properties.py)
+
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
@@ -45,11 +48,14 @@ build: $(RUN_STAMP) ## compile what is faster compiled, if there is a C compiler
 quick: $(DEV_STAMP) ## check style, types, and the tests of what changed, within a minute (ARGS: arguments of pytest)
 	@$(PY) scripts/quick.py $(ARGS)
 
-test: $(DEV_STAMP) build ## run the tests, and the conformance suite without what is slow (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -rs -n $(WORKERS) -m 'not slow' --ignore=tests/spark $(ARGS)
+# Without what is marked slow: `test-heavy` runs that of tests/, `conformance` that of the conformance suite.
+# By worksteal: tests take from a millisecond to a minute. Shared out in advance, 3,836 s of them took three workers
+# 1,608 s, of which 1,280 are the least. Neighbours stay together at first, so a file's fixtures are made once or twice.
+test: $(DEV_STAMP) build ## run the tests and the conformance suite, without what is slow (ARGS: arguments of pytest)
+	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' --ignore=tests/spark $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
-	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) $(CORE); fi
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) -m 'not slow' $(CORE); fi
 	@# What quorum queues answer where they are replicated: a part of `make conformance CLUSTER=3`.
 	@if [ -z '$(ARGS)' ]; then AMQPD_TEST_CLUSTER=3 $(PY) -m pytest -q -rs -n 0 -m 'not slow' $(CLUSTERED); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
@@ -62,9 +68,14 @@ test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS
 audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -p no:cacheprovider -o faulthandler_timeout=0 tests/audit_proof tests/faults/test_audit_kill.py $(ARGS)
 
-test-heavy: $(DEV_STAMP) build ## run the long tests: kills, a large backlog, fuzzing (minutes, 3 GB of disk)
+# All of tests/ that `test` leaves out, but for tests/spark (`test-spark`): what is heavy, what is slow, and the rest of
+# what is drawn. What measures a broker (stalls, cost) has the machine for itself.
+test-heavy: $(DEV_STAMP) build ## run what `make test` leaves out: kills, a large backlog, fuzzing (long; 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
-	$(PY) -m pytest -q -m slow tests/stalls tests/cost
+	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m slow $(addprefix --ignore=tests/,spark stalls cost) tests
+	$(PY) -m pytest -q -rs -n 0 -m slow tests/stalls tests/cost
+	@if [ -z '$(AMQPD_KERNEL)' ]; then AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) -m slow $(CORE); fi
+	AMQPD_TEST_EXAMPLES=120 $(PY) -m pytest -q -n $(WORKERS) $(DRAWN)
 	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/model/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/connection/test_fuzz.py
 

@@ -88,6 +88,7 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
     assert list((broker.data_dir / "audit" / "spool").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_after_a_kill_confirmed_messages_have_their_events(broker: BrokerProcess) -> None:
     broker.start()
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))

@@ -11,12 +11,15 @@ import pytest
 from bench.errors import BenchError
 from bench.scenarios import SCENARIOS, Setting
 from bench.wire import Address, Wire
+from tests.harness.slow import slow_but
 
 # The others need a broker of the bench's own: test_bench_private_amqpd.
 QUICK = [name for name, each in SCENARIOS.items() if not (each.needs_fresh or each.restarts or each.needs_tls)]
+# One of each kind: `make test` runs these, and `make test-heavy` the others.
+FEW = "stream durable-confirm quorum-confirm closed-1 durable-paced-1k fanout-10 many-queues mixed-ack churn"
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", slow_but([*FEW.split(), "backlog", "declare-1000"], QUICK))
 def test_scenario_runs_and_its_counts_hold(name, broker_url):
     result = SCENARIOS[name].run(Setting(broker_url, None, warmup_s=0.1, seconds=0.3, scale=0.02))
     assert all(figure.value > 0 for figure in result.figures if figure.compared)

@@ -30,6 +30,7 @@ def test_a_kernel_that_does_not_run_is_an_error(tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_tls_and_restart_on_a_private_amqpd(tmp_path: Path) -> None:
     """The whole course on one private broker: TLS, the kernel that was asked for, SIGTERM and back."""
     with PrivateAmqpd(str(tmp_path), tls=True) as broker:

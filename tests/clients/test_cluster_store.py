@@ -82,6 +82,7 @@ def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
         found.append(got[2])
 
 
+@pytest.mark.slow
 def test_definitions_are_in_etcd_and_messages_on_the_disk(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
 ) -> None:
@@ -110,6 +111,7 @@ def command(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_commands_find_the_definitions_there(
     broker: BrokerProcess, open_channel: Callable[[], BlockingChannel], tmp_path: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_commands_find_the_definitions_there(
     assert "shop" in command(broker, "vhost", "list").stdout
 
 
+@pytest.mark.slow
 def test_clients_go_on_while_etcd_is_stopped_and_declarations_fail_with_a_reason(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
 ) -> None:
@@ -200,6 +203,7 @@ def test_an_exclusive_queue_outlives_a_lease_that_ran_out(
     assert bodies(channel, name) == [b"before", b"after"]
 
 
+@pytest.mark.slow
 def test_an_emptied_etcd_erases_nothing(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
 ) -> None:
@@ -223,6 +227,7 @@ def test_an_emptied_etcd_erases_nothing(
     assert "messages_orphaned" in broker.log or "orphans_parked" in broker.log
 
 
+@pytest.mark.slow
 def test_an_etcd_that_was_restored_from_an_old_backup_erases_nothing(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel], tmp_path: Path
 ) -> None:
@@ -243,6 +248,7 @@ def test_an_etcd_that_was_restored_from_an_old_backup_erases_nothing(
     assert "it is an older copy" in broker.log
 
 
+@pytest.mark.slow
 def test_definitions_in_the_data_directory_are_not_forgotten(broker: BrokerProcess) -> None:
     broker.terminate()
     (broker.data_dir / "metadata.db").touch()
@@ -251,6 +257,7 @@ def test_definitions_in_the_data_directory_are_not_forgotten(broker: BrokerProce
     assert "metadata.db has definitions: export them" in broker.log
 
 
+@pytest.mark.slow
 def test_a_broker_whose_etcd_cannot_be_reached_says_so_and_does_not_start(tmp_path: Path) -> None:
     [port] = free_ports(1)
     broker = BrokerProcess(tmp_path / "data", environment={"AMQPD_CLUSTER_STORE": f"etcd://127.0.0.1:{port}"})

@@ -137,6 +137,7 @@ def create_by_pika(rabbit: Rabbit) -> None:
         channel.exchange_bind("hidden", "in", "h")
 
 
+@pytest.mark.slow
 def test_a_broker_moves_from_rabbitmq_with_its_passwords_and_back(
     rabbit: Rabbit, broker: BrokerProcess, command: Command, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_json_has_each_name_exactly(broker: BrokerProcess) -> None:
     assert connection["client_properties"]["connection_name"] == CONTROLS
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("named")
 def test_definitions_keep_names_that_are_no_text(broker: BrokerProcess, tmp_path: Path) -> None:
     exported, again = tmp_path / "all.json", tmp_path / "again.json"

@@ -69,6 +69,7 @@ def connected(broker: BrokerProcess, user: str = "guest", password: str = "guest
     return wire
 
 
+@pytest.mark.slow
 def test_a_permission_that_is_taken_away_counts_for_the_next_publish(
     broker: BrokerProcess, command: Command, user: str
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_user_that_is_deleted_is_out(broker: BrokerProcess, command: Command, 
         again.open(user=user, password="secret")
 
 
+@pytest.mark.slow
 def test_a_virtual_host_that_is_deleted_closes_its_connections_and_comes_back_empty(
     broker: BrokerProcess, command: Command
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_virtual_host_that_is_deleted_closes_its_connections_and_comes_back_em
     command("vhost", "delete", "v")
 
 
+@pytest.mark.slow
 def test_an_alarm_that_was_on_before_blocks_at_the_first_publish(tmp_path: Path) -> None:
     """Whoever only consumes never hears of it."""
     broker = BrokerProcess(tmp_path / "data", environment={"AMQPD_DISK_FREE_BYTES_MIN": "900TiB"})

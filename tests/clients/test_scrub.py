@@ -48,6 +48,7 @@ def scrubbed(broker: BrokerProcess) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_byte_that_flips_under_a_serving_broker_fences_its_queue_before_anyone_reads_it(
     broker: BrokerProcess,
 ) -> None:

@@ -26,6 +26,7 @@ from amqpd.topology.metadata.store import PutKey, StoreUnavailable
 from tests.cluster.directories import Member, joined, member_record, source_record
 from tests.harness.etcd import EtcdProcess
 from tests.harness.relay import Relay, relay_to
+from tests.harness.slow import slow
 from tests.topology.etcd_stores import new_prefix
 from tests.topology.etcd_stores import own_etcd as own_etcd
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
@@ -133,8 +134,9 @@ async def test_a_member_that_was_cut_off_is_one_again(shared_etcd: EtcdProcess, 
         assert dict(one.directory.members) == dict(two.directory.members) == {"a@x": A, "b@x": B}
 
 
-@pytest.mark.parametrize("answers_only", [True, False])
-@pytest.mark.parametrize("contested", [False, True])
+@pytest.mark.parametrize(
+    ("contested", "answers_only"), [slow(False, True), slow(False, False), (True, True), slow(True, False)]
+)
 async def test_a_swap_in_a_cut_has_one_outcome(
     shared_etcd: EtcdProcess, relay: Relay, answers_only: bool, contested: bool
 ) -> None:
@@ -187,6 +189,7 @@ async def test_a_swap_that_reaches_nobody_ends(
         assert record == await one.directory.read(1)
 
 
+@pytest.mark.slow
 async def test_etcd_is_killed_and_comes_back(own_etcd: EtcdProcess) -> None:
     async with cluster_at(own_etcd.port) as (open_store, nursery):
         one, two = await pair(nursery, await open_store(), await open_store())

@@ -30,6 +30,7 @@ from amqpd.topology.metadata.codec import decode_record, encode_key, encode_reco
 from amqpd.topology.metadata.store import DeleteKey, PutKey
 from amqpd.vocabulary.records import QueueRecord
 from tests.harness.etcd import EtcdProcess
+from tests.harness.slow import slow
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
@@ -216,17 +217,17 @@ def test_status_for_programs(abc: Store) -> None:
     ("words", "sentence"),
     [
         (["status", "none"], "there is no queue 'none' in virtual host '/'"),
-        (["status", "--source", "9"], "there is no source 9"),
-        (["transfer", "none", "b"], "there is no queue 'none' in virtual host '/'"),
-        (["transfer", "classic", "b"], "the queue 'classic' is no quorum queue of the cluster: it has no copies"),
-        (
+        slow(["status", "--source", "9"], "there is no source 9"),
+        slow(["transfer", "none", "b"], "there is no queue 'none' in virtual host '/'"),
+        slow(["transfer", "classic", "b"], "the queue 'classic' is no quorum queue of the cluster: it has no copies"),
+        slow(
             ["transfer", "orders", "z"],
             "z is no node of this cluster: `amqpd cluster status` says which there are",
         ),
-        (["grow", "d", "--source", "1"], "d@x does not live: `amqpd cluster status` says which nodes do"),
-        (["grow", "b", "--source", "1"], "b@x has a copy of source 1 already"),
-        (["shrink", "d", "--source", "1"], "d@x has no copy of source 1"),
-        (["force", "orders"], "nothing is to be forced: source 1 has a majority of its copies"),
+        slow(["grow", "d", "--source", "1"], "d@x does not live: `amqpd cluster status` says which nodes do"),
+        slow(["grow", "b", "--source", "1"], "b@x has a copy of source 1 already"),
+        slow(["shrink", "d", "--source", "1"], "d@x has no copy of source 1"),
+        slow(["force", "orders"], "nothing is to be forced: source 1 has a majority of its copies"),
         (["force", "--all-without-majority"], "nothing is to be forced: every source has a majority of its copies"),
     ],
 )
@@ -237,7 +238,7 @@ def test_what_cannot_be_is_one_sentence(abc: Store, words: Sequence[str], senten
     assert abc.wishes == {}
 
 
-@pytest.mark.parametrize("words", [["grow", "b"], ["shrink", "b", "--all", "--source", "1"], ["force"]])
+@pytest.mark.parametrize("words", [slow(["grow", "b"]), slow(["shrink", "b", "--all", "--source", "1"]), ["force"]])
 def test_what_is_meant_has_to_be_said_once(abc: Store, words: Sequence[str]) -> None:
     assert abc.refused(*words, code=2).startswith("say which")
 

@@ -37,7 +37,7 @@ from tests.harness.output import Event, Output
 from tests.harness.session_choices import CLASSIC_ARGUMENTS, EXCHANGE_TYPES, QUEUE_ARGUMENTS, QUORUM_ARGUMENTS
 from tests.harness.sessions import Session
 
-STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "1500"))
+STREAMS = int(os.environ.get("AMQPD_FUZZ_STREAMS", "500"))
 FIRST = int(os.environ.get("AMQPD_FUZZ_FIRST", "0"))
 # Streams on one node, one after the other and some at a time: enough for them to meet, few enough to replay.
 STREAMS_A_NODE = 20

@@ -14,6 +14,10 @@ from tests.cost.bounds import bounds_of, build, excesses, python, table
 from tests.cost.counting import count, waiting
 from tests.cost.instructions import SECONDS_MAX, instructions, missing
 from tests.cost.loads import KINDS, WAITING
+from tests.harness.slow import slow_but
+
+# One of each kind: `make test` runs these, and `make test-heavy` the others.
+QUICK = ["stream", "durable-confirm", "closed-1", "mixed", "fanout-10", "many-queues"]
 
 
 def excesses_of(load: str, measured: Mapping[str, float]) -> list[str]:
@@ -31,12 +35,12 @@ def _bounded() -> None:
         pytest.skip(f"the build '{build()}' is not bounded yet: python -m tests.cost.measure prints its figures")
 
 
-@pytest.mark.parametrize("load", [kind.name for kind in KINDS])
+@pytest.mark.parametrize("load", slow_but(QUICK, [kind.name for kind in KINDS]))
 def test_a_message_takes_no_more_calls_than_it_did(load: str) -> None:
     check(excesses_of(load, count(load)))
 
 
-@pytest.mark.parametrize("load", WAITING)
+@pytest.mark.parametrize("load", slow_but(["stream"], WAITING))
 def test_a_message_that_waits_keeps_no_more_memory_than_it_did(load: str) -> None:
     check(excesses_of(load, waiting(load)))
 

@@ -73,6 +73,7 @@ def test_equal_queues_of_routes_are_there_once() -> None:
     assert resident[0] < 5 * MIB, f"{resident[0] / MIB:.1f} MiB"
 
 
+@pytest.mark.slow
 def test_the_routes_of_all_connections_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "ALL_ROUTES_BYTES_MAX", 2 * MIB, raising=False)
     harness = Harness()

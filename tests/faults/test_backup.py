@@ -20,6 +20,7 @@ from unittest import mock
 import pytest
 
 from amqpd.__main__ import run
+from tests.harness.slow import slow
 
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from .flood import Flood, Prober, numbers_in
@@ -97,7 +98,7 @@ def test_everything_confirmed_before_it_began_is_in_it(make_broker: MakeBroker, 
     broker.wait_log("backup complete")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [slow(signal.SIGTERM), signal.SIGKILL])
 def test_a_broker_that_ends_meanwhile_leaves_no_backup(
     make_broker: MakeBroker, tmp_path: Path, number: signal.Signals
 ) -> None:

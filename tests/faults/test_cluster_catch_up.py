@@ -61,6 +61,7 @@ def body(number: int) -> bytes:
     return (b"%06d" % number).ljust(BODY_BYTES, b".")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_replica_that_was_away_for_long_is_caught_up_by_state(
     cluster: Cluster, channel_of: Callable[[str], BlockingChannel]

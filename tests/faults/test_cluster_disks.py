@@ -39,6 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_home_is_killed_and_loses_a_disk(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = fault_seed()

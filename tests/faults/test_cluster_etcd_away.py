@@ -182,6 +182,7 @@ def test_an_emptied_etcd_erases_no_message_of_a_cluster(cluster: Cluster) -> Non
     assert read(cluster) == {name: [b"kept", b"kept too"] for name in NAMES}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_older_copy_of_etcd_erases_no_message_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     cluster.declare_quorum("a", ["a"])

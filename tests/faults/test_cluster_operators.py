@@ -232,6 +232,7 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
         assert set(cluster.drain(f"queue-{name}")) == set(bodies(0))
 
 
+@pytest.mark.slow
 def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     cluster = make("abcd", "abc")
     cluster.declare_one("b", "orders")

@@ -112,6 +112,7 @@ class Load:
             worker.join(ANSWERED_S)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_set_changes_and_its_home_moves_under_load(cluster: Cluster) -> None:
     publishers = {queue: PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES}

@@ -22,6 +22,8 @@ import pytest
 import trustme
 from pamqp import commands
 
+from tests.harness.slow import slow, slow_but
+
 from ..clients import address
 from ..clients.broker_process import REPOSITORY, BrokerProcess, free_port
 from ..clients.wire import PROTOCOL_HEADER, ClosedByBroker, Wire, publish_bytes
@@ -81,7 +83,7 @@ class Tenant:
 @pytest.mark.parametrize(
     ("breaking", "name"),
     [
-        (
+        slow(
             "import amqpd.management.sampling as s\n"
             "true = s.trio\n"
             "class Once:\n"
@@ -91,7 +93,7 @@ class Tenant:
             "s.trio = Once()\n",
             "",
         ),
-        (
+        slow(
             "import amqpd.process.alarms as a\n"
             "look, calls = a.ShortageWatch.look, []\n"
             "def broken(self):\n"
@@ -110,7 +112,7 @@ class Tenant:
             "g.gc = GC()\n",
             "garbage",
         ),
-        (
+        slow(
             "import amqpd.audit.files.writer as w\n"
             "w.LOOK_S = 0.1\n"
             "anchor, calls = w.AuditWriter._convert_all, []\n"
@@ -138,7 +140,9 @@ def test_a_task_that_fails_begins_again_and_nobody_notices(broker: BrokenBroker,
     assert broker.terminate() == 0
 
 
-@pytest.mark.parametrize("error", ["MemoryError()", "OverflowError()", "OSError(28, 'full')", "struct.error('bad')"])
+@pytest.mark.parametrize(
+    "error", [slow("MemoryError()"), "OverflowError()", slow("OSError(28, 'full')"), slow("struct.error('bad')")]
+)
 def test_a_converter_of_the_audit_log_that_fails_ends_nothing(broker: BrokenBroker, error: str) -> None:
     broker.breaking = (
         "import struct\nimport amqpd.audit.files.parquet as p\n"
@@ -154,6 +158,7 @@ def test_a_converter_of_the_audit_log_that_fails_ends_nothing(broker: BrokenBrok
     assert broker.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_log_in_whose_check_fails_is_that_connections(broker: BrokenBroker) -> None:
     broker.breaking = (
         "import amqpd.security.authentication.logins as l\n"
@@ -188,7 +193,7 @@ TLS_BREAKS = {
 }
 
 
-@pytest.mark.parametrize("where", TLS_BREAKS)
+@pytest.mark.parametrize("where", slow_but(["end"], TLS_BREAKS))
 @pytest.mark.skipif(address.TLS, reason="the tenant speaks without TLS")
 def test_what_fails_in_tls_is_that_connections(broker: BrokenBroker, where: str, tmp_path: Path) -> None:
     broker.breaking = f"import amqpd.transport.tls_stream as t\n{TLS_BREAKS[where]}"

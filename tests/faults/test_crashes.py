@@ -91,6 +91,7 @@ def test_rounds_are_cut_into_sessions() -> None:
     assert [kind for kind, _, _ in sessions("all", 3)] == ["kill", "power", "eio", "enospc"]
 
 
+@pytest.mark.slow
 def test_a_power_cut(only_amqpd: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crashes, "QUEUES_MAX", 1)
     monkeypatch.setattr(crashes, "CONFIRMS_MAX", 3000)

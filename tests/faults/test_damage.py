@@ -13,6 +13,8 @@ from pathlib import Path
 import pika
 import pytest
 
+from tests.harness.slow import slow, slow_but
+
 from .conftest import opened
 from .damage.books import Book
 from .damage.damages import Damage, make, make_set
@@ -41,7 +43,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize("image", slow_but(["killed"], IMAGES))
 def test_what_is_not_damaged_is_recovered(images: Path, tmp_path: Path, image: str) -> None:
     unharmed = Damage(image, "nothing", "none", "nothing", lambda folder: None)
     ruling = judge(*play(images, unharmed, tmp_path / "round", again=True), UNHARMED)
@@ -52,12 +54,12 @@ def test_what_is_not_damaged_is_recovered(images: Path, tmp_path: Path, image: s
     ("image", "file", "kind", "field", "outcome"),
     [
         ("stopped", "journal.db", "bit", "batch.data", FENCED),
-        ("stopped", "journal.db", "byte", "database header.magic", REFUSED),
-        ("killed", "journal.db-wal", "byte", "commit frame.checksum", REFUSED),
+        slow("stopped", "journal.db", "byte", "database header.magic", REFUSED),
+        slow("killed", "journal.db-wal", "byte", "commit frame.checksum", REFUSED),
         ("killed", "journal.db-wal", "removed", "", REFUSED),
         ("killed", "journal.db-wal", "grown", "", RECOVERED),
-        ("killed", "metadata.db-wal", "zero 512", "", REFUSED),
-        ("stopped", "audit/lives.json", "zero 512", "", RECOVERED),
+        slow("killed", "metadata.db-wal", "zero 512", "", REFUSED),
+        slow("stopped", "audit/lives.json", "zero 512", "", RECOVERED),
     ],
 )
 def test_a_damage(images: Path, tmp_path: Path, image: str, file: str, kind: str, field: str, outcome: str) -> None:
@@ -67,6 +69,7 @@ def test_a_damage(images: Path, tmp_path: Path, image: str, file: str, kind: str
     assert ruling == (outcome, []), f"{damage.text}\n" + "\n".join(seen.log[-20:])
 
 
+@pytest.mark.slow
 def test_messages_without_their_metadata_are_parked_and_given_back(images: Path, tmp_path: Path) -> None:
     damage = make_set(images, "stopped", "metadata (all)", "removed", "")
     book, seen = play(images, damage, tmp_path / "round")
@@ -76,6 +79,7 @@ def test_messages_without_their_metadata_are_parked_and_given_back(images: Path,
     assert sum(map(len, seen.adopted.values())) == sum(map(len, book.due.values()))
 
 
+@pytest.mark.slow
 def test_a_message_that_is_missing_is_found(images: Path, tmp_path: Path) -> None:
     """The loss is made by means that the broker cannot notice: the message was taken by somebody of whom the book
     does not know."""

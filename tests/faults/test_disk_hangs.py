@@ -120,6 +120,7 @@ def test_one_disk_is_frozen(freezing: Callable[[int], Freezing], make_broker: Ma
     book.check_all_there()
 
 
+@pytest.mark.slow
 def test_the_node_ends_while_a_disk_is_frozen(freezing: Callable[[int], Freezing], make_broker: MakeBroker) -> None:
     """Its process stays until the system lets go of the threads that hang there; nobody waits for more than that."""
     freezer = freezing(1)
@@ -141,6 +142,7 @@ def test_the_node_ends_while_a_disk_is_frozen(freezing: Callable[[int], Freezing
     assert_equal(freezer.disks)
 
 
+@pytest.mark.slow
 def test_two_disks_are_frozen(freezing: Callable[[int], Freezing], make_broker: MakeBroker) -> None:
     freezer = freezing(2)
     broker = on(make_broker, freezer.disks)
@@ -185,6 +187,7 @@ def test_two_disks_are_frozen(freezing: Callable[[int], Freezing], make_broker: 
     assert [body for body in found if body != b"waits"] == book.confirmed
 
 
+@pytest.mark.slow
 def test_a_backlog_is_read_from_another_disk(make_broker: MakeBroker, tmp_path: Path) -> None:
     disks = [tmp_path / name for name in "abc"]
     broker = on(make_broker, disks)

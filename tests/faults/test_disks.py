@@ -163,6 +163,7 @@ def test_three_directories_have_the_same(broker: BrokerProcess, disks: list[Path
     book.check_all_there()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *HEAVY])
 def test_a_disk_is_emptied_while_the_node_is_down(broker: BrokerProcess, disks: list[Path], number: int) -> None:
     broker.start()
@@ -214,6 +215,7 @@ def test_a_second_disk_fails_after_the_first_was_repaired(broker: BrokerProcess,
     book.check_all_there()
 
 
+@pytest.mark.slow
 def test_a_node_starts_without_its_first_disk(broker: BrokerProcess, disks: list[Path]) -> None:
     broker.start()
     book = Book(broker)
@@ -233,6 +235,7 @@ def test_a_node_starts_without_its_first_disk(broker: BrokerProcess, disks: list
     book.check_all_there()
 
 
+@pytest.mark.slow
 def test_a_node_of_one_directory_gets_two_more(make_broker: MakeBroker, disks: list[Path]) -> None:
     alone = make_broker(disks[0])
     alone.start()
@@ -254,6 +257,7 @@ def test_a_node_of_one_directory_gets_two_more(make_broker: MakeBroker, disks: l
     book.check_all_there()
 
 
+@pytest.mark.slow
 def test_definitions_of_another_process_are_on_all_disks(broker: BrokerProcess, disks: list[Path]) -> None:
     broker.start()
     for name, where in (("while it runs", disks[1]), ("and again", disks[0])):
@@ -271,6 +275,7 @@ def test_definitions_of_another_process_are_on_all_disks(broker: BrokerProcess, 
     assert_equal(disks)
 
 
+@pytest.mark.slow
 def test_two_of_three_are_missing_at_the_start(broker: BrokerProcess, disks: list[Path]) -> None:
     broker.start()
     book = Book(broker)
@@ -415,6 +420,7 @@ def wait_all_in(broker: BrokerProcess, disks: list[Path]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_kills_and_emptied_disks_lose_nothing(broker: BrokerProcess, disks: list[Path]) -> None:
     chance = random.Random(SEED)
     history = new_history()

@@ -14,6 +14,8 @@ from collections.abc import Callable
 import pytest
 from pamqp import commands
 
+from tests.harness.slow import slow
+
 from ..clients.broker_process import BrokerFailed, BrokerProcess
 from ..clients.wire import Wire
 from .checker import check
@@ -43,7 +45,7 @@ def assert_it_stopped_and_said_why(broker: BrokerProcess) -> None:
     assert "Traceback" not in broker.log, f"a sentence, not a traceback:\n{broker.log[-3000:]}"
 
 
-@pytest.mark.parametrize("calls", [CALLS, "fdatasync"])
+@pytest.mark.parametrize("calls", [CALLS, slow("fdatasync")])
 def test_a_batch_whose_fsync_fails_is_not_confirmed(make_broker: MakeBroker, calls: str) -> None:
     broker, history = make_broker(), new_history()
     broker.start()
@@ -99,7 +101,7 @@ def test_a_disk_that_fails_from_the_start_is_no_start(make_broker: MakeBroker) -
     declare_topology(broker)
 
 
-@pytest.mark.parametrize("file", ["journal.db", "metadata.db"])
+@pytest.mark.parametrize("file", ["journal.db", slow("metadata.db")])
 def test_a_disk_that_cannot_be_read_is_not_called_damaged(make_broker: MakeBroker, file: str) -> None:
     """SQLite says of a page that it could not read that the database is malformed."""
     broker = make_broker()

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
+from tests.harness.slow import slow
+
 from ..audit.reading import only, rows_below, told
 from ..clients.broker_process import BrokerFailed, BrokerProcess
 from ..clients.brokers import broker_class
@@ -204,6 +206,7 @@ def use_up(disk: Path, ballast: Path) -> None:
     assert os.statvfs(disk).f_bavail == 0
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_starts_without_a_free_byte(make_broker: MakeBroker, small_disk: Path) -> None:
     """Or what fills its disk could not be consumed. The audit log says what it misses when there is space again."""
     if broker_class() is not BrokerProcess:
@@ -252,7 +255,7 @@ def test_a_broker_that_is_killed_starts_without_a_free_byte(make_broker: MakeBro
     assert sorted(path.name for path in (data / "audit" / "spool").iterdir()) == []
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("rounds", [slow(2), pytest.param(10, marks=pytest.mark.heavy)])
 def test_start_drain_and_stop_without_a_free_byte(make_broker: MakeBroker, small_disk: Path, rounds: int) -> None:
     """Again and again, with the disk filled to the last byte before each start: what was acknowledged does not come
     again. What metadata's index needs, which an orderly stop removes, is held for it; without any the start is

@@ -20,6 +20,8 @@ import psutil
 import pytest
 from pamqp import commands, frame
 
+from tests.harness.slow import slow
+
 from ..clients import address
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from ..clients.wire import PROTOCOL_HEADER, ClosedByBroker, Wire, publish_bytes
@@ -130,6 +132,7 @@ def test_slow_handshakes_are_cut_off(make_broker: MakeBroker, beside: Beside, so
     assert neighbour.round_trips > 20
 
 
+@pytest.mark.slow
 def test_thousands_of_half_open_connections(make_broker: MakeBroker, beside: Beside, sockets: Sockets) -> None:
     count = 2000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -355,7 +358,7 @@ def test_a_stopped_consumer_with_heartbeats_is_given_up_and_its_messages_go_to_o
 
 
 @pytest.mark.usefixtures("only_amqpd")
-@pytest.mark.parametrize("what", ["deliveries", "answers"])
+@pytest.mark.parametrize("what", ["deliveries", slow("answers")])
 def test_a_client_that_stops_reading_for_good_is_dropped_and_its_messages_go_to_others(
     make_broker: MakeBroker, beside: Beside, what: str
 ) -> None:

@@ -147,6 +147,7 @@ def test_killed_at_full_speed_many_times(make_broker: Callable[..., BrokerProces
     run_rounds(make_broker(), fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY))
 
 
+@pytest.mark.slow
 def test_a_recovery_that_was_killed_recovers_the_same(
     make_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:

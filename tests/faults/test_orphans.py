@@ -135,6 +135,7 @@ def test_lost_metadata_lose_no_message(
     assert "Traceback" not in broker.log
 
 
+@pytest.mark.slow
 def test_an_older_copy_of_the_metadata_erases_nothing(
     make_broker: Callable[..., BrokerProcess], only_amqpd: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

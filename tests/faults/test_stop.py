@@ -134,6 +134,7 @@ def test_a_second_sigterm_ends_it_at_once(make_broker: MakeBroker) -> None:
         assert wire.read_message()[1].body == b"x"
 
 
+@pytest.mark.slow
 def test_a_handshake_that_never_ends_is_cut_off_and_nobody_else_notices(make_broker: MakeBroker) -> None:
     broker = make_broker(**settings(amqpd={"AMQPD_HANDSHAKE_TIMEOUT_S": "1"}, rabbitmq=["handshake_timeout = 1000"]))
     broker.start()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.slow import slow_but
+
 from ..clients.broker_process import REPOSITORY
 from .upgrade.__main__ import ENDS, opened
 from .upgrade.judge import judge
@@ -34,7 +36,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
     return book, opened(REPOSITORY, "", folder / "written", folder / "read", book)
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", slow_but(["killed"], ENDS))
 def test_what_the_version_before_wrote_is_all_there(tmp_path: Path, end: str) -> None:
     with tarfile.open(BEFORE) as archive:
         archive.extractall(tmp_path, filter="data")

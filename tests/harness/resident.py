@@ -26,6 +26,8 @@ ROOMY = Limits(queue_memory_bytes=1024 * MIB, backlog_memory_bytes=1024 * MIB, o
 def traced() -> Iterator[list[int]]:
     """The number of bytes that are allocated in the block and still there at its end."""
     gc.collect()
+    # What other tests left in this process is not looked at again: that may take longer than the test.
+    gc.freeze()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     result: list[int] = []
@@ -35,6 +37,7 @@ def traced() -> Iterator[list[int]]:
         result.append(tracemalloc.get_traced_memory()[0] - before)
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
 
 
 def queue_of(harness: Harness, name: str = "q") -> Queue:

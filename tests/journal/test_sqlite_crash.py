@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqpd.journal.sqlite.database import JOURNAL
+from tests.harness.slow import slow
 from tests.journal.committer import check, nth
 from tests.journal.disks import SqliteDrive
 
@@ -57,7 +58,7 @@ def recovered_index(directory: Path) -> int:
     return indexes[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [slow(0), 1, *map(slow, range(2, 6))])
 def test_what_commit_has_returned_for_is_there_after_sigkill(tmp_path, seed):
     """Killed between and during commits, and during the recovery after that."""
     acknowledged = 0
@@ -71,7 +72,8 @@ def test_what_commit_has_returned_for_is_there_after_sigkill(tmp_path, seed):
     assert recovered_index(tmp_path) >= acknowledged > 0
 
 
-def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path):
+@pytest.mark.parametrize(("every", "beside"), [(30_011, (-1, 0)), slow(3001, (-8193, -1, 0, 1, 24, 25))])
+def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path, every, beside):
     disk = SqliteDrive(tmp_path / "data").open()
     disk.recover()
     sizes = []
@@ -84,9 +86,9 @@ def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path):
     (tmp_path / "image" / "journal.mark").unlink()
     disk.close()
     whole = (tmp_path / "image" / wal.name).read_bytes()
-    edges = {size + off for size in sizes for off in (-8193, -1, 0, 1, 24, 25) if 0 <= size + off <= len(whole)}
+    edges = {size + off for size in sizes for off in beside if 0 <= size + off <= len(whole)}
     found = []
-    for size in sorted({*range(0, len(whole), 3001), *edges, len(whole)}):
+    for size in sorted({*range(0, len(whole), every), *edges, len(whole)}):
         cut = tmp_path / "cut"
         shutil.copytree(tmp_path / "image", cut)
         (cut / wal.name).write_bytes(whole[:size])
@@ -98,7 +100,8 @@ def test_a_wal_cut_anywhere_recovers_to_a_prefix(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "nth_call"), [("sync", 1), ("sync", 4), ("sync", 20), ("pwrite64", 1), ("pwrite64", 4), ("pwrite64", 99)]
+    ("call", "nth_call"),
+    [("sync", 1), slow("sync", 4), slow("sync", 20), slow("pwrite64", 1), ("pwrite64", 4), slow("pwrite64", 99)],
 )
 def test_an_io_error_stops_the_journal(tmp_path, call, nth_call):
     """The failed commit is not reported, nothing is written after it, and a restart finds all that was reported."""
@@ -139,7 +142,7 @@ def cuttable(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", mounted], check=True)
 
 
-@pytest.mark.parametrize("commits", [1, 40, 300])
+@pytest.mark.parametrize("commits", [slow(1), 40, slow(300)])
 def test_what_commit_has_returned_for_is_there_after_a_power_cut(tmp_path, cuttable, commits):
     """FS_IOC_SHUTDOWN with NOLOGFLUSH: what was not synced is lost, as when the machine loses its power.
 

@@ -75,6 +75,7 @@ def test_what_long_runs_found(what: str) -> None:
     run(FOUND[what])
 
 
+@pytest.mark.slow
 def test_the_generator_makes_everything_that_it_should() -> None:
     """Who tests what never occurs tests nothing."""
     made: Counter[str] = Counter()

@@ -24,6 +24,7 @@ from amqpd.queues.segment import RUN_BYTES
 from tests.harness.harness import Client, Harness, publish_bytes
 from tests.harness.invariants import check_node
 from tests.harness.resident import MIB, RECEIVE_BYTES, ROOMY, queue_of, traced
+from tests.harness.slow import slow
 
 # Of an idle connection, with this test's own half of it and without sockets and tasks.
 IDLE_BYTES_MAX = 13_000 if KERNEL == "cython" else 17_500
@@ -48,8 +49,11 @@ def drained(client: Client) -> int:
 # One kept message a buffer
 
 
-@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
-@pytest.mark.parametrize("kept", ["unacked", "ready"])
+@pytest.mark.parametrize(
+    ("kept", "durable"),
+    [slow("unacked", False), ("unacked", True), slow("ready", False), slow("ready", True)],
+    ids=["unacked-transient", "unacked-durable", "ready-transient", "ready-durable"],
+)
 def test_one_kept_message_does_not_pin_its_buffer(kept: str, durable: bool) -> None:
     """60 buffers of 256 KiB are published, all but one message of each is settled, and the limits would let it all
     stay in memory. What stays is the 60 messages, not the 15 MiB."""
@@ -117,7 +121,7 @@ def test_small_messages_cost_hardly_more_than_their_bytes() -> None:
     assert beside < 1, f"{beside:.2f} bytes for each message beside its frames"
 
 
-@pytest.mark.parametrize("spread", [1, 7], ids=["one size", "seven sizes"])
+@pytest.mark.parametrize("spread", [1, slow(7)], ids=["one size", "seven sizes"])
 def test_small_messages_that_differ_cost_what_is_counted_for_them(spread: int) -> None:
     """They come in batches, with a place for each. What is counted is what bounds them, so it has to be what they
     take."""
@@ -235,7 +239,7 @@ def test_queues_that_are_gone_are_not_kept_until_they_would_have_expired() -> No
     assert len(harness.node.wakes.heap) < 300
 
 
-@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
+@pytest.mark.parametrize("durable", [slow(False), True], ids=["transient", "durable"])
 def test_what_was_acknowledged_leaves_memory_before_its_deadline(durable: bool) -> None:
     """One message is not acknowledged for long, and its deadline is the first: those behind it come and go."""
     harness = Harness(ROOMY)
@@ -258,6 +262,7 @@ def test_what_was_acknowledged_leaves_memory_before_its_deadline(durable: bool) 
     check_node(harness.node)
 
 
+@pytest.mark.slow
 def test_what_an_exchange_keeps_is_bounded_in_memory_too() -> None:
     """Empty messages that differ: an object of the broker for each weighs more than the message."""
     harness = Harness()

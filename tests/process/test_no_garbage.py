@@ -28,12 +28,15 @@ KINDS: dict[str, dict[str, object]] = {
 def garbage() -> Iterator[Counter[str]]:
     """What a collection finds after the test has ended what it made: filled by `found`."""
     gc.collect()
+    # What other tests left in this process is not looked at: that may take ten times as long as the test.
+    gc.freeze()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     yield Counter()
     gc.set_debug(0)
     gc.garbage.clear()
     gc.enable()
+    gc.unfreeze()
 
 
 def found() -> Counter[str]:

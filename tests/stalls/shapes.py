@@ -1,6 +1,6 @@
 """Shapes of load that once held a broker up: what is prepared, and what is sent then.
 
-What comes in: a rig. What goes out: SHAPES by name, and which of them are SLOW.
+What comes in: a rig. What goes out: SHAPES by name, and which of them are QUICK.
 Rules: 1. A shape is a function that makes attackers and lets them act; its preparations count too, they are input as
 well. 2. Each stands for a cause, not for a case: the sizes are those at which the fault took seconds.
 Not here: what is measured (`rig.py`), random shapes (`drawn.py`), long backlogs (`backlog_shapes.py`), consumers
@@ -242,5 +242,15 @@ SHAPES: dict[str, Shape] = (
         )
     }
 )
-SLOW = (one_message_to_very_many_queues, slots_of_a_hash_exchange, topic_patterns_with_many_wildcards)
-"""A minute and more each, where the others take seconds: `make test-heavy` runs these."""
+QUICK = {
+    "a_backlog_that_goes_at_once",
+    "a_connection_with_everything_that_is_lost",
+    "a_policy_for_all_queues",
+    "cc_keys_through_dead_letter_queues",
+    "commits_that_overlap",
+    "counted_messages_that_come_back_together",
+    "headers_bindings_that_are_all_looked_at",
+    "prefetch_set_again_and_again",
+}
+"""One of each kind, within seconds: `make test` runs these, and `make test-heavy` the others, three of which take a
+minute and more each."""

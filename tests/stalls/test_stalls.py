@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.slow import slow_but
 from tests.stalls.rig import rig
 from tests.stalls.search import HOLD_MAX_S
-from tests.stalls.shapes import SHAPES, SLOW
+from tests.stalls.shapes import QUICK, SHAPES
 
 # The plain build, on a processor a third as fast.
 SLOWER = 8
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if shape in SLOW else name for name, shape in SHAPES.items()]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(QUICK, SHAPES))
 def test_a_connection_does_not_hold_the_others_up(name: str, tmp_path: Path) -> None:
     with rig(tmp_path) as made:
         made.figures.clear()

@@ -56,6 +56,7 @@ def test_channel_max_of_the_next_connection(broker: BrokerProcess) -> None:
     assert agreed() == usual != 48
 
 
+@pytest.mark.slow
 def test_a_broker_that_does_not_start_is_said(broker: BrokerProcess, tmp_path: Path) -> None:
     path = tmp_path / "run"
     assert "BrokerFailed" in ask(path, "restart", {"AMQPD_CHANNEL_MAX": "0"})
@@ -76,6 +77,7 @@ def test_what_is_not_translated_is_not_answered(capsys: pytest.CaptureFixture[st
     assert "not translated" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_preloaded_stand_in_says_what_the_command_says(broker: BrokerProcess, tmp_path: Path) -> None:
     path = tmp_path / "control"
     environment = broker.child_environment() | {"AMQPD_DATA_DIR": str(broker.data_dir)}

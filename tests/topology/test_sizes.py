@@ -27,6 +27,7 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeReco
 from amqpd.wire.values import ARGUMENTS_KEY_CHARS_MAX, arguments_key, canonical
 from tests.harness.harness import Client, Harness
 from tests.harness.resident import KIB, MIB, traced
+from tests.harness.slow import slow
 from tests.topology.old_formats import make_old
 
 # As the attack sends them: octets that are no text are escaped in every text form.
@@ -140,7 +141,7 @@ async def test_events_that_a_watch_has_not_read_are_kept_and_then_dropped(
 # In memory
 
 
-@pytest.mark.parametrize("durable", [True, False], ids=["durable", "transient"])
+@pytest.mark.parametrize("durable", [True, slow(False)], ids=["durable", "transient"])
 @pytest.mark.trio
 async def test_bindings_with_large_arguments_take_a_small_multiple_of_them(path: Path, durable: bool) -> None:
     """The whole way through store and topology: 12 MB were 1.2 GB, and 549 MB on disk."""
@@ -187,7 +188,9 @@ def records(number: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", range(5), ids=["queue", "exchange", "binding", "pattern", "headers"])
+@pytest.mark.parametrize(
+    "kind", [0, slow(1), slow(2), slow(3), 4], ids=["queue", "exchange", "binding", "pattern", "headers"]
+)
 def test_what_is_counted_is_about_what_is_taken(kind: int) -> None:
     harness = Harness()
     made = [records(number)[kind] for number in range(1, 1001)]

@@ -23,6 +23,7 @@ from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import Committed, Compare, OutcomeUnknown, PutKey, StoreUnreached
 from tests.harness.etcd import EtcdProcess, start_cluster
 from tests.harness.relay import relay_to
+from tests.harness.slow import slow
 from tests.topology.etcd_stores import new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 from tests.topology.test_store import put, values, watching
@@ -66,7 +67,7 @@ async def test_another_endpoint_is_asked_when_one_is_cut_off(shared_etcd: EtcdPr
         await tried.aclose()
 
 
-@pytest.mark.parametrize("answers_only", [True, False])
+@pytest.mark.parametrize("answers_only", [True, slow(False)])
 async def test_a_transaction_in_a_cut_has_one_outcome(shared_etcd: EtcdProcess, answers_only: bool) -> None:
     async with relay_to(shared_etcd.port) as relay, trio.open_nursery() as nursery:
         tried = await opened(nursery, new_prefix(), f"127.0.0.1:{relay.port}", wait_s=1.5)
