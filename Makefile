@@ -6,7 +6,7 @@
 VENV ?= .venv
 PY = $(VENV)/bin/python
 # This checkout goes first, also where the environment is another worktree's.
-export PYTHONPATH = .:spark
+export PYTHONPATH = .:spark:admin
 
 # Tests wait for the disk and for processes a third of their time: three at a time keep two cores busy. The pipeline's
 # compute all the time, and each has a JVM.

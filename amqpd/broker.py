@@ -36,6 +36,8 @@ from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.assembly import control_server
 from amqpd.management.control import ControlServer
 from amqpd.management.errors import Unavailable
+from amqpd.management.face import Behind, Face
+from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
 from amqpd.management.sampling import run_measurements, run_samples
@@ -80,16 +82,18 @@ SWITCH_INTERVAL_S = 0.0005
 log = structlog.get_logger(component="broker")
 
 
-async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = False) -> None:
+async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = False, face: Face | None = None) -> None:
     """Run a broker until `stop` is set, then drain it. `accept_loss`: also on files that have less than they once
-    promised. Raises StartupError before it accepts, NodeFailure after."""
+    promised. `face`: another way in for operators. Raises StartupError before it accepts, NodeFailure after."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listeners = open_listeners(settings)
     try:
+        if face is not None:
+            face.bind()
         tls = server_context(settings.tls) if settings.tls.enabled else None
         place = place_of(settings)
         async with open_node(settings, accept_loss=accept_loss) as opened_node:
-            broker = Broker(settings, opened_node, place)
+            broker = Broker(settings, opened_node, place, face)
             await opened(broker.recover(), settings.data_dir)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(opened_node.watch_directory, stop)
@@ -101,14 +105,17 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         raise NodeFailure(reason) from error
     finally:
         close_listeners(listeners)
+        if face is not None:
+            face.close()
 
 
 class Broker:
     """One node, from what is on its disk to its ports."""
 
-    def __init__(self, settings: Settings, opened_node: OpenNode, place: Place | None) -> None:
+    def __init__(self, settings: Settings, opened_node: OpenNode, place: Place | None, face: Face | None) -> None:
         self._settings = settings
         self._place = place
+        self._face = face
         self._opened = opened_node
         self._pair = pair = opened_node.pair
         self._disk, self._store = pair.disk, pair.store
@@ -255,12 +262,17 @@ class Broker:
             start_listening(listeners)
             for listener in listeners:
                 self.pump.acceptor.add(listener.socket, tls if listener.tls else None)
+            if self._face is not None:
+                self._face.listen()
+                run_face = partial(self._face.run, self._behind(listeners))
+                nursery.start_soon(supervised, run_face, "http", self.node.faults)
             log.info(
                 "READY",
                 version=__version__,
                 kernel=KERNEL,
                 kernel_reason=KERNEL_REASON or "compiled",
                 listening=",".join(listener.address for listener in listeners),
+                http=",".join(self._face.addresses) if self._face is not None else "off",
                 data_dir=",".join(map(str, self._settings.directories)),
             )
             notify_ready()
@@ -365,6 +377,15 @@ class Broker:
             raise Unavailable(str(error)) from error
         return {"revision": self._sync.revision}
 
+    def _behind(self, listeners: list[Listener]) -> Behind:
+        on = Running(self.node, self.pump.settle, self._board)
+        metadata = LiveMetadata(on, self._store, self._sync)
+        addresses = [(each.host, each.port, each.tls) for each in listeners]
+        return Behind(on, metadata, self._logins, self.node.access, self._facts, self._cluster is not None, addresses)
+
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
+        return self._facts()
+
+    def _facts(self) -> dict[str, Any]:
         facts = {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts()}
         return facts if self._cluster is None else {**facts, "cluster": self._cluster.facts()}

@@ -6,8 +6,8 @@ Rules: 1. One name for a setting everywhere: `frame_max` in the file, `AMQPD_FRA
 those of the table `[tls]` are `AMQPD_TLS_...`. 2. The unit is the end of the name: `_s` seconds, `_bytes`
 bytes (a number, or text such as "128MiB"). 3. Every bound has its reason above it. 4. `Settings(...)` reads
 nothing but its arguments.
-Not here: what a single value may be (`setting_types.py`); files, environment and error sentences
-(`process/config_sources.py`); what is done with the values (the other packages).
+Not here: what a single value may be (`setting_types.py`); tables (`setting_tables.py`); files, environment and
+error sentences (`process/config_sources.py`); what is done with the values (the other packages).
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from amqpd.setting_tables import AuditSettings, HttpSettings, TlsSettings
 from amqpd.setting_types import (
-    GIB,
     KIB,
     MIB,
     Bytes,
     Count,
     Label,
-    Level,
     Listening,
     Names,
     NodeName,
@@ -39,7 +38,6 @@ from amqpd.setting_types import (
     ShortName,
     StoreUrl,
     Watermark,
-    refuse_long,
     require_odd,
     split_commas,
 )
@@ -48,73 +46,6 @@ from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 # Of one node: more cost every confirm more than they are worth.
 DISKS_MAX = 9
 DEFAULT_BIND = ("127.0.0.1", "::1")
-
-
-class TlsSettings(BaseModel):
-    """The table `[tls]`. The TLS listener opens when a certificate is given."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    # 5671 is what IANA registered for amqps.
-    port: Port = 5671
-    # PEM, the server's certificate first, then the intermediate ones.
-    certificate: Place | None = None
-    # PEM; when it is not given, the key is looked for in the certificate's file.
-    key: Place | None = None
-    # PEM, the authorities that client certificates are checked against.
-    ca: Place | None = None
-    # none: do not ask a client for a certificate; optional: check it if there is one; required: refuse
-    # clients without.
-    verify_peer: Literal["none", "optional", "required"] = "none"
-    # TLS 1.0 and 1.1 are deprecated (RFC 8996), and OpenSSL 3 refuses them at its usual security level.
-    min_version: Literal["1.2", "1.3"] = "1.2"
-    # Which part of a client certificate is the user name of the EXTERNAL mechanism; the default is
-    # RabbitMQ's.
-    login_from: Literal["distinguished_name", "common_name", "subject_alternative_name"] = "distinguished_name"
-
-    @property
-    def enabled(self) -> bool:
-        return self.certificate is not None
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> TlsSettings:
-        if self.key is not None and self.certificate is None:
-            raise ValueError("tls.key is set without tls.certificate: set both, or neither")
-        if self.verify_peer != "none" and self.ca is None:
-            raise ValueError(f"tls.verify_peer is {self.verify_peer!r} without tls.ca: say whom to trust")
-        if self.verify_peer != "none" and self.certificate is None:
-            raise ValueError("tls.verify_peer is set without tls.certificate: TLS is off")
-        return self
-
-
-class AuditSettings(BaseModel):
-    """The table `[audit]`: what is recorded of messages and acts (docs/audit.md)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    # off, admin, counts, sample(p), full: each has what the ones before it have. Acts and figures cost nothing that
-    # could be measured; each message's events cost some percent, and disk.
-    level: Level = "counts"
-    # Virtual hosts with a level of their own. A queue's policy may say `audit` too, and is stronger.
-    vhosts: dict[str, Level] = {}
-    # The name of this broker in the log; empty: its node_name if that is set, else the machine's.
-    node: Annotated[str, AfterValidator(refuse_long)] = ""
-    # A file of the log has what happened in this number of seconds, or bytes of the spool: minutes, so that the log
-    # can be looked at soon, and so that a day is some hundred files.
-    file_seconds: Annotated[Seconds, Field(gt=0, le=86_400)] = 300.0
-    spool_bytes: Annotated[Bytes, Field(ge=64 * KIB, le=1024 * MIB)] = 32 * MIB
-    # Older files are deleted, and the oldest while there are more bytes. 0: no bound.
-    keep_days: Annotated[Seconds, Field(ge=0, le=36_500)] = 30.0
-    keep_bytes: Annotated[Bytes, Field(ge=0)] = 10 * GIB
-    # When the log cannot be written: continue (messages go on, and the log says what it misses) or stop (publishers
-    # wait until it can).
-    on_full: Literal["continue", "stop"] = "continue"
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> AuditSettings:
-        if "/" in self.node or self.node.startswith("."):
-            raise ValueError("audit.node is part of file names: without '/', and not beginning with a dot")
-        return self
 
 
 def default_data_dir() -> Path:
@@ -153,6 +84,7 @@ class Settings(BaseSettings):
     plain_listener: bool = True
     tls: TlsSettings = TlsSettings()
     audit: AuditSettings = AuditSettings()
+    http: HttpSettings = HttpSettings()
 
     # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host. It is
     # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.
@@ -327,6 +259,16 @@ class Settings(BaseSettings):
             )
         if self.outbox_bytes_max < 2 * self.frame_max:
             raise ValueError("outbox_bytes_max is less than two frames of frame_max")
+        return self
+
+    @model_validator(mode="after")
+    def _http_fits_together(self) -> Settings:
+        if self.http.tls and not self.tls.enabled:
+            raise ValueError("http.tls is set without tls.certificate: name one, or leave TLS off")
+        open_ports = {"port": self.port * self.plain_listener, "tls.port": self.tls.port * self.tls.enabled}
+        for name, port in open_ports.items():
+            if self.http.enabled and self.http.port == port != 0:
+                raise ValueError(f"{name} and http.port are both {port}: give each listener its own")
         return self
 
     @model_validator(mode="after")

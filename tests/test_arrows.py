@@ -29,7 +29,8 @@ ARROWS = {
     "journal": "errors kernel replication",
     "audit": "vocabulary message",
     "setting_types": "vocabulary",
-    "config": "vocabulary setting_types",
+    "setting_tables": "setting_types",
+    "config": "vocabulary setting_types setting_tables",
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
@@ -48,8 +49,8 @@ ARROWS = {
     "topology.metadata": "errors vocabulary wire topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
     "topology.metadata.etcd": "topology.metadata",
-    "audit.files": "errors vocabulary audit config audit.coverage node",
-    "transport": "errors kernel vocabulary config node connection",
+    "audit.files": "errors vocabulary audit setting_tables audit.coverage node",
+    "transport": "errors kernel vocabulary setting_tables config node connection",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
     "datadir": "errors faults journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
@@ -64,8 +65,9 @@ ARROWS = {
     "audit.files datadir backup",
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
-    "process": "errors faults vocabulary config security session publishing node storage journal.sqlite "
-    "security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub compiled",
+    "process": "errors faults vocabulary setting_tables config security session publishing node storage "
+    "journal.sqlite security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub "
+    "compiled",
     "broker": "errors vocabulary topology journal replication cluster config security session node methods "
     "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from amqpd.config import AuditSettings, Settings, TlsSettings, default_data_dir
+from amqpd.config import Settings, default_data_dir
 from amqpd.errors import SettingsError
 from amqpd.process.config_sources import TABLES, load_settings, variable_names
+from amqpd.setting_tables import AuditSettings, TlsSettings
 from amqpd.setting_types import parse_bytes
 
 EXAMPLE = Path(__file__).parents[1] / "amqpd.example.toml"

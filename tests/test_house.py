@@ -19,7 +19,7 @@ import pytest
 from amqpd.compiled import COMPILED
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ("amqpd", "spark", "tests", "bench", "conformance", "examples", "scripts")
+CHECKED = ("amqpd", "admin", "spark", "tests", "bench", "conformance", "examples", "scripts")
 
 # Packages, and modules of others, where I/O, clocks, chance and threads are. Everything else of amqpd is pure: bytes
 # and values in, bytes and effects out (ARCHITECTURE.md, "The walk").

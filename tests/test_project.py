@@ -216,7 +216,7 @@ def test_files_that_modules_and_scripts_name_exist() -> None:
         if path != "tests/test_quick.py"  # which names files for the sake of their names
         and not any(
             os.path.normpath(os.path.join(folder, name)) in files
-            for folder in (*map(str, PurePosixPath(path).parents), "amqpd", "spark/amqpd_spark")
+            for folder in (*map(str, PurePosixPath(path).parents), "amqpd", "admin/amqpd_admin", "spark/amqpd_spark")
         )
     ]
     assert missing == [], "it was moved: write where it is now"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import structlog
@@ -34,6 +34,9 @@ from amqpd.faults import ENDS_NODE
 from amqpd.process.config_sources import load_settings
 from amqpd.process.logs import configure_logs, unblock_standard_error
 from amqpd.process.signals import watch_stop_signals
+
+if TYPE_CHECKING:
+    from amqpd.management.face import Face
 
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
 EXIT_INTERRUPTED = 130
@@ -127,8 +130,17 @@ async def _main(settings: Settings, accept_loss: bool) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_stop_signals, stop)
-        await broker.serve(settings, stop, accept_loss=accept_loss)
+        await broker.serve(settings, stop, accept_loss=accept_loss, face=_face(settings))
         nursery.cancel_scope.cancel()
+
+
+def _face(settings: Settings) -> Face | None:
+    """The management API, if it is on."""
+    if not settings.http.enabled:
+        return None
+    from amqpd_admin.server import HttpFace  # FastAPI and all: only when it is needed
+
+    return HttpFace(settings)
 
 
 def report(error: BaseException) -> int:

@@ -82,6 +82,29 @@ async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> tuple[
     return wanted
 
 
+async def put(
+    metadata: Metadata, name: str, tags: Sequence[str], *, password: bytes | None = None, stored: str | None = None
+) -> bool:
+    """The user has these tags from now on, and this password, or what `stored_hash` makes of one's hash; with neither
+    it keeps the one that it has, or has none. Whether it is new. Raises BadArgument."""
+    check_name("user", name)
+    wanted = _checked_tags(tags)
+    password_hash = stored if password is None else await _hashed(password)
+    new = False
+
+    def plan(topology: Topology) -> Plan:
+        nonlocal new
+        before = topology.users.get(name)
+        new = before is None
+        if before is None:
+            return Plan([Put(UserRecord(name, password_hash or "", wanted), create=True)])
+        kept = before.password_hash if password_hash is None else password_hash
+        return Plan([Put(replace(before, password_hash=kept, tags=wanted))])
+
+    await metadata.change(plan)
+    return new
+
+
 async def delete(metadata: Metadata, name: str) -> None:
     """The user and its permissions. Raises NotFound."""
     await metadata.change(lambda topology: Plan(delete_user(topology, found_user(topology, name).name)))

@@ -21,8 +21,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import EnvSettingsSource
 
 from amqpd.compiled import VARIABLE
-from amqpd.config import AuditSettings, Settings, TlsSettings
+from amqpd.config import Settings
 from amqpd.errors import SettingsError
+from amqpd.setting_tables import AuditSettings, HttpSettings, TlsSettings
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
 PATHS: tuple[tuple[str, ...], ...] = (
@@ -38,7 +39,7 @@ PATHS: tuple[tuple[str, ...], ...] = (
     ("tls", "ca"),
 )
 
-TABLES: dict[str, type[BaseModel]] = {"tls": TlsSettings, "audit": AuditSettings}
+TABLES: dict[str, type[BaseModel]] = {"tls": TlsSettings, "audit": AuditSettings, "http": HttpSettings}
 
 Values = dict[str, Any]
 

@@ -46,6 +46,8 @@ class Listener:
     host: str
     port: int
     tls: bool
+    setting: str
+    """which one says the port"""
 
     @property
     def address(self) -> str:
@@ -68,6 +70,14 @@ def open_listeners(settings: Settings) -> list[Listener]:
     return listeners
 
 
+def open_http_listeners(settings: Settings) -> list[Listener]:
+    """The same for the management API: nothing, when it is off."""
+    http = settings.http
+    if not http.enabled:
+        return []
+    return _bind_all(http.bind or settings.bind, http.port, "http.port", tls=http.tls)
+
+
 def start_listening(listeners: Iterable[Listener]) -> None:
     """From here on the kernel accepts connections.
 
@@ -76,7 +86,7 @@ def start_listening(listeners: Iterable[Listener]) -> None:
         try:
             listener.socket.listen(BACKLOG)
         except OSError as error:
-            raise _refused(listener.host, listener.port, "tls.port" if listener.tls else "port", error) from None
+            raise _refused(listener.host, listener.port, listener.setting, error) from None
 
 
 def close_listeners(listeners: Iterable[Listener]) -> None:
@@ -176,7 +186,7 @@ def _bind(
         if error.errno == errno.EADDRINUSE:
             raise _PortInUse(sentence) from None
         raise sentence from None
-    return Listener(listening, host, listening.getsockname()[1], tls)
+    return Listener(listening, host, listening.getsockname()[1], tls, setting)
 
 
 def _refused(host: str, port: int, setting: str, error: OSError) -> StartupError:

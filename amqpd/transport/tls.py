@@ -12,8 +12,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from amqpd.config import TlsSettings
 from amqpd.errors import StartupError
+from amqpd.setting_tables import TlsSettings
 
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}

@@ -15,8 +15,8 @@ from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.files import lives
 from amqpd.audit.files.log import COUNTS_S, AuditLog
 from amqpd.audit.recorder import Recorder
-from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
+from amqpd.setting_tables import AuditSettings
 from tests.audit.disk import Disk
 from tests.audit.reading import only, rows_below, told
 from tests.harness.harness import Harness

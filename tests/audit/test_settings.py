@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.config import AuditSettings
 from amqpd.errors import SettingsError
 from amqpd.process.config_sources import load_settings, variable_names
+from amqpd.setting_tables import AuditSettings
 from amqpd.setting_types import GIB, MIB
 
 

@@ -20,7 +20,7 @@ from amqpd.audit.files.retention import Retention
 from amqpd.audit.files.writer import LOOK_S, SUFFIX, AuditWriter
 from amqpd.audit.kinds import NAMES
 from amqpd.audit.recorder import Recorder
-from amqpd.config import AuditSettings
+from amqpd.setting_tables import AuditSettings
 from amqpd.setting_types import KIB
 from amqpd.vocabulary.audit_levels import FULL, OFF
 from tests.audit.disk import Disk

@@ -29,7 +29,7 @@ from typing import IO
 import psutil
 
 from . import address
-from .zygote import REPOSITORY, Forked, of_this_process
+from .zygote import REPOSITORY, Forked, of_this_process, python_path
 
 READY_DEADLINE_S = 180.0
 EXIT_DEADLINE_S = 120.0
@@ -87,7 +87,7 @@ class BrokerProcess:
             **inherited,
             **kernel,
             **tls,
-            "PYTHONPATH": str(self.checkout),
+            "PYTHONPATH": python_path(self.checkout),
             "PYTHONUNBUFFERED": "1",
             **self.environment,
         }

@@ -103,7 +103,7 @@ def test_whoever_says_nothing_or_nonsense_in_a_handshake_is_cut_off_and_others_a
 
 
 def test_renegotiation_and_compression_are_off(broker: TlsBroker, authority: trustme.CA) -> None:
-    from amqpd.config import TlsSettings
+    from amqpd.setting_tables import TlsSettings
     from amqpd.transport.tls import server_context
 
     files = broker.data_dir.parent

@@ -36,13 +36,18 @@ DESCRIPTORS = 2
 """that come with a wish: where the broker writes, and where its number and its exit code go"""
 
 
+def python_path(checkout: Path) -> str:
+    """Where a broker of it finds its packages."""
+    return os.pathsep.join([str(checkout), str(checkout / "admin")])
+
+
 class Zygote:
     """The process that forks; `close` ends it."""
 
     def __init__(self) -> None:
         # Each message is received as it was sent, whoever else sends.
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+        self.environment = {**os.environ, "PYTHONPATH": python_path(REPOSITORY), "PYTHONUNBUFFERED": "1"}
         """under which it has imported amqpd"""
         with theirs:
             self._process = subprocess.Popen(

@@ -11,8 +11,8 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from amqpd.config import TlsSettings
 from amqpd.errors import StartupError
+from amqpd.setting_tables import TlsSettings
 from amqpd.transport.tls import server_context
 
 

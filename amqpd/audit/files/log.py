@@ -30,8 +30,8 @@ from amqpd.audit.files.lives import next_life, write_life
 from amqpd.audit.files.writer import NO_SPACE, AuditWriter
 from amqpd.audit.kinds import ANCHOR_STOPPED
 from amqpd.audit.recorder import Recorder
-from amqpd.config import AuditSettings
 from amqpd.errors import StartupError
+from amqpd.setting_tables import AuditSettings
 from amqpd.vocabulary.audit_levels import parse_level
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from amqpd.audit.files.retention import Retention
 from amqpd.audit.kinds import ANCHOR_GAP, ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
 from amqpd.audit.sink import Sink
-from amqpd.config import AuditSettings
+from amqpd.setting_tables import AuditSettings
 
 # How often it is looked whether a file is old enough, and whether a full disk has space again.
 LOOK_S = 1.0

@@ -1,0 +1,97 @@
+"""Answers of one form: refusals, and what became of a change.
+
+What comes in: refusals of use cases. What goes out: RabbitMQ's status codes, with `error` and `reason`.
+Rules: 1. A refusal's `reason` is the use case's sentence. 2. What is none of these is a bug, and ends as 500 with
+nothing of it but where to look.
+Not here: which use case raises what (`amqpd/management/errors.py`).
+
+Source: https://www.rabbitmq.com/docs/http-api-reference (which code for what); `error` as observed of RabbitMQ 3.10.
+"""
+
+from __future__ import annotations
+
+import structlog
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management.errors import (
+    AlreadyExists,
+    BadArgument,
+    Conflict,
+    ManagementError,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+
+STATUS: dict[type[ManagementError], tuple[int, str]] = {
+    BadArgument: (400, "bad_request"),
+    NotFound: (404, "not_found"),
+    AlreadyExists: (400, "bad_request"),
+    Refused: (401, "not_authorised"),
+    Conflict: (400, "bad_request"),
+    Unavailable: (503, "service_unavailable"),
+}
+NAMES = {404: "not_found", 405: "method_not_allowed"}
+
+log = structlog.get_logger(component="http")
+
+
+class Refusal(Exception):
+    """A refusal of this package's own."""
+
+    def __init__(self, status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.response = refusal(status, error, reason, headers)
+
+
+def refusal(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": error, "reason": reason}, status, headers)
+
+
+def bad_request(reason: str) -> Refusal:
+    return Refusal(400, "bad_request", reason)
+
+
+def changed(new: bool) -> Response:
+    """Of a PUT: whether the thing is new."""
+    return Response(status_code=201 if new else 204)
+
+
+def gone() -> Response:
+    return Response(status_code=204)
+
+
+async def of_refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response
+
+
+async def of_use_case(_: Request, error: Exception) -> Response:
+    status, name = STATUS.get(type(error), (500, "internal_server_error"))  # type: ignore[arg-type]
+    return refusal(status, name, str(error))
+
+
+async def of_form(_: Request, error: Exception) -> Response:
+    """What FastAPI refuses: a body or a parameter that is not of its form."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return refusal(400, "bad_request", "not_json")
+    where = ".".join(str(each) for each in first["loc"] if each not in ("body", "query"))
+    return refusal(400, "bad_request", f"{where}: {first['msg']}" if where else first["msg"])
+
+
+async def of_route(_: Request, error: Exception) -> Response:
+    """No such route, or no such method."""
+    assert isinstance(error, HTTPException)
+    name = NAMES.get(error.status_code, "bad_request")
+    reason = "Not Found" if error.status_code == 404 else str(error.detail)
+    return refusal(error.status_code, name, reason, dict(error.headers or {}))
+
+
+async def of_bug(request: Request, _: Exception) -> Response:
+    """The server has the exception, too, and logs it."""
+    return refusal(500, "internal_server_error", f"{request.method} failed inside the broker: see its log")

@@ -1,0 +1,74 @@
+"""Bodies of requests, as RabbitMQ reads them.
+
+What comes in: a request. What goes out: its JSON object; members of it, of their kinds.
+Rules: 1. No body, and `null`, are an object without members. 2. What content type a body is said to have counts for
+nothing: curl says that of a form. 3. A member of another kind is refused with its name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from amqpd_admin.answers import bad_request
+
+Body = dict[str, Any]
+
+
+async def body_of(request: Request) -> Body:
+    """Raises Refusal."""
+    try:
+        text = await request.body()
+    except ClientDisconnect:
+        raise bad_request("Exceeded HTTP request body size limit") from None
+    if text.strip() in (b"", b"null", b"undefined"):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise bad_request("not_json") from None
+    if not isinstance(found, dict):
+        raise bad_request("not_json")
+    return found
+
+
+def text(body: Body, name: str, default: str | None = None) -> str:
+    """Raises Refusal, also when it is missing and has no default."""
+    value = body.get(name, default)
+    if value is None:
+        raise bad_request(f"key_missing: {name}")
+    if not isinstance(value, str):
+        raise bad_request(f"{name} must be a text")
+    return value
+
+
+def flag(body: Body, name: str, default: bool) -> bool:
+    """Also as a text, as some tools have it."""
+    value = body.get(name, default)
+    if value in ("true", "false"):
+        return bool(value == "true")
+    if not isinstance(value, bool):
+        raise bad_request(f"{name} must be true or false")
+    return value
+
+
+def number(body: Body, name: str, default: int | None = None) -> int:
+    """Also as a text."""
+    value = body.get(name, default)
+    if isinstance(value, str) and value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 20:
+        value = int(value)
+    if value is None:
+        raise bad_request(f"key_missing: {name}")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad_request(f"{name} must be a number")
+    return value
+
+
+def table(body: Body, name: str) -> Body:
+    value = body.get(name) or {}
+    if not isinstance(value, dict):
+        raise bad_request(f"{name} must be an object")
+    return value

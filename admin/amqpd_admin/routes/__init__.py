@@ -1,0 +1,1 @@
+"""Routes, one file for each kind of thing: what is asked for, who may, and which use case answers."""

@@ -1,0 +1,84 @@
+"""Limits of virtual hosts and of users: lists, set, cleared. For administrators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from amqpd.management import limits
+from amqpd.topology.limit_keys import Owner
+from amqpd_admin import lists
+from amqpd_admin.answers import gone
+from amqpd_admin.bodies import body_of, number
+from amqpd_admin.lists import Listing
+from amqpd_admin.login import Administrator, Asking, Entering, Who
+from amqpd_admin.paths import Name
+
+router = APIRouter(tags=["limits"])
+
+
+async def _list(request: Request, who: Who, owner: Owner, name: str | None = None) -> Response:
+    """One row for each owner that has any: its name, and all its limits as `value`."""
+    named = {owner: name} if name is not None else {}
+    rows = await limits.listed(who.behind.metadata, vhost=named.get("vhost"), user=named.get("user"))
+    by_owner: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        if row["of"] == owner and (owner == "user" or who.sees(row["name"])):
+            by_owner[row["name"]][row["limit"]] = row["value"]
+    found = [{owner: each, "value": value} for each, value in sorted(by_owner.items())]
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+@router.get("/vhost-limits")
+async def list_vhosts(request: Request, who: Asking) -> Response:
+    """Of the virtual hosts that the user may see."""
+    return await _list(request, who, "vhost")
+
+
+@router.get("/vhost-limits/{vhost}")
+async def list_vhost(request: Request, vhost: Name, who: Entering) -> Response:
+    """Of one virtual host."""
+    return await _list(request, who, "vhost", vhost)
+
+
+@router.put("/vhost-limits/{vhost}/{limit}", status_code=204)
+async def put_vhost(request: Request, vhost: Name, limit: Name, who: Administrator) -> Response:
+    """`value`; `limit` is max-connections or max-queues."""
+    await limits.put(who.behind.metadata, "vhost", vhost, {limit: number(await body_of(request), "value")})
+    return gone()
+
+
+@router.delete("/vhost-limits/{vhost}/{limit}", status_code=204)
+async def clear_vhost(vhost: Name, limit: Name, who: Administrator) -> Response:
+    """No such limit any more."""
+    await limits.clear(who.behind.metadata, "vhost", vhost, [limit])
+    return gone()
+
+
+@router.get("/user-limits")
+async def list_users(request: Request, who: Administrator) -> Response:
+    """Of all users."""
+    return await _list(request, who, "user")
+
+
+@router.get("/user-limits/{user}")
+async def list_user(request: Request, user: Name, who: Administrator) -> Response:
+    """Of one user."""
+    return await _list(request, who, "user", user)
+
+
+@router.put("/user-limits/{user}/{limit}", status_code=204)
+async def put_user(request: Request, user: Name, limit: Name, who: Administrator) -> Response:
+    """`value`; `limit` is max-connections or max-channels."""
+    await limits.put(who.behind.metadata, "user", user, {limit: number(await body_of(request), "value")})
+    return gone()
+
+
+@router.delete("/user-limits/{user}/{limit}", status_code=204)
+async def clear_user(user: Name, limit: Name, who: Administrator) -> Response:
+    """No such limit any more."""
+    await limits.clear(who.behind.metadata, "user", user, [limit])
+    return gone()

@@ -1,0 +1,105 @@
+"""Parameters of components in virtual hosts, and global ones: lists, set, cleared. For policy makers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management import parameters
+from amqpd.management.errors import NotFound
+from amqpd_admin import lists
+from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.bodies import body_of
+from amqpd_admin.lists import Listing, Row
+from amqpd_admin.login import PolicyMaker, Who
+from amqpd_admin.paths import Name
+
+router = APIRouter(tags=["parameters"])
+ONE, GLOBAL = "/parameters/{component}/{vhost}/{name}", "/global-parameters/{name}"
+
+
+async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost: str | None = None) -> Response:
+    rows: list[Any] = await parameters.listed(who.behind.metadata, vhost)
+    found = [each for each in rows if who.sees(each["vhost"]) and wanted(each)]
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+async def _value(request: Request) -> Any:
+    body = await body_of(request)
+    if "value" not in body:
+        raise bad_request("key_missing: value")
+    return body["value"]
+
+
+@router.get("/parameters")
+async def list_all(request: Request, who: PolicyMaker) -> Response:
+    """In all virtual hosts that the user may see."""
+    return await _list(request, who, lambda row: True)
+
+
+@router.get("/parameters/{component}")
+async def list_of_component(request: Request, component: Name, who: PolicyMaker) -> Response:
+    """Those of a component."""
+    return await _list(request, who, lambda row: bool(row["component"] == component))
+
+
+@router.get("/parameters/{component}/{vhost}")
+async def list_of_vhost(request: Request, component: Name, vhost: Name, who: PolicyMaker) -> Response:
+    """Those of a component in a virtual host."""
+    return await _list(request, who, lambda row: bool(row["component"] == component), vhost)
+
+
+@router.get(ONE)
+async def show(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """One parameter."""
+    for row in await parameters.listed(who.behind.metadata, vhost):
+        if (row["component"], row["name"]) == (component, name):
+            return JSONResponse(row, headers={"cache-control": "no-cache"})
+    raise NotFound("Object Not Found")
+
+
+@router.put(ONE, status_code=201)
+async def put(request: Request, component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """`value`."""
+    return changed(await parameters.put(who.behind.metadata, vhost, component, name, await _value(request)))
+
+
+@router.delete(ONE, status_code=204)
+async def clear(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """One parameter goes."""
+    await parameters.clear(who.behind.metadata, vhost, component, name)
+    return gone()
+
+
+@router.get("/global-parameters")
+async def list_global(request: Request, who: PolicyMaker) -> Response:
+    """Those of no virtual host."""
+    found: list[Any] = await parameters.listed_global(who.behind.metadata)
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+@router.get(GLOBAL)
+async def show_global(name: Name, who: PolicyMaker) -> Response:
+    """One global parameter."""
+    for row in await parameters.listed_global(who.behind.metadata):
+        if row["name"] == name:
+            return JSONResponse(row, headers={"cache-control": "no-cache"})
+    raise NotFound("Object Not Found")
+
+
+@router.put(GLOBAL, status_code=201)
+async def put_global(request: Request, name: Name, who: PolicyMaker) -> Response:
+    """`value`."""
+    new = all(row["name"] != name for row in await parameters.listed_global(who.behind.metadata))
+    await parameters.put_global(who.behind.metadata, name, await _value(request))
+    return changed(new)
+
+
+@router.delete(GLOBAL, status_code=204)
+async def clear_global(name: Name, who: PolicyMaker) -> Response:
+    """One global parameter goes."""
+    await parameters.clear_global(who.behind.metadata, name)
+    return gone()

@@ -1,0 +1,108 @@
+"""Permissions, and topic permissions: lists, set, cleared. For administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management import permissions
+from amqpd.management.errors import NotFound
+from amqpd_admin import lists
+from amqpd_admin.answers import changed, gone
+from amqpd_admin.bodies import body_of, text
+from amqpd_admin.lists import Listing
+from amqpd_admin.login import Administrator, Who
+from amqpd_admin.paths import ExchangeName, Name
+
+router = APIRouter(tags=["permissions"])
+ONE, TOPIC = "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}"
+
+
+def _require(who: Who, vhost: str, user: str) -> None:
+    """Both are there. Raises NotFound."""
+    topology = who.behind.on.node.topology
+    if vhost not in topology.vhost_records or user not in topology.users:
+        raise NotFound("Object Not Found")
+
+
+@router.get("/permissions")
+async def list_all(request: Request, who: Administrator) -> Response:
+    """Of all users."""
+    found: list[Any] = await permissions.listed(who.behind.metadata)
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+@router.get(ONE)
+async def show(vhost: Name, user: Name, who: Administrator) -> Response:
+    """Of a user in a virtual host."""
+    _require(who, vhost, user)
+    found = await permissions.listed(who.behind.metadata, vhost, user)
+    if not found:
+        raise NotFound("Object Not Found")
+    return JSONResponse(found[0], headers={"cache-control": "no-cache"})
+
+
+@router.put(ONE, status_code=201)
+async def put(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
+    """`configure`, `write` and `read`: regular expressions for names."""
+    _require(who, vhost, user)
+    body = await body_of(request)
+    new = (vhost, user) not in who.behind.on.node.topology.permissions
+    said = (text(body, "configure"), text(body, "write"), text(body, "read"))
+    await permissions.put(who.behind.metadata, vhost, user, *said)
+    return changed(new)
+
+
+@router.delete(ONE, status_code=204)
+async def clear(vhost: Name, user: Name, who: Administrator) -> Response:
+    """The user may not enter any more."""
+    _require(who, vhost, user)
+    await permissions.clear(who.behind.metadata, vhost, user)
+    return gone()
+
+
+@router.get("/topic-permissions")
+async def list_topics(request: Request, who: Administrator) -> Response:
+    """Of all users."""
+    found: list[Any] = await permissions.listed_topics(who.behind.metadata)
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+@router.get(TOPIC)
+async def show_topics(vhost: Name, user: Name, who: Administrator) -> Response:
+    """Of a user in a virtual host, for each exchange."""
+    _require(who, vhost, user)
+    found = await permissions.listed_topics(who.behind.metadata, vhost, user)
+    if not found:
+        raise NotFound("Object Not Found")
+    return JSONResponse(found, headers={"cache-control": "no-cache"})
+
+
+@router.put(TOPIC, status_code=201)
+async def put_topic(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
+    """`exchange`, `write` and `read`: regular expressions for routing keys."""
+    _require(who, vhost, user)
+    body = await body_of(request)
+    exchange = text(body, "exchange")
+    held = who.behind.on.node.topology.topic_permissions.get((vhost, user), {})
+    new = exchange not in held
+    await permissions.put_topic(who.behind.metadata, vhost, user, exchange, text(body, "write"), text(body, "read"))
+    return changed(new)
+
+
+@router.delete(TOPIC, status_code=204)
+async def clear_topics(vhost: Name, user: Name, who: Administrator) -> Response:
+    """On all exchanges."""
+    _require(who, vhost, user)
+    await permissions.clear_topic(who.behind.metadata, vhost, user)
+    return gone()
+
+
+@router.delete(TOPIC + "/{exchange}", status_code=204)
+async def clear_topic(vhost: Name, user: Name, exchange: ExchangeName, who: Administrator) -> Response:
+    """On one exchange."""
+    _require(who, vhost, user)
+    await permissions.clear_topic(who.behind.metadata, vhost, user, exchange)
+    return gone()

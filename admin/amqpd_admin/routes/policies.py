@@ -1,0 +1,114 @@
+"""Policies and operator policies: lists, set, cleared. The first are for policy makers, the others
+for administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management import policies
+from amqpd.management.errors import NotFound
+from amqpd_admin import lists
+from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.bodies import Body, body_of, number, text
+from amqpd_admin.lists import Listing
+from amqpd_admin.login import Administrator, Asking, PolicyMaker, Who
+from amqpd_admin.paths import Name
+
+router = APIRouter(tags=["policies"])
+
+
+async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | None = None) -> Response:
+    rows: list[Any] = await policies.listed(who.behind.metadata, operator, vhost)
+    found = [each for each in rows if who.sees(each["vhost"])]
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+async def _one(who: Who, vhost: str, name: str, *, operator: bool) -> Response:
+    for row in await policies.listed(who.behind.metadata, operator, vhost):
+        if row["name"] == name:
+            return JSONResponse(row, headers={"cache-control": "no-cache"})
+    raise NotFound("Object Not Found")
+
+
+async def _put(who: Who, vhost: str, name: str, body: Body, *, operator: bool) -> Response:
+    definition = body.get("definition")
+    if not isinstance(definition, dict):
+        raise bad_request("key_missing: definition" if definition is None else "definition must be an object")
+    known = who.behind.on.vhost(vhost).policies
+    new = name not in (known.operator_policies if operator else known.policies)
+    await policies.put(
+        who.behind.metadata,
+        operator,
+        vhost,
+        name,
+        text(body, "pattern"),
+        definition,
+        priority=number(body, "priority", 0),
+        apply_to=text(body, "apply-to", "all"),
+    )
+    return changed(new)
+
+
+@router.get("/policies")
+async def list_all(request: Request, who: Asking) -> Response:
+    """In all virtual hosts that the user may see."""
+    return await _listed(request, who, operator=False)
+
+
+@router.get("/policies/{vhost}")
+async def list_of_vhost(request: Request, vhost: Name, who: PolicyMaker) -> Response:
+    """In one virtual host."""
+    return await _listed(request, who, operator=False, vhost=vhost)
+
+
+@router.get("/policies/{vhost}/{name}")
+async def show(vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """One policy."""
+    return await _one(who, vhost, name, operator=False)
+
+
+@router.put("/policies/{vhost}/{name}", status_code=201)
+async def put(request: Request, vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """`pattern`, `definition`, `priority`, `apply-to`."""
+    return await _put(who, vhost, name, await body_of(request), operator=False)
+
+
+@router.delete("/policies/{vhost}/{name}", status_code=204)
+async def clear(vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """What it applied to falls back to the next one that matches."""
+    await policies.clear(who.behind.metadata, False, vhost, name)
+    return gone()
+
+
+@router.get("/operator-policies")
+async def list_operator(request: Request, who: Asking) -> Response:
+    """In all virtual hosts that the user may see."""
+    return await _listed(request, who, operator=True)
+
+
+@router.get("/operator-policies/{vhost}")
+async def list_operator_of_vhost(request: Request, vhost: Name, who: PolicyMaker) -> Response:
+    """In one virtual host."""
+    return await _listed(request, who, operator=True, vhost=vhost)
+
+
+@router.get("/operator-policies/{vhost}/{name}")
+async def show_operator(vhost: Name, name: Name, who: PolicyMaker) -> Response:
+    """One operator policy."""
+    return await _one(who, vhost, name, operator=True)
+
+
+@router.put("/operator-policies/{vhost}/{name}", status_code=201)
+async def put_operator(request: Request, vhost: Name, name: Name, who: Administrator) -> Response:
+    """As a policy."""
+    return await _put(who, vhost, name, await body_of(request), operator=True)
+
+
+@router.delete("/operator-policies/{vhost}/{name}", status_code=204)
+async def clear_operator(vhost: Name, name: Name, who: Administrator) -> Response:
+    """As a policy."""
+    await policies.clear(who.behind.metadata, True, vhost, name)
+    return gone()

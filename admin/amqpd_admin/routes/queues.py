@@ -1,0 +1,129 @@
+"""Queues: lists, one, declared, deleted, purged, read from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management import bindings, getting, inventory, queues
+from amqpd.queues.port import QueuePort
+from amqpd_admin import lists
+from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.bodies import body_of, flag, number, table, text
+from amqpd_admin.lists import Listing
+from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.paths import Name
+from amqpd_admin.rows import queues as rows
+from amqpd_admin.rows.bindings import of_binding, of_default
+
+router = APIRouter(tags=["queues"])
+
+
+def _listing(who: Who, found: Iterable[QueuePort]) -> Listing[QueuePort]:
+    node = who.behind.on.node
+    return Listing(found, rows.small, lambda queue: rows.whole(node, queue))
+
+
+@router.get("/queues")
+@router.get("/queues/detailed")
+async def list_all(request: Request, who: Asking) -> Response:
+    """Of all virtual hosts that the user may see."""
+    vhosts = {name for name in who.behind.on.node.topology.vhosts if who.sees(name)}
+    found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost in vhosts and not each.deleted)
+    return await lists.answer(request, _listing(who, found))
+
+
+@router.get("/queues/{vhost}")
+async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
+    """Of one virtual host."""
+    who.behind.on.vhost(vhost)
+    found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost == vhost and not each.deleted)
+    return await lists.answer(request, _listing(who, found))
+
+
+@router.get("/queues/{vhost}/{name}")
+async def show(vhost: Name, name: Name, who: Entering) -> Response:
+    """One queue, with its consumers."""
+    node = who.behind.on.node
+    who.behind.on.vhost(vhost)
+    row = rows.whole(node, who.behind.on.queue(vhost, name))
+    assert row is not None
+    consumers = inventory.consumers(node, {"vhost": vhost, "queue": name})
+    row["consumer_details"] = [rows.consumer(each) for each in consumers]
+    return JSONResponse(row, headers={"cache-control": "no-cache"})
+
+
+@router.put("/queues/{vhost}/{name}", status_code=201)
+async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """`auto_delete`, `durable`, `arguments`."""
+    body = await body_of(request)
+    new = await queues.declare(
+        who.behind.on,
+        who.operator,
+        vhost,
+        name,
+        durable=flag(body, "durable", True),
+        auto_delete=flag(body, "auto_delete", False),
+        arguments=table(body, "arguments"),
+    )
+    return changed(new)
+
+
+@router.delete("/queues/{vhost}/{name}", status_code=204)
+async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """`if-empty=true` and `if-unused=true` keep one that is not."""
+    asked = request.query_params
+    await queues.delete(
+        who.behind.on,
+        who.operator,
+        vhost,
+        name,
+        if_empty=asked.get("if-empty") == "true",
+        if_unused=asked.get("if-unused") == "true",
+    )
+    return gone()
+
+
+@router.delete("/queues/{vhost}/{name}/contents", status_code=204)
+async def purge(vhost: Name, name: Name, who: Entering) -> Response:
+    """Its ready messages go."""
+    await queues.purge(who.behind.on, who.operator, vhost, name)
+    return gone()
+
+
+@router.post("/queues/{vhost}/{name}/get")
+async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """Messages, as basic.get takes them: `count`, `ackmode` (or the older `requeue`), `encoding`, `truncate`."""
+    body = await body_of(request)
+    if "ackmode" not in body and "requeue" in body:
+        ackmode = "ack_requeue_true" if flag(body, "requeue", True) else "ack_requeue_false"
+    else:
+        ackmode = text(body, "ackmode")
+    if ackmode not in ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false"):
+        raise bad_request(f"invalid_ackmode: {ackmode}")
+    encoding = text(body, "encoding", "auto")
+    if encoding not in ("auto", "base64"):
+        raise bad_request(f"invalid_encoding: {encoding}")
+    found = await getting.get(
+        who.behind.on,
+        who.operator,
+        vhost,
+        name,
+        count=number(body, "count"),
+        ackmode=ackmode,  # type: ignore[arg-type]
+        encoding=encoding,  # type: ignore[arg-type]
+        truncate=number(body, "truncate") if "truncate" in body else None,
+    )
+    return JSONResponse(found)
+
+
+@router.get("/queues/{vhost}/{name}/bindings")
+async def list_bindings(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """That to the default exchange first."""
+    on = who.behind.on
+    on.queue(vhost, name)
+    found = [of_default(vhost, name)]
+    found += map(of_binding, bindings.listed(on, vhost, destination=name, destination_type="queue"))
+    return await lists.answer(request, Listing(found, dict, dict))

@@ -1,0 +1,123 @@
+"""Users: lists, one, made, changed, deleted. For administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from amqpd.management import permissions, users
+from amqpd.management.metadata import found_user
+from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, stored_hash
+from amqpd.vocabulary.records import UserRecord
+from amqpd_admin import lists
+from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.bodies import Body, body_of, text
+from amqpd_admin.lists import Listing, Row
+from amqpd_admin.login import Administrator
+from amqpd_admin.paths import Name
+
+router = APIRouter(tags=["users"])
+
+
+def _row(record: UserRecord) -> Row:
+    """The hash is said as definitions say it: an import elsewhere needs it."""
+    algorithm, password_hash = exported_hash(record.password_hash)
+    said = {"hashing_algorithm": algorithm, "password_hash": password_hash}
+    return {"name": record.name, "tags": list(record.tags), "limits": {}, **said}
+
+
+@router.get("/users")
+async def list_all(request: Request, who: Administrator) -> Response:
+    """All of them."""
+    found = list(who.behind.on.node.topology.users.values())
+    return await lists.answer(request, Listing(found, lambda each: {"name": each.name}, _row))
+
+
+@router.get("/users/without-permissions")
+async def list_without_permissions(request: Request, who: Administrator) -> Response:
+    """Those that may enter no virtual host."""
+    topology = who.behind.on.node.topology
+    entering = {user for _, user in topology.permissions}
+    found = [each for each in topology.users.values() if each.name not in entering]
+    return await lists.answer(request, Listing(found, lambda each: {"name": each.name}, _row))
+
+
+@router.post("/users/bulk-delete", status_code=204)
+async def delete_many(request: Request, who: Administrator) -> Response:
+    """`users`: their names. Those that are not there are passed over, as in RabbitMQ."""
+    names = (await body_of(request)).get("users")
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise bad_request("users must be a list of names")
+    for name in names:
+        if name in who.behind.on.node.topology.users:
+            await users.delete(who.behind.metadata, name)
+    return gone()
+
+
+@router.get("/users/{name}")
+async def show(name: Name, who: Administrator) -> Response:
+    """One user."""
+    record = found_user(who.behind.on.node.topology, name)
+    return JSONResponse(_row(record), headers={"cache-control": "no-cache"})
+
+
+@router.put("/users/{name}", status_code=201)
+async def put(request: Request, name: Name, who: Administrator) -> Response:
+    """`tags`, with `password`, or `password_hash` and `hashing_algorithm`; an empty hash is for one that logs in with
+    a certificate only."""
+    body = await body_of(request)
+    return changed(
+        await users.put(who.behind.metadata, name, _tags(body), password=_password(body), stored=_stored(body))
+    )
+
+
+@router.delete("/users/{name}", status_code=204)
+async def delete(name: Name, who: Administrator) -> Response:
+    """With its permissions."""
+    await users.delete(who.behind.metadata, name)
+    return gone()
+
+
+@router.get("/users/{name}/permissions")
+async def list_permissions(request: Request, name: Name, who: Administrator) -> Response:
+    """In all virtual hosts."""
+    found: list[Any] = await permissions.listed(who.behind.metadata, user=name)
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+@router.get("/users/{name}/topic-permissions")
+async def list_topic_permissions(request: Request, name: Name, who: Administrator) -> Response:
+    """In all virtual hosts."""
+    found: list[Any] = await permissions.listed_topics(who.behind.metadata, user=name)
+    return await lists.answer(request, Listing(found, dict, dict))
+
+
+def _tags(body: Body) -> list[str]:
+    """A list, or one text with commas."""
+    given = body.get("tags")
+    if given is None:
+        raise bad_request("key_missing: tags")
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise bad_request("tags must be names")
+    return [each.strip() for each in names if each.strip()]
+
+
+def _password(body: Body) -> bytes | None:
+    given = body.get("password")
+    if given is None or given == "":
+        return None
+    if not isinstance(given, str):
+        raise bad_request("password must be a text")
+    return given.encode("utf-8", "surrogatepass")
+
+
+def _stored(body: Body) -> str | None:
+    if "password_hash" not in body:
+        return None
+    try:
+        return stored_hash(text(body, "hashing_algorithm", DEFAULT_ALGORITHM), text(body, "password_hash"))
+    except ValueError as error:
+        raise bad_request(str(error)) from None

@@ -1,0 +1,1 @@
+"""RabbitMQ's fields, made of our facts: pure, one file for each kind of thing."""

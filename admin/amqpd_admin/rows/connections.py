@@ -1,0 +1,61 @@
+"""Connections and channels in RabbitMQ's fields.
+
+What comes in: rows of `amqpd/management/inventory.py`. What goes out: rows by RabbitMQ's names.
+
+Source: https://www.rabbitmq.com/docs/http-api-reference, /api/connections and /api/channels; fields as observed of
+RabbitMQ 3.10.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqpd_admin.rows.queues import address_of
+
+Row = dict[str, Any]
+
+
+def connection(row: Row, now_ms: int, node: str) -> Row:
+    """`now_ms`: since the epoch, when the row's `age_s` was true."""
+    server_host, _, server_port = row["name"].partition(" -> ")[2].rpartition(":")
+    return {
+        "name": row["name"],
+        "node": node,
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "state": row["state"],
+        "channels": row["channels"],
+        "channel_max": row["channel_max"],
+        "frame_max": row["frame_max"],
+        "timeout": row["timeout"],
+        "connected_at": now_ms - round(row["age_s"] * 1000),
+        "client_properties": row["client_properties"],
+        "ssl": row["tls"],
+        "host": server_host.strip("[]"),
+        "port": int(server_port) if server_port.isdigit() else 0,
+        **address_of(row["name"]),
+        "recv_oct": row["bytes_in"],
+        "send_oct": row["bytes_out"],
+    }
+
+
+def channel(row: Row, node: str) -> Row:
+    return {
+        "name": f"{row['connection']} ({row['number']})",
+        "node": node,
+        "number": row["number"],
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "state": "running",
+        "confirm": row["confirm"],
+        "transactional": row["transactional"],
+        "consumer_count": row["consumer_count"],
+        "messages_unacknowledged": row["messages_unacknowledged"],
+        "prefetch_count": row["prefetch_count"],
+        "global_prefetch_count": row["global_prefetch_count"],
+        "connection_details": {"name": row["connection"], **address_of(row["connection"])},
+    }

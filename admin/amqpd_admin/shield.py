@@ -1,0 +1,70 @@
+"""What a request may be at all, before anybody looks at who sent it.
+
+What comes in: requests as the server has read them. What goes out: the same with their path as it was written, or an
+answer that refuses them.
+Rules: 1. A path's parts are told apart before they are decoded: the virtual host "/" is one part, `%2F`. 2. A change
+that a browser makes on behalf of another site is refused: it would come with the password that the browser remembers.
+3. A body has a bound.
+Not here: who may do what (`login.py`).
+
+Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetch Metadata), RFC 6454 (Origin).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from amqpd_admin.answers import refusal
+
+SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+
+
+class Shield:
+    """Around the whole application."""
+
+    def __init__(self, app: ASGIApp, body_bytes_max: int) -> None:
+        self._app = app
+        self._body_bytes_max = body_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        if scope["method"] not in SAFE and _is_foreign(headers):
+            answer = refusal(403, "forbidden", "a request on behalf of another site changes nothing")
+            await answer(scope, receive, send)
+            return
+        if int(headers.get(b"content-length", b"0") or b"0") > self._body_bytes_max:
+            await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, send)
+            return
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        inner = {**scope, "path": raw.decode("ascii", "replace")}
+        await self._app(inner, _bounded(receive, self._body_bytes_max), send)
+
+
+def _is_foreign(headers: dict[bytes, bytes]) -> bool:
+    if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        return True
+    origin = headers.get(b"origin")
+    if origin is None:
+        return False
+    return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host", b"")
+
+
+def _bounded(receive: Receive, bytes_max: int) -> Receive:
+    """A body that says no length ends where it is too long, and is not JSON then."""
+    came = 0
+
+    async def bounded() -> Message:
+        nonlocal came
+        message = await receive()
+        if message["type"] == "http.request":
+            came += len(message.get("body", b""))
+            if came > bytes_max:
+                return {"type": "http.disconnect"}
+        return message
+
+    return bounded

@@ -1,0 +1,55 @@
+"""A way in for operators beside the control socket, such as an HTTP API, as the broker knows it.
+
+What comes in: settings, before the broker opens anything; later the running broker. What goes out: a server that runs
+in the broker's nursery.
+Rules: 1. Its ports are bound with the broker's own, before anything is touched on disk, and listen when the broker
+is ready. 2. It reaches the node only through use cases. 3. It fails alone: the broker begins it again.
+Not here: what it serves (`admin/amqpd_admin/`), which face a broker has (`commands/serve.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from amqpd.management.metadata import Metadata
+from amqpd.management.running import Running
+from amqpd.security.access import Access
+from amqpd.security.authentication.logins import Logins
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The running broker behind a face."""
+
+    on: Running
+    metadata: Metadata
+    logins: Logins
+    access: Access
+    status: Callable[[], dict[str, Any]]
+    """as the command `status` has it"""
+    clustered: bool
+    """there may be other nodes"""
+    addresses: Sequence[tuple[str, int, bool]]
+    """where clients connect: host, port, whether through TLS"""
+
+
+class Face(Protocol):
+    """In this order: `bind`, `listen`, `run` any number of times, `close`."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """As in a URI, once it is bound."""
+
+    def bind(self) -> None:
+        """Raises StartupError; then nothing stays open."""
+
+    def listen(self) -> None:
+        """Raises StartupError."""
+
+    async def run(self, behind: Behind) -> None:
+        """Until cancelled."""
+
+    def close(self) -> None:
+        """Its ports are free."""
