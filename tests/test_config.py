@@ -44,7 +44,7 @@ def dotted(values: dict[str, object], prefix: str = "") -> dict[str, object]:
 
 
 def field_names(model: type[BaseModel], prefix: str = "") -> set[str]:
-    return {prefix + name for name in model.model_fields if name not in TABLES}
+    return {prefix + name for name in model.model_fields if prefix or name not in TABLES}
 
 
 def uncommented_example() -> dict[str, object]:
@@ -396,3 +396,11 @@ def test_the_data_directory_of_a_user_follows_xdg(monkeypatch: pytest.MonkeyPatc
     assert default_data_dir() == Path("/state/amqpd")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert default_data_dir() == Path("/var/lib/amqpd")
+
+
+def test_http_needs_a_certificate_for_tls_and_a_port_of_its_own():
+    with pytest.raises(ValidationError, match=r"http\.tls is set without tls\.certificate"):
+        Settings(http={"tls": True})
+    with pytest.raises(ValidationError, match=r"port and http\.port are both 7000"):
+        Settings(port=7000, http={"enabled": True, "port": 7000})
+    assert Settings(port=7000, http={"port": 7000}).http.port == 7000, "it is off"

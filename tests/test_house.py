@@ -49,6 +49,7 @@ SHELL = (
     "amqpd.process",
     "amqpd.pump",
     "amqpd.scrub",
+    "amqpd.setting_tables",
     "amqpd.setting_types",
     "amqpd.security.authentication",
     "amqpd.storage",

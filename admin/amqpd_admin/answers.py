@@ -10,11 +10,14 @@ Source: https://www.rabbitmq.com/docs/http-api-reference (which code for what); 
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import structlog
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management.errors import (
     AlreadyExists,
@@ -47,8 +50,21 @@ class Refusal(Exception):
         self.response = refusal(status, error, reason, headers)
 
 
-def refusal(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": error, "reason": reason}, status, headers)
+class Json(Response):
+    """Names that are no UTF-8, which clients may give, are written in escapes (RFC 8259 section 8.2)."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
+def reply(content: Any, status: int = 200) -> Response:
+    return Json(content, status, {"cache-control": "no-cache"})
+
+
+def refusal(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return Json({"error": error, "reason": reason}, status, headers)
 
 
 def bad_request(reason: str) -> Refusal:

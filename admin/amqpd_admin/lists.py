@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar
 import re2
 import trio
 from fastapi import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from amqpd_admin.answers import Refusal, bad_request
+from amqpd_admin.answers import Refusal, bad_request, reply
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -104,7 +104,7 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
         chosen = replaced(chosen, await _wholes([small[row[_AT]][1] for row in items(chosen)], listing))
     if view.columns:
         chosen = replaced(chosen, [some_columns(row, view.columns) for row in items(chosen)])
-    return JSONResponse(chosen, headers={"cache-control": "no-cache"})
+    return reply(chosen)
 
 
 _AT = "\0at"

@@ -90,7 +90,7 @@ class HttpFace:
             if self._tls is not None:
                 bounded = trio.SSLStream(bounded, self._tls, server_side=True, https_compatible=True)
             try:
-                await TCPServer(app, config, context, ConnectionState({}), bounded)
+                await Connection(app, config, context, ConnectionState({}), bounded)
             except ENDS_NODE:
                 raise
             except Exception:
@@ -106,6 +106,14 @@ class HttpFace:
             nursery.start_soon(trio.serve_listeners, serve, listeners)
             await ended.wait()
             raise ends[0]
+
+
+class Connection(TCPServer):
+    """Ends when its client has left: Hypercorn's goes on until the client has been idle for `KEEP_ALIVE_S`."""
+
+    async def _read_data(self) -> None:
+        await super()._read_data()
+        await self.idle_task.stop()
 
 
 class BoundedStream(trio.abc.HalfCloseableStream):

@@ -19,6 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from amqpd_admin.answers import refusal
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+# Of a body that is too long: a client that still sends when it is answered may see no answer, but a reset.
+DRAINED_BYTES_MIN = 1 << 20
 
 
 class Shield:
@@ -38,6 +40,7 @@ class Shield:
             await answer(scope, receive, send)
             return
         if int(headers.get(b"content-length", b"0") or b"0") > self._body_bytes_max:
+            await _drain(receive, max(self._body_bytes_max, DRAINED_BYTES_MIN))
             await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, send)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -52,6 +55,14 @@ def _is_foreign(headers: dict[bytes, bytes]) -> bool:
     if origin is None:
         return False
     return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host", b"")
+
+
+async def _drain(receive: Receive, bytes_max: int) -> None:
+    came, more = 0, True
+    while more and came <= bytes_max:
+        message = await receive()
+        came += len(message.get("body", b""))
+        more = message.get("more_body", False)
 
 
 def _bounded(receive: Receive, bytes_max: int) -> Receive:

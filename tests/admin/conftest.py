@@ -22,7 +22,9 @@ class Api:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
 
-    def __call__(self, method: str, path: str, body: object = None, *, user: str = "guest", **more) -> httpx2.Response:
+    def __call__(
+        self, method: str, path: str, body: object = None, *, user: str = "guest", **more
+    ) -> httpx2.Response:
         auth = (user, user) if user else None
         return httpx2.request(method, f"{self.url}/api{path}", json=body, auth=auth, timeout=60, **more)
 

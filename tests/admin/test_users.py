@@ -114,7 +114,9 @@ def test_parameters(api: Api):
     assert api.do("PUT", "/parameters/policy/%2F/p", {"value": {}}, status=400).json()["reason"]
 
 
-@pytest.mark.parametrize(("path", "owner", "limit"), [("vhost", "/", "max-queues"), ("user", "guest", "max-channels")])
+@pytest.mark.parametrize(
+    ("path", "owner", "limit"), [("vhost", "/", "max-queues"), ("user", "guest", "max-channels")]
+)
 def test_limits(api: Api, path: str, owner: str, limit: str):
     name = owner.replace("/", "%2F")
     api.do("PUT", f"/{path}-limits/{name}/{limit}", {"value": 1_000}, status=204)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import bindings
 from amqpd.management.errors import NotFound
 from amqpd.vocabulary.records import DestinationType
 from amqpd_admin import lists
-from amqpd_admin.answers import gone
+from amqpd_admin.answers import gone, reply
 from amqpd_admin.bodies import body_of, table, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
@@ -86,7 +86,7 @@ async def bind(
 async def show(vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: str, who: Entering) -> Response:
     """One binding."""
     row = _named(_between(who, vhost, source, kind, destination), key)
-    return JSONResponse(row, headers={"cache-control": "no-cache"})
+    return reply(row)
 
 
 @router.delete(BETWEEN + "/{key}", status_code=204)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 
 import trio
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import connections, inventory
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import gone
+from amqpd_admin.answers import gone, reply
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import Name
@@ -82,7 +82,7 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 @router.get("/connections/{name}")
 async def show(name: Name, who: Asking) -> Response:
     """One connection, by its name."""
-    return JSONResponse(_one(who, name), headers={"cache-control": "no-cache"})
+    return reply(_one(who, name))
 
 
 @router.delete("/connections/{name}", status_code=204)
@@ -134,7 +134,7 @@ async def show_channel(name: Name, who: Asking) -> Response:
                 for each in mine
                 if (each["connection"], each["channel"]) == (row["connection"], row["number"])
             ]
-            return JSONResponse(found, headers={"cache-control": "no-cache"})
+            return reply(found)
     raise NotFound("Object Not Found")
 
 

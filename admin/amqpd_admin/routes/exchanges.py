@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import bindings, exchanges, publishing
 from amqpd.management.errors import NotFound
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.wire.json_values import to_json
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone
+from amqpd_admin.answers import changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, table, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
@@ -69,7 +69,7 @@ async def show(vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """One exchange; `amq.default` is the default one."""
     _require(who, vhost, name)
     state = who.behind.on.vhost(vhost).exchanges.get(name)
-    return JSONResponse(_default(vhost) if state is None else _row(state), headers={"cache-control": "no-cache"})
+    return reply(_default(vhost) if state is None else _row(state))
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=201)
@@ -106,7 +106,7 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
     properties = table(body, "properties")
     routing_key = text(body, "routing_key")
     routed = await publishing.publish(who.behind.on, who.operator, vhost, name, routing_key, payload, properties)
-    return JSONResponse({"routed": routed})
+    return reply({"routed": routed})
 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/source")

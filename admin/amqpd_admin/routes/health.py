@@ -6,8 +6,9 @@ Source: https://www.rabbitmq.com/docs/monitoring#health-checks.
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from amqpd_admin.answers import reply
 from amqpd_admin.login import Asking, Who
 
 router = APIRouter(prefix="/health/checks", tags=["health"])
@@ -16,8 +17,8 @@ AMQP = ("amqp", "amqp091", "amqp0.9.1")
 
 def _answer(reason: str = "", **more: object) -> Response:
     if not reason:
-        return JSONResponse({"status": "ok", **more})
-    return JSONResponse({"status": "failed", "reason": reason, **more}, 503)
+        return reply({"status": "ok", **more})
+    return reply({"status": "failed", "reason": reason, **more}, 503)
 
 
 def _alarms(who: Who, where: str) -> Response:

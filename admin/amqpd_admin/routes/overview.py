@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import trio
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
@@ -17,6 +17,7 @@ from amqpd.exchanges import EXCHANGE_TYPES
 from amqpd.management import inventory
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
+from amqpd_admin.answers import reply
 from amqpd_admin.lists import SLICE, Listing, Row
 from amqpd_admin.login import Asking, Monitor, Who
 from amqpd_admin.paths import Name
@@ -61,7 +62,7 @@ async def overview(request: Request, who: Asking) -> Response:
         "listeners": [_listener(node.identity.name, *each) for each in who.behind.addresses],
         "contexts": [],
     }
-    return JSONResponse(row, headers={"cache-control": "no-cache"})
+    return reply(row)
 
 
 async def _totals(who: Who, vhosts: set[str]) -> tuple[Row, Row]:
@@ -119,7 +120,7 @@ async def show_node(request: Request, name: Name, who: Monitor) -> Response:
     """One node, by its name."""
     if name != who.behind.on.node.identity.name:
         raise NotFound("Object Not Found")
-    return JSONResponse(_node(request, who), headers={"cache-control": "no-cache"})
+    return reply(_node(request, who))
 
 
 def _node(request: Request, who: Who) -> Row:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import parameters
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import PolicyMaker, Who
@@ -57,7 +57,7 @@ async def show(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Re
     """One parameter."""
     for row in await parameters.listed(who.behind.metadata, vhost):
         if (row["component"], row["name"]) == (component, name):
-            return JSONResponse(row, headers={"cache-control": "no-cache"})
+            return reply(row)
     raise NotFound("Object Not Found")
 
 
@@ -86,7 +86,7 @@ async def show_global(name: Name, who: PolicyMaker) -> Response:
     """One global parameter."""
     for row in await parameters.listed_global(who.behind.metadata):
         if row["name"] == name:
-            return JSONResponse(row, headers={"cache-control": "no-cache"})
+            return reply(row)
     raise NotFound("Object Not Found")
 
 

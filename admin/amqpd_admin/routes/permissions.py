@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import permissions
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone
+from amqpd_admin.answers import changed, gone, reply
 from amqpd_admin.bodies import body_of, text
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Administrator, Who
@@ -41,7 +41,7 @@ async def show(vhost: Name, user: Name, who: Administrator) -> Response:
     found = await permissions.listed(who.behind.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
-    return JSONResponse(found[0], headers={"cache-control": "no-cache"})
+    return reply(found[0])
 
 
 @router.put(ONE, status_code=201)
@@ -77,7 +77,7 @@ async def show_topics(vhost: Name, user: Name, who: Administrator) -> Response:
     found = await permissions.listed_topics(who.behind.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
-    return JSONResponse(found, headers={"cache-control": "no-cache"})
+    return reply(found)
 
 
 @router.put(TOPIC, status_code=201)

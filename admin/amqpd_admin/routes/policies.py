@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import policies
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import Body, body_of, number, text
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Administrator, Asking, PolicyMaker, Who
@@ -29,7 +29,7 @@ async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | No
 async def _one(who: Who, vhost: str, name: str, *, operator: bool) -> Response:
     for row in await policies.listed(who.behind.metadata, operator, vhost):
         if row["name"] == name:
-            return JSONResponse(row, headers={"cache-control": "no-cache"})
+            return reply(row)
     raise NotFound("Object Not Found")
 
 

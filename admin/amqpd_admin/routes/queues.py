@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import bindings, getting, inventory, queues
 from amqpd.queues.port import QueuePort
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, number, table, text
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Asking, Entering, Who
@@ -52,7 +52,7 @@ async def show(vhost: Name, name: Name, who: Entering) -> Response:
     assert row is not None
     consumers = inventory.consumers(node, {"vhost": vhost, "queue": name})
     row["consumer_details"] = [rows.consumer(each) for each in consumers]
-    return JSONResponse(row, headers={"cache-control": "no-cache"})
+    return reply(row)
 
 
 @router.put("/queues/{vhost}/{name}", status_code=201)
@@ -116,7 +116,7 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
         encoding=encoding,  # type: ignore[arg-type]
         truncate=number(body, "truncate") if "truncate" in body else None,
     )
-    return JSONResponse(found)
+    return reply(found)
 
 
 @router.get("/queues/{vhost}/{name}/bindings")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import permissions, users
 from amqpd.management.metadata import found_user
 from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, stored_hash
 from amqpd.vocabulary.records import UserRecord
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone
+from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import Body, body_of, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator
@@ -60,7 +60,7 @@ async def delete_many(request: Request, who: Administrator) -> Response:
 async def show(name: Name, who: Administrator) -> Response:
     """One user."""
     record = found_user(who.behind.on.node.topology, name)
-    return JSONResponse(_row(record), headers={"cache-control": "no-cache"})
+    return reply(_row(record))
 
 
 @router.put("/users/{name}", status_code=201)

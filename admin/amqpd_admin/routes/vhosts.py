@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from amqpd.management import overview, permissions, vhosts
 from amqpd.management.errors import AlreadyExists, NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone
+from amqpd_admin.answers import changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Who
@@ -57,7 +57,7 @@ async def show(vhost: Name, who: Asking) -> Response:
     if vhost not in who.behind.on.node.topology.vhost_records:
         raise NotFound("Object Not Found")
     who.require(who.sees(vhost), "User not authorised to access virtual host")
-    return JSONResponse(_row(who, vhost), headers={"cache-control": "no-cache"})
+    return reply(_row(who, vhost))
 
 
 @router.put("/vhosts/{vhost}", status_code=201)

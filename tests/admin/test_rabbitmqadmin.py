@@ -1,0 +1,92 @@
+"""rabbitmqadmin as Debian ships it with RabbitMQ 3.10, command by command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.admin.conftest import Api
+
+PROGRAM = shutil.which("rabbitmqadmin")
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None, reason="rabbitmqadmin is not installed: it comes with rabbitmq-server"
+)
+
+STORY = [
+    ("declare vhost name=story", "vhost declared"),
+    ("declare user name=teller password=secret tags=management", "user declared"),
+    ("declare permission vhost=story user=teller configure=.* write=.* read=.*", "permission declared"),
+    ("-V story declare exchange name=tales type=topic", "exchange declared"),
+    ("-V story declare queue name=ears durable=true", "queue declared"),
+    ("-V story declare binding source=tales destination=ears routing_key=once.#", "binding declared"),
+    ("-V story publish exchange=tales routing_key=once.upon payload=wolf", "Message published"),
+    ("-V story publish exchange=tales routing_key=never payload=x", "Message published but NOT routed"),
+    ("-V story get queue=ears ackmode=ack_requeue_true", "wolf"),
+    ("-V story list queues name messages", "| ears | 1        |"),
+    ("-V story list bindings source destination routing_key", "| tales  | ears        | once.#      |"),
+    ("-V story list exchanges name type", "| tales              | topic"),
+    ("-V story purge queue name=ears", "queue purged"),
+    ('-V story declare policy name=short pattern=^e definition={"max-length":3} apply-to=queues', "policy declared"),
+    ("-V story list policies name pattern", "| short | ^e      |"),
+    ("-V story delete policy name=short", "policy deleted"),
+    (
+        "-V story delete binding source=tales destination_type=queue destination=ears properties_key=once.%23",
+        "deleted",
+    ),
+    ("-V story delete exchange name=tales", "exchange deleted"),
+    ("-V story delete queue name=ears", "queue deleted"),
+    ("list users name tags", "| teller"),
+    ("list permissions user vhost", "| teller"),
+    ("list vhosts name", "| story"),
+    ("list nodes name running", "True"),
+    ("list connections name", ""),
+    ("list channels name", ""),
+    ("list consumers", ""),
+    ("list parameters", "No items"),
+    ("declare vhost_limit vhost=story name=max-queues value=7", "vhost_limit declared"),
+    ("list vhost_limits", "story"),
+    ("delete vhost_limit vhost=story name=max-queues", "vhost_limit deleted"),
+    ("show overview", "rabbitmq_version"),
+    ("delete permission vhost=story user=teller", "permission deleted"),
+    ("delete user name=teller", "user deleted"),
+    ("delete vhost name=story", "vhost deleted"),
+]
+
+
+def run(api: Api, *arguments: str) -> str:
+    assert PROGRAM is not None
+    command = [sys.executable, PROGRAM, "-H", "127.0.0.1", "-P", str(api.port), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_each_command_does_what_it_says(api: Api):
+    for line, said in STORY:
+        assert said in run(api, *line.split()), line
+
+
+def test_a_broker_is_exported_and_imported(api: Api, tmp_path: Path):
+    run(api, "declare", "queue", "name=carried", "durable=true")
+    file = tmp_path / "definitions.json"
+    run(api, "export", str(file))
+    assert "carried" in [each["name"] for each in json.loads(file.read_text())["queues"]]
+    run(api, "delete", "queue", "name=carried")
+    run(api, "import", str(file))
+    assert "carried" in run(api, "list", "queues", "name")
+    run(api, "delete", "queue", "name=carried")
+
+
+def test_what_is_not_there_is_said(api: Api):
+    with pytest.raises(AssertionError, match="Not found"):
+        run(api, "delete", "queue", "name=never")
+
+
+def test_a_wrong_password_is_said(api: Api):
+    with pytest.raises(AssertionError, match="Access refused"):
+        run(api, "-u", "guest", "-p", "wrong", "list", "queues")
