@@ -23,7 +23,7 @@ SECONDS = 55.0
 """for everything; then tests are stopped"""
 WORKERS = 2
 # Whole brokers, other programs, JVMs, measurements: minutes each.
-LARGE = ("audit_proof", "clients", "cost", "faults", "model", "spark", "stalls", "suites")
+LARGE = ("admin", "audit_proof", "clients", "cost", "faults", "model", "spark", "stalls", "suites")
 # Ten seconds and more on the plain kernel (from pytest --junitxml); run when they or their module change.
 LONG = frozenset(
     {
@@ -112,7 +112,7 @@ def select(changed: Iterable[str], tests: Collection[str], read: Callable[[str],
         elif path.startswith("tests/"):
             folder = f"{PurePosixPath(path).parent}/"
             rest += [each for each in tests if each.startswith(folder)] or [path]
-        elif path.startswith(("spark/", "conformance/", "examples/")):
+        elif path.startswith(("admin/", "spark/", "conformance/", "examples/")):
             selection.left.append(path)
         else:
             near, beside = tests_of(path, tests, read)
