@@ -41,7 +41,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Serve], None]:
 
     def put(serve: Serve) -> None:
         module = types.ModuleType("amqpd.broker")
-        module.serve = lambda settings, stop, accept_loss: serve(settings, stop)  # type: ignore[attr-defined]
+        module.serve = lambda settings, stop, accept_loss, face: serve(settings, stop)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "amqpd.broker", module)
         monkeypatch.setattr(amqpd, "broker", module, raising=False)
 
@@ -249,7 +249,7 @@ SCRIPT = """
 import sys, types, trio, amqpd, amqpd.process.signals
 from amqpd.__main__ import main
 
-async def serve(settings, stop, accept_loss):
+async def serve(settings, stop, accept_loss, face):
     print("READY", flush=True)
     await stop.wait()
     print("DRAINING", flush=True)
