@@ -2,8 +2,8 @@
 
 What comes in: settings; the running broker. What goes out: a server, as `amqpd.management.face.Face` wants it.
 Rules: 1. More connections than `http.connections_max` are closed unread, before anybody has said who they are. 2. A
-client that takes nothing of an answer for `SEND_S` is cut off: Hypercorn lets nobody interrupt it while it sends. 3.
-What goes wrong in one connection is that one's, and in the log.
+client that has not taken a whole answer within `SEND_S` is cut off, also one that only reads slowly: Hypercorn lets
+nobody interrupt it while it sends. 3. What goes wrong in one connection is that one's, and in the log.
 Not here: what is served (`app.py`), how a port is bound (`amqpd/transport/listeners.py`).
 """
 
@@ -30,7 +30,7 @@ from amqpd_admin.app import make_app
 
 # What the broker grants a client of AMQP, too (send_timeout_s).
 SEND_S = 30.0
-# A request has to come whole within it, and so has a TLS handshake. That of RabbitMQ's `request_timeout` is a minute.
+# Of each read, not of a request as a whole; and of a TLS handshake. RabbitMQ's `request_timeout` is a minute.
 READ_S = 60
 # A monitoring tool asks each 15 s as a rule: it keeps its connection.
 KEEP_ALIVE_S = 75.0
@@ -128,7 +128,7 @@ class BoundedStream(trio.abc.HalfCloseableStream):
             await self._stream.send_all(data)
         if scope.cancelled_caught:
             await trio.aclose_forcefully(self._stream)
-            raise trio.BrokenResourceError(f"nothing was taken for {SEND_S:g} s")
+            raise trio.BrokenResourceError(f"an answer was not taken within {SEND_S:g} s")
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
