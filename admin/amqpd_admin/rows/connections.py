@@ -18,8 +18,11 @@ Row = dict[str, Any]
 def connection(row: Row, now_ms: int, node: str) -> Row:
     """`now_ms`: since the epoch, when the row's `age_s` was true."""
     server_host, _, server_port = row["name"].partition(" -> ")[2].rpartition(":")
+    given = row["client_properties"].get("connection_name")
+    named = {"user_provided_name": given} if isinstance(given, str) else {}
     return {
         "name": row["name"],
+        **named,
         "node": node,
         "type": "network",
         "protocol": "AMQP 0-9-1",
