@@ -28,6 +28,7 @@ from amqpd.management.errors import (
     Refused,
     Unavailable,
 )
+from amqpd_admin.paths import decoded
 
 STATUS: dict[type[ManagementError], tuple[int, str]] = {
     BadArgument: (400, "bad_request"),
@@ -37,7 +38,9 @@ STATUS: dict[type[ManagementError], tuple[int, str]] = {
     Conflict: (400, "bad_request"),
     Unavailable: (503, "service_unavailable"),
 }
-NAMES = {404: "not_found", 405: "method_not_allowed"}
+NAMES = {404: "Object Not Found", 405: "method_not_allowed"}
+# RabbitMQ's order in `Allow`; each route answers OPTIONS, and HEAD where it answers GET.
+METHODS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
 
 log = structlog.get_logger(component="http")
 
@@ -45,8 +48,10 @@ log = structlog.get_logger(component="http")
 class Refusal(Exception):
     """A refusal of this package's own."""
 
-    def __init__(self, status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(reason)
+    def __init__(
+        self, status: int, error: str, reason: str | list[str], headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(str(reason))
         self.response = refusal(status, error, reason, headers)
 
 
@@ -63,12 +68,24 @@ def reply(content: Any, status: int = 200) -> Response:
     return Json(content, status, {"cache-control": "no-cache"})
 
 
-def refusal(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> Response:
+def refusal(status: int, error: str, reason: str | list[str], headers: dict[str, str] | None = None) -> Response:
     return Json({"error": error, "reason": reason}, status, headers)
 
 
-def bad_request(reason: str) -> Refusal:
+def bad_request(reason: str | list[str]) -> Refusal:
     return Refusal(400, "bad_request", reason)
+
+
+def invalid(error: BadArgument) -> Refusal:
+    """A policy, a parameter or a limit that the broker could not use, in RabbitMQ's form: `error` says in front of a
+    colon what is not valid."""
+    said = str(error)
+    return bad_request(f"Validation failed\n\n{said.partition(' is not valid: ')[2] or said}\n")
+
+
+def not_there() -> Refusal:
+    """What RabbitMQ says of anything that is not there."""
+    return Refusal(404, "Object Not Found", "Not Found")
 
 
 def changed(new: bool) -> Response:
@@ -85,8 +102,15 @@ async def of_refusal(_: Request, error: Exception) -> Response:
     return error.response
 
 
-async def of_use_case(_: Request, error: Exception) -> Response:
+async def of_use_case(request: Request, error: Exception) -> Response:
     status, name = STATUS.get(type(error), (500, "internal_server_error"))  # type: ignore[arg-type]
+    if not isinstance(error, NotFound):
+        return refusal(status, name, str(error))
+    if request.method not in ("PUT", "POST"):
+        return not_there().response
+    vhost = request.path_params.get("vhost")
+    if vhost is not None and decoded(vhost) not in request.app.state.behind.on.node.topology.vhosts:
+        return refusal(status, name, "vhost_not_found")
     return refusal(status, name, str(error))
 
 
@@ -100,12 +124,27 @@ async def of_form(_: Request, error: Exception) -> Response:
     return refusal(400, "bad_request", f"{where}: {first['msg']}" if where else first["msg"])
 
 
-async def of_route(_: Request, error: Exception) -> Response:
-    """No such route, or no such method."""
+async def of_route(request: Request, error: Exception) -> Response:
+    """No such route, or no such method; OPTIONS asks which there are, and needs no log-in."""
     assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        headers = {"allow": ", ".join(_allowed(request))}
+        if request.method == "OPTIONS":
+            return Response(headers=headers)
+        return refusal(405, NAMES[405], "Method Not Allowed", headers)
     name = NAMES.get(error.status_code, "bad_request")
     reason = "Not Found" if error.status_code == 404 else str(error.detail)
     return refusal(error.status_code, name, reason, dict(error.headers or {}))
+
+
+def _allowed(request: Request) -> list[str]:
+    found = {"OPTIONS"}
+    for path, methods in request.app.state.methods:
+        if path.match(request.scope["path"]):
+            found |= methods
+    if "GET" in found:
+        found.add("HEAD")
+    return [each for each in METHODS if each in found]
 
 
 async def of_bug(request: Request, _: Exception) -> Response:

@@ -8,10 +8,14 @@ Not here: the server (`server.py`), what a request may be at all (`shield.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import trio
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 from starlette.types import ASGIApp
 
 from amqpd import __version__
@@ -21,17 +25,21 @@ from amqpd.management.face import Behind
 from amqpd_admin import answers
 from amqpd_admin.login import log_in
 from amqpd_admin.routes import (
+    absent,
     bindings,
+    checks,
     connections,
     definitions,
     exchanges,
     health,
     limits,
+    nodes,
     overview,
     parameters,
     permissions,
     policies,
     queues,
+    sessions,
     users,
     vhosts,
 )
@@ -39,7 +47,9 @@ from amqpd_admin.shield import Shield
 
 ROUTERS = (
     overview.router,
+    nodes.router,
     health.router,
+    checks.router,
     connections.router,
     exchanges.router,
     queues.router,
@@ -51,11 +61,12 @@ ROUTERS = (
     parameters.router,
     limits.router,
     definitions.router,
+    absent.router,
 )
 
 
-def make_app(behind: Behind, settings: Settings) -> ASGIApp:
-    """Its document is at /api/openapi.json."""
+def make_app(behind: Behind, settings: Settings, addresses: Sequence[str] = ()) -> ASGIApp:
+    """Its document is at /api/openapi.json. `addresses`: where it is served, as URLs."""
     app = FastAPI(
         title="amqpd management API",
         version=__version__,
@@ -67,9 +78,17 @@ def make_app(behind: Behind, settings: Settings) -> ASGIApp:
     )
     app.state.behind = behind
     app.state.settings = settings
+    app.state.addresses = addresses
     app.state.began = trio.current_time()
     for router in ROUTERS:
         app.include_router(router, prefix="/api", dependencies=[Depends(log_in)])
+    app.include_router(sessions.router, prefix="/api")
+    app.state.methods = [
+        (compile_path("/api" + route.path)[0], route.methods)
+        for router in (*ROUTERS, sessions.router)
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    ]
     app.add_exception_handler(answers.Refusal, answers.of_refusal)
     app.add_exception_handler(ManagementError, answers.of_use_case)
     app.add_exception_handler(RequestValidationError, answers.of_form)

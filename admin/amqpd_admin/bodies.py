@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect
 from amqpd_admin.answers import bad_request
 
 Body = dict[str, Any]
+LINES_MIN = 4
+"""so many missing members are said on lines of their own, as in RabbitMQ"""
 
 
 async def body_of(request: Request) -> Body:
@@ -30,16 +32,27 @@ async def body_of(request: Request) -> Body:
         found = json.loads(text)
     except (ValueError, RecursionError):
         raise bad_request("not_json") from None
+    if isinstance(found, str):
+        said = "the request body JSON-decoded to a string. Is the input doubly-JSON-encoded?"
+        raise bad_request(f"invalid payload: {said}")
     if not isinstance(found, dict):
         raise bad_request("not_json")
     return found
+
+
+def need(body: Body, *names: str) -> None:
+    """All of these must be there. Raises Refusal, which names those that are not."""
+    absent = [f"{{key_missing,{name}}}" for name in names if body.get(name) is None]
+    if absent:
+        between = "," if len(absent) < LINES_MIN else ",\n "
+        raise bad_request(f"[{between.join(absent)}]")
 
 
 def text(body: Body, name: str, default: str | None = None) -> str:
     """Raises Refusal, also when it is missing and has no default."""
     value = body.get(name, default)
     if value is None:
-        raise bad_request(f"key_missing: {name}")
+        need(body, name)
     if not isinstance(value, str):
         raise bad_request(f"{name} must be a text")
     return value
@@ -51,7 +64,7 @@ def flag(body: Body, name: str, default: bool) -> bool:
     if value in ("true", "false"):
         return bool(value == "true")
     if not isinstance(value, bool):
-        raise bad_request(f"{name} must be true or false")
+        raise bad_request(["not_boolean", value] if isinstance(value, str) else f"{name} must be true or false")
     return value
 
 
@@ -61,9 +74,9 @@ def number(body: Body, name: str, default: int | None = None) -> int:
     if isinstance(value, str) and value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 20:
         value = int(value)
     if value is None:
-        raise bad_request(f"key_missing: {name}")
+        need(body, name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request(f"{name} must be a number")
+        raise bad_request(["not_integer", value] if isinstance(value, str) else f"{name} must be a number")
     return value
 
 

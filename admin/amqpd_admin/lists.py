@@ -107,6 +107,12 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
     return reply(chosen)
 
 
+async def one(request: Request, row: Row) -> Response:
+    """One thing: `columns` counts for it, too."""
+    columns = view_of({"columns": request.query_params.get("columns", "")}).columns
+    return reply(some_columns(row, columns) if columns else row)
+
+
 _AT = "\0at"
 """where a row stood: no field has this name"""
 

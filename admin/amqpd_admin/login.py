@@ -78,11 +78,15 @@ class Who:
 
 async def log_in(request: Request) -> Who:
     """Raises Refusal."""
-    behind: Behind = request.app.state.behind
     given = _basic(request.headers.get("authorization", ""))
     if given is None:
         raise Refusal(401, "not_authorized", "Not_Authorized", REALM)
-    user, password = given
+    return await log_in_as(request, *given)
+
+
+async def log_in_as(request: Request, user: str, password: bytes) -> Who:
+    """Raises Refusal."""
+    behind: Behind = request.app.state.behind
     host = request.client.host if request.client is not None else ""
     loopback = ip_address(host).is_loopback if host else False
     verdict = behind.logins.known(user, password, loopback)

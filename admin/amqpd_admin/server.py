@@ -66,7 +66,7 @@ class HttpFace:
     async def run(self, behind: Behind) -> None:
         config = _config()
         context = WorkerContext(None)
-        application = make_app(behind, self._settings)
+        application = make_app(behind, self._settings, self.addresses)
         ends: list[BaseException] = []
         ended = trio.Event()
 

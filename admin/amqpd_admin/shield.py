@@ -4,7 +4,7 @@ What comes in: requests as the server has read them. What goes out: the same wit
 answer that refuses them.
 Rules: 1. A path's parts are told apart before they are decoded: the virtual host "/" is one part, `%2F`. 2. A change
 that a browser makes on behalf of another site is refused: it would come with the password that the browser remembers.
-3. A body has a bound.
+3. A body has a bound. 4. HEAD is GET without the body.
 Not here: who may do what (`login.py`).
 
 Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetch Metadata), RFC 6454 (Origin).
@@ -45,6 +45,8 @@ class Shield:
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         inner = {**scope, "path": raw.decode("ascii", "replace")}
+        if scope["method"] == "HEAD":
+            inner["method"], send = "GET", _without_body(send)
         await self._app(inner, _bounded(receive, self._body_bytes_max), send)
 
 
@@ -63,6 +65,13 @@ async def _drain(receive: Receive, bytes_max: int) -> None:
         message = await receive()
         came += len(message.get("body", b""))
         more = message.get("more_body", False)
+
+
+def _without_body(send: Send) -> Send:
+    async def headers_alone(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return headers_alone
 
 
 def _bounded(receive: Receive, bytes_max: int) -> Receive:

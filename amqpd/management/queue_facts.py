@@ -52,6 +52,8 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "effective_policy_definition": to_json(policy.definition),
         "settings": _settings(said.settings),
         "messages": said.ready + said.unacked,
+        # How fast they become more.
+        "messages_details": {"rate": round(said.rates["accepted"] - said.rates["left"], 1)},
         "messages_ready": said.ready,
         "messages_unacknowledged": said.unacked,
         "message_bytes": said.ready_bytes + said.unacked_bytes,

@@ -7,10 +7,11 @@ Not here: who may enter (`permissions.py`), what a running node knows of them (`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from amqpd.management.errors import AlreadyExists
+from amqpd.management.errors import AlreadyExists, Conflict
 from amqpd.management.metadata import Metadata, Plan, check_name, found_vhost
 from amqpd.topology.plans import create_vhost, delete_vhost
 from amqpd.topology.state import Topology
@@ -41,9 +42,17 @@ async def listed(metadata: Metadata) -> list[VhostRow]:
     ]
 
 
-async def add(metadata: Metadata, name: str, description: str = "", default_queue_type: str | None = None) -> None:
-    """Raises BadArgument, AlreadyExists."""
-    kept = {} if default_queue_type is None else {"default_queue_type": default_queue_type}
+async def add(
+    metadata: Metadata,
+    name: str,
+    description: str = "",
+    default_queue_type: str | None = None,
+    tags: Sequence[str] = (),
+) -> None:
+    """`tags` are words of the operator's own. Raises BadArgument, AlreadyExists."""
+    kept: dict[str, Any] = {} if default_queue_type is None else {"default_queue_type": default_queue_type}
+    if tags:
+        kept["tags"] = list(tags)
     check_name("virtual host", name)
 
     def plan(topology: Topology) -> Plan:
@@ -56,15 +65,40 @@ async def add(metadata: Metadata, name: str, description: str = "", default_queu
 
 async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> None:
     """For queues that are declared from now on. Raises NotFound."""
+    await _keep(metadata, name, default_queue_type=kind)
 
+
+async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> None:
+    """Instead of those that it has. Raises NotFound."""
+    await _keep(metadata, name, tags=list(tags))
+
+
+async def set_description(metadata: Metadata, name: str, description: str) -> None:
+    """Raises NotFound."""
+    await metadata.change(lambda topology: Plan([Put(replace(found_vhost(topology, name), description=description))]))
+
+
+async def protect(metadata: Metadata, name: str, protected: bool) -> None:
+    """Whether `delete` refuses it. Raises NotFound."""
+    await _keep(metadata, name, protected_from_deletion=protected)
+
+
+async def _keep(metadata: Metadata, name: str, **kept: Any) -> None:
     def plan(topology: Topology) -> Plan:
         record = found_vhost(topology, name)
-        return Plan([Put(replace(record, metadata={**record.metadata, "default_queue_type": kind}))])
+        return Plan([Put(replace(record, metadata={**record.metadata, **kept}))])
 
     await metadata.change(plan)
 
 
 async def delete(metadata: Metadata, name: str) -> None:
-    """With its exchanges, its queues, their messages, and all permissions on it. Raises NotFound."""
-    await metadata.change(lambda topology: Plan(delete_vhost(topology, found_vhost(topology, name).name)))
+    """With its exchanges, its queues, their messages, and all permissions on it. Raises NotFound, Conflict when it is
+    protected."""
+
+    def plan(topology: Topology) -> Plan:
+        if found_vhost(topology, name).metadata.get("protected_from_deletion") is True:
+            raise Conflict(f"Refusing to delete virtual host '{name}' because it is protected from deletion")
+        return Plan(delete_vhost(topology, name))
+
+    await metadata.change(plan)
     await metadata.sweep()

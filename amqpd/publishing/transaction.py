@@ -71,6 +71,10 @@ class Transaction(HeldBack):
         self.copies = 0
         self.publishes: list[Held] = []
 
+    @property
+    def messages(self) -> int:
+        return sum(each.run.count for each in self.publishes)
+
     def publish(self, routed: Routed) -> None:
         """Keep it for the commit. Raises AMQPPreconditionFailed when that is too much."""
         run, queues, _, route, replies, delay_ms = routed

@@ -21,7 +21,7 @@ SAMPLE_MS = 5_000
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
 LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
 TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
-RATES = ("accepted", "delivered", "redelivered", "acked")
+RATES = ("accepted", "delivered", "redelivered", "acked", "left")
 _NOTHING = (0,) * (1 + len(RATES))
 
 

@@ -98,6 +98,12 @@ class Confirms(Confirming):
             waiting[-1].last = self.published
         return False
 
+    @property
+    def pending(self) -> int:
+        """How many are neither safe nor refused."""
+        refused = sum(last - first + 1 for first, last in self._refused if first > self.confirmed)
+        return self.published - self.confirmed - refused
+
     def refuse(self, count: int) -> None:
         """`count` more publishes that a queue did not take."""
         first, last = self.published + 1, self.published + count

@@ -47,6 +47,16 @@ class HeldBack(ABC):
     def __init__(self) -> None:
         self.settled: list[tuple[list[Delivered], bool | None]] = []
 
+    @property
+    @abstractmethod
+    def messages(self) -> int:
+        """How many it has published."""
+
+    @property
+    def acknowledgements(self) -> int:
+        """How many deliveries it has settled."""
+        return sum(entry.size for entries, _ in self.settled for entry in entries)
+
     @abstractmethod
     def settle(self, entries: list[Delivered], requeue: bool | None) -> None:
         """Keep it for the commit: acknowledged (None), or rejected, to be requeued or not. Raises

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from amqpd.management import bindings
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import NotFound, Refused
 from amqpd.vocabulary.records import DestinationType
 from amqpd_admin import lists
 from amqpd_admin.answers import gone, reply
@@ -78,8 +79,9 @@ async def bind(
         text(body, "routing_key", ""),
         table(body, "arguments"),
     )
-    last = request.url.path.rpartition("/")[2]
-    return Response(status_code=201, headers={"location": f"{last}/{bound['properties_key']}"})
+    # As a reference from the request's own path; the key is a part of a path, so it is encoded once more.
+    last, key = request.url.path.rpartition("/")[2], quote(bound["properties_key"], safe="~")
+    return Response(status_code=201, headers={"location": f"{last}/{key}"})
 
 
 @router.get(BETWEEN + "/{key}")
@@ -94,6 +96,8 @@ async def unbind(
     vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: str, who: Entering
 ) -> Response:
     """One binding goes."""
+    if not source:
+        raise Refused("Access refused.")
     row = _named(_between(who, vhost, source, kind, destination), key)
     on, properties_key = who.behind.on, row["properties_key"]
     await bindings.unbind(on, who.operator, vhost, source, destination, KINDS[kind], properties_key)
@@ -101,8 +105,9 @@ async def unbind(
 
 
 def _named(rows: list[Row], key: str) -> Row:
-    """By its key as a part of the path, or as it stands in a row or in `Location`. Raises NotFound."""
+    """By its key, encoded as a part of a path or as it stands in a row. Raises NotFound."""
+    wanted = decoded(decoded(key))
     for row in rows:
-        if row["properties_key"] in (decoded(key), key):
+        if wanted in (decoded(row["properties_key"]), row["properties_key"]):
             return row
     raise NotFound("Not Found")

@@ -41,7 +41,8 @@ def _channels(who: Who, vhost: str | None = None, connection: str | None = None)
 
 def _consumers(who: Who, vhosts: Iterable[str]) -> Iterator[Row]:
     for vhost in vhosts:
-        yield from map(consumer, inventory.consumers(who.behind.on.node, {"vhost": vhost}))
+        node = who.behind.on.node
+        yield from (consumer(node, each) for each in inventory.consumers(node, {"vhost": vhost}))
 
 
 async def _list(request: Request, found: Iterable[Row]) -> Response:
@@ -80,9 +81,9 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 
 
 @router.get("/connections/{name}")
-async def show(name: Name, who: Asking) -> Response:
+async def show(request: Request, name: Name, who: Asking) -> Response:
     """One connection, by its name."""
-    return reply(_one(who, name))
+    return await lists.one(request, _one(who, name))
 
 
 @router.delete("/connections/{name}", status_code=204)
@@ -130,7 +131,7 @@ async def show_channel(name: Name, who: Asking) -> Response:
             who.require(who.monitors or row["user"] == who.user, "User not authorised to access object")
             mine = (each for each in inventory.consumers(node, {"vhost": row["vhost"]}))
             found["consumer_details"] = [
-                consumer(each)
+                consumer(node, each)
                 for each in mine
                 if (each["connection"], each["channel"]) == (row["connection"], row["number"])
             ]

@@ -17,6 +17,7 @@ from amqpd_admin.paths import Name
 router = APIRouter(tags=["definitions"])
 
 
+@router.get("/all-configuration")
 @router.get("/definitions")
 async def export(who: Administrator) -> Response:
     """Of all virtual hosts."""
@@ -26,9 +27,12 @@ async def export(who: Administrator) -> Response:
 @router.get("/definitions/{vhost}")
 async def export_of_vhost(vhost: Name, who: PolicyMaker) -> Response:
     """Of one virtual host."""
+    if vhost not in who.behind.on.node.topology.vhosts:
+        raise bad_request("vhost_not_found")
     return Response(await definitions.exported(who.behind.metadata, vhost), media_type="application/json")
 
 
+@router.post("/all-configuration", status_code=204)
 @router.post("/definitions", status_code=204)
 async def take_in(request: Request, who: Administrator) -> Response:
     """What is there and otherwise stays as it is, as in RabbitMQ."""

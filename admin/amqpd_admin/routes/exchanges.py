@@ -12,25 +12,24 @@ from amqpd.management.errors import NotFound
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.wire.json_values import to_json
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone, reply
-from amqpd_admin.bodies import body_of, flag, table, text
+from amqpd_admin.answers import bad_request, changed, gone, reply
+from amqpd_admin.bodies import body_of, flag, need, table, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name
 from amqpd_admin.rows.bindings import of_binding, of_default
 
 router = APIRouter(tags=["exchanges"])
-OWNER = "amqpd"
-"""who acted on what was there from the beginning"""
 
 
 def _default(vhost: str) -> Row:
     facts = {"durable": True, "auto_delete": False, "internal": False, "arguments": {}}
-    return {"vhost": vhost, "name": "", "type": "direct", **facts, "user_who_performed_action": OWNER}
+    return {"vhost": vhost, "name": "", "type": "direct", **facts}
 
 
-def _row(state: ExchangeState) -> Row:
+def _row(who: Who, state: ExchangeState) -> Row:
     record = state.record
+    policy = who.behind.on.node.topology.vhosts[record.vhost].policy_of("exchange", record.name, record.type).name
     return {
         "vhost": record.vhost,
         "name": record.name,
@@ -39,14 +38,14 @@ def _row(state: ExchangeState) -> Row:
         "auto_delete": record.auto_delete,
         "internal": record.internal,
         "arguments": to_json(record.arguments),
-        "user_who_performed_action": OWNER,
+        **({"policy": policy} if policy else {}),
     }
 
 
 def _rows(who: Who, vhosts: Iterable[str]) -> list[Row]:
     topology, found = who.behind.on.node.topology, []
     for vhost in vhosts:
-        found += [_default(vhost), *map(_row, topology.vhosts[vhost].exchanges.values())]
+        found += [_default(vhost), *(_row(who, each) for each in topology.vhosts[vhost].exchanges.values())]
     return found
 
 
@@ -65,11 +64,11 @@ async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Respons
 
 
 @router.get("/exchanges/{vhost}/{name}")
-async def show(vhost: Name, name: ExchangeName, who: Entering) -> Response:
+async def show(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """One exchange; `amq.default` is the default one."""
     _require(who, vhost, name)
     state = who.behind.on.vhost(vhost).exchanges.get(name)
-    return reply(_default(vhost) if state is None else _row(state))
+    return await lists.one(request, _default(vhost) if state is None else _row(who, state))
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=201)
@@ -102,10 +101,14 @@ async def delete(request: Request, vhost: Name, name: ExchangeName, who: Enterin
 async def publish(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """`routing_key`, `payload`, `payload_encoding`, `properties`; the answer says whether it reached a queue."""
     body = await body_of(request)
+    need(body, "routing_key", "properties", "payload", "payload_encoding")
     payload = publishing.body_of(text(body, "payload"), text(body, "payload_encoding"))
     properties = table(body, "properties")
     routing_key = text(body, "routing_key")
-    routed = await publishing.publish(who.behind.on, who.operator, vhost, name, routing_key, payload, properties)
+    try:
+        routed = await publishing.publish(who.behind.on, who.operator, vhost, name, routing_key, payload, properties)
+    except NotFound as error:
+        raise bad_request(f"404 NOT_FOUND - {error}") from error
     return reply({"routed": routed})
 
 

@@ -5,17 +5,20 @@ Source: https://www.rabbitmq.com/docs/monitoring#health-checks.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd_admin.answers import reply
+from amqpd_admin.answers import bad_request, reply
 from amqpd_admin.login import Asking, Who
+from amqpd_admin.rows.listeners import listeners
 
 router = APIRouter(prefix="/health/checks", tags=["health"])
-AMQP = ("amqp", "amqp091", "amqp0.9.1")
+PROTOCOLS = dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp") | {"amqps": "amqp/ssl"}
+"""other names for protocols"""
 
 
-def _answer(reason: str = "", **more: object) -> Response:
+def answer(reason: str = "", **more: object) -> Response:
+    """With a reason it has failed."""
     if not reason:
         return reply({"status": "ok", **more})
     return reply({"status": "failed", "reason": reason, **more}, 503)
@@ -25,7 +28,7 @@ def _alarms(who: Who, where: str) -> Response:
     kinds = sorted(who.behind.on.node.alarms.kinds)
     name = who.behind.on.node.identity.name
     rows = [{"node": name, "resource": kind} for kind in kinds]
-    return _answer(f"There are alarms in effect {where}", alarms=rows) if rows else _answer()
+    return answer(f"There are alarms in effect {where}", alarms=rows) if rows else answer()
 
 
 @router.get("/alarms")
@@ -41,33 +44,35 @@ async def local_alarms(who: Asking) -> Response:
 
 
 @router.get("/port-listener/{port}")
-async def port_listener(port: int, who: Asking) -> Response:
+async def port_listener(request: Request, port: str, who: Asking) -> Response:
     """Clients can connect to it."""
-    ports = sorted({number for _, number, _ in who.behind.addresses})
-    if port in ports:
-        return _answer(port=port)
-    return _answer("No active listener", missing=port, ports=ports)
+    if not (port.isascii() and port.isdigit()):
+        raise bad_request("Invalid port")
+    ports = sorted({each["port"] for each in listeners("", who.behind.addresses, request.app.state.addresses)})
+    if int(port) in ports:
+        return answer(port=int(port))
+    return answer("No active listener", missing=int(port), ports=ports)
 
 
 @router.get("/protocol-listener/{protocol}")
-async def protocol_listener(protocol: str, who: Asking) -> Response:
-    """There is a listener for it: amqp091, or amqps."""
-    kinds = {tls for _, _, tls in who.behind.addresses}
-    wanted = protocol.lower()
-    if (wanted in AMQP and False in kinds) or (wanted in ("amqps", "amqp/ssl") and True in kinds):
-        return _answer(protocol=protocol)
-    found = [name for name, tls in (("amqp", False), ("amqps", True)) if tls in kinds]
-    return _answer("No active listener", missing=protocol, protocols=found)
+async def protocol_listener(request: Request, protocol: str, who: Asking) -> Response:
+    """There is a listener for it, or for each of several with commas between: amqp091, amqps, http, https."""
+    found = sorted({each["protocol"] for each in listeners("", who.behind.addresses, request.app.state.addresses)})
+    wanted = [PROTOCOLS.get(each, each) for each in protocol.lower().split(",")]
+    missing = [each for each in wanted if each not in found]
+    if not missing:
+        return answer(protocol=",".join(wanted), protocols=found)
+    return answer("No active listener", missing=missing[0] if len(wanted) == 1 else missing, protocols=found)
 
 
 @router.get("/virtual-hosts")
 async def virtual_hosts(who: Asking) -> Response:
     """All of them serve: a node that cannot serve one does not run."""
-    return _answer()
+    return answer()
 
 
 @router.get("/is-in-service")
 @router.get("/ready-to-serve-clients")
 async def in_service(who: Asking) -> Response:
     """It takes new connections."""
-    return _answer("the node is being shut down") if who.behind.on.node.draining else _answer()
+    return answer("the node is being shut down") if who.behind.on.node.draining else answer()

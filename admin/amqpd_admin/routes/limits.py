@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import limits
+from amqpd.management.errors import BadArgument
 from amqpd.topology.limit_keys import Owner
 from amqpd_admin import lists
-from amqpd_admin.answers import gone
+from amqpd_admin.answers import bad_request, gone, invalid
 from amqpd_admin.bodies import body_of, number
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Administrator, Asking, Entering, Who
@@ -32,6 +33,18 @@ async def _list(request: Request, who: Who, owner: Owner, name: str | None = Non
     return await lists.answer(request, Listing(found, dict, dict))
 
 
+async def _put(request: Request, who: Who, owner: Owner, name: str, limit: str) -> None:
+    value = (await body_of(request)).get("value")
+    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+        raise bad_request(f'Validation failed\n\n{limit} should be a number, actually was <<"{value}">>\n')
+    try:
+        await limits.put(who.behind.metadata, owner, name, {limit: number({"value": value}, "value")})
+    except BadArgument as error:
+        if owner == "user":
+            raise
+        raise invalid(error) from error
+
+
 @router.get("/vhost-limits")
 async def list_vhosts(request: Request, who: Asking) -> Response:
     """Of the virtual hosts that the user may see."""
@@ -47,7 +60,7 @@ async def list_vhost(request: Request, vhost: Name, who: Entering) -> Response:
 @router.put("/vhost-limits/{vhost}/{limit}", status_code=204)
 async def put_vhost(request: Request, vhost: Name, limit: Name, who: Administrator) -> Response:
     """`value`; `limit` is max-connections or max-queues."""
-    await limits.put(who.behind.metadata, "vhost", vhost, {limit: number(await body_of(request), "value")})
+    await _put(request, who, "vhost", vhost, limit)
     return gone()
 
 
@@ -73,7 +86,9 @@ async def list_user(request: Request, user: Name, who: Administrator) -> Respons
 @router.put("/user-limits/{user}/{limit}", status_code=204)
 async def put_user(request: Request, user: Name, limit: Name, who: Administrator) -> Response:
     """`value`; `limit` is max-connections or max-channels."""
-    await limits.put(who.behind.metadata, "user", user, {limit: number(await body_of(request), "value")})
+    if user not in who.behind.on.node.topology.users:
+        raise bad_request(["no_such_user", user])
+    await _put(request, who, "user", user, limit)
     return gone()
 
 

@@ -6,21 +6,17 @@ import platform
 from collections import Counter
 from typing import Any
 
-import psutil
 import trio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
-from amqpd.exchanges import EXCHANGE_TYPES
 from amqpd.management import inventory
-from amqpd.management.errors import NotFound
-from amqpd_admin import lists
 from amqpd_admin.answers import reply
-from amqpd_admin.lists import SLICE, Listing, Row
-from amqpd_admin.login import Asking, Monitor, Who
-from amqpd_admin.paths import Name
+from amqpd_admin.lists import SLICE, Row
+from amqpd_admin.login import Asking, Who
+from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
 
 router = APIRouter(tags=["overview"])
 
@@ -43,7 +39,7 @@ async def overview(request: Request, who: Asking) -> Response:
         "product_version": __version__,
         "erlang_version": f"none: Python {platform.python_version()}",
         "rates_mode": "basic",
-        "exchange_types": [{"name": name, "description": "", "enabled": True} for name in sorted(EXCHANGE_TYPES)],
+        "exchange_types": exchange_types(),
         "cluster_name": node.identity.name,
         "node": node.identity.name,
         "disable_stats": False,
@@ -59,8 +55,8 @@ async def overview(request: Request, who: Asking) -> Response:
             ),
             "queues": sum(1 for each in node.ports.ports() if each.record.vhost in vhosts),
         },
-        "listeners": [_listener(node.identity.name, *each) for each in who.behind.addresses],
-        "contexts": [],
+        "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
+        "contexts": contexts(request.app.state.addresses, node.identity.name),
     }
     return reply(row)
 
@@ -78,17 +74,15 @@ async def _totals(who: Who, vhosts: set[str]) -> tuple[Row, Row]:
                 counts[name] += said.totals[ours]
                 counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
             counts["publish"] -= said.totals["recovered"]
+            counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
         if at % SLICE == 0:
             await trio.lowlevel.checkpoint()
     messages = {name: counts[name] for name in ("messages_ready", "messages_unacknowledged")}
     stats: Row = {}
     for name in RATES:
         stats |= {name: counts[name], f"{name}_details": {"rate": round(counts[f"{name} rate"], 1)}}
-    return {"messages": sum(messages.values()), **messages}, stats
-
-
-def _listener(node: str, host: str, port: int, tls: bool) -> Row:
-    return {"node": node, "protocol": "amqp/ssl" if tls else "amqp", "ip_address": host, "port": port}
+    details = {"rate": round(counts["messages rate"], 1)}
+    return {"messages": sum(messages.values()), "messages_details": details, **messages}, stats
 
 
 @router.get("/whoami")
@@ -103,45 +97,13 @@ async def extensions(who: Asking) -> list[Any]:
     return []
 
 
+@router.get("/version")
+async def version(who: Asking) -> str:
+    """amqpd's own, as `product_version` of the overview."""
+    return __version__
+
+
 @router.get("/cluster-name")
 async def cluster_name(who: Asking) -> dict[str, str]:
     """What `overview` says, too."""
     return {"name": who.behind.on.node.identity.name}
-
-
-@router.get("/nodes")
-async def nodes(request: Request, who: Monitor) -> Response:
-    """This one."""
-    return await lists.answer(request, Listing([_node(request, who)], dict, dict))
-
-
-@router.get("/nodes/{name}")
-async def show_node(request: Request, name: Name, who: Monitor) -> Response:
-    """One node, by its name."""
-    if name != who.behind.on.node.identity.name:
-        raise NotFound("Object Not Found")
-    return reply(_node(request, who))
-
-
-def _node(request: Request, who: Who) -> Row:
-    node, facts = who.behind.on.node, who.behind.status()
-    process = psutil.Process()
-    return {
-        "name": node.identity.name,
-        "type": "disc",
-        "running": True,
-        "os_pid": str(process.pid),
-        "fd_used": process.num_fds(),
-        "mem_used": process.memory_info().rss,
-        "mem_alarm": "memory" in facts["alarms"],
-        "disk_free_alarm": "disk" in facts["alarms"],
-        "uptime": round((trio.current_time() - request.app.state.began) * 1000),
-        "processors": psutil.cpu_count() or 1,
-        "net_ticktime": 0,
-        "db_dir": str(request.app.state.settings.data_dir),
-        "config_files": [],
-        "enabled_plugins": [],
-        "partitions": [],
-        "being_drained": node.draining,
-        "rates_mode": "basic",
-    }

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import parameters
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import BadArgument, NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone, reply
-from amqpd_admin.bodies import body_of
+from amqpd_admin.answers import changed, gone, invalid, reply
+from amqpd_admin.bodies import body_of, need
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import PolicyMaker, Who
 from amqpd_admin.paths import Name
@@ -30,7 +30,7 @@ async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost
 async def _value(request: Request) -> Any:
     body = await body_of(request)
     if "value" not in body:
-        raise bad_request("key_missing: value")
+        need(body, "value")
     return body["value"]
 
 
@@ -64,7 +64,13 @@ async def show(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Re
 @router.put(ONE, status_code=201)
 async def put(request: Request, component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """`value`."""
-    return changed(await parameters.put(who.behind.metadata, vhost, component, name, await _value(request)))
+    value = await _value(request)
+    new = (component, name) not in who.behind.on.vhost(vhost).parameters
+    try:
+        await parameters.put(who.behind.metadata, vhost, component, name, value)
+    except BadArgument as error:
+        raise invalid(error) from error
+    return changed(new)
 
 
 @router.delete(ONE, status_code=204)

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from amqpd.management import permissions
 from amqpd.management.errors import NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone, reply
-from amqpd_admin.bodies import body_of, text
+from amqpd_admin.answers import bad_request, changed, gone, reply
+from amqpd_admin.bodies import body_of, need, text
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.paths import ExchangeName, Name
@@ -25,6 +25,13 @@ def _require(who: Who, vhost: str, user: str) -> None:
     topology = who.behind.on.node.topology
     if vhost not in topology.vhost_records or user not in topology.users:
         raise NotFound("Object Not Found")
+
+
+def _require_to_change(who: Who, vhost: str, user: str) -> None:
+    """As `_require`, with RabbitMQ's other answer. Raises Refusal."""
+    topology = who.behind.on.node.topology
+    if vhost not in topology.vhost_records or user not in topology.users:
+        raise bad_request("vhost_or_user_not_found")
 
 
 @router.get("/permissions")
@@ -47,8 +54,9 @@ async def show(vhost: Name, user: Name, who: Administrator) -> Response:
 @router.put(ONE, status_code=201)
 async def put(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
     """`configure`, `write` and `read`: regular expressions for names."""
-    _require(who, vhost, user)
+    _require_to_change(who, vhost, user)
     body = await body_of(request)
+    need(body, "configure", "write", "read")
     new = (vhost, user) not in who.behind.on.node.topology.permissions
     said = (text(body, "configure"), text(body, "write"), text(body, "read"))
     await permissions.put(who.behind.metadata, vhost, user, *said)
@@ -71,8 +79,9 @@ async def list_topics(request: Request, who: Administrator) -> Response:
 
 
 @router.get(TOPIC)
+@router.get(TOPIC + "/{exchange}")
 async def show_topics(vhost: Name, user: Name, who: Administrator) -> Response:
-    """Of a user in a virtual host, for each exchange."""
+    """Of a user in a virtual host, for each exchange: for all of them, as in RabbitMQ, also where one is named."""
     _require(who, vhost, user)
     found = await permissions.listed_topics(who.behind.metadata, vhost, user)
     if not found:
@@ -81,13 +90,15 @@ async def show_topics(vhost: Name, user: Name, who: Administrator) -> Response:
 
 
 @router.put(TOPIC, status_code=201)
+@router.put(TOPIC + "/{exchange}", status_code=201)
 async def put_topic(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
-    """`exchange`, `write` and `read`: regular expressions for routing keys."""
-    _require(who, vhost, user)
+    """`exchange`, the body's in any case; `write` and `read`: regular expressions for routing keys."""
+    _require_to_change(who, vhost, user)
     body = await body_of(request)
+    need(body, "exchange", "write", "read")
     exchange = text(body, "exchange")
     held = who.behind.on.node.topology.topic_permissions.get((vhost, user), {})
-    new = exchange not in held
+    new = not held
     await permissions.put_topic(who.behind.metadata, vhost, user, exchange, text(body, "write"), text(body, "read"))
     return changed(new)
 

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import policies
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import BadArgument, NotFound
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone, reply
-from amqpd_admin.bodies import Body, body_of, number, text
+from amqpd_admin.answers import bad_request, changed, gone, invalid, reply
+from amqpd_admin.bodies import Body, body_of, need, text
 from amqpd_admin.lists import Listing
-from amqpd_admin.login import Administrator, Asking, PolicyMaker, Who
+from amqpd_admin.login import Administrator, Asking, Entering, PolicyMaker, Who
 from amqpd_admin.paths import Name
 
 router = APIRouter(tags=["policies"])
@@ -34,21 +34,21 @@ async def _one(who: Who, vhost: str, name: str, *, operator: bool) -> Response:
 
 
 async def _put(who: Who, vhost: str, name: str, body: Body, *, operator: bool) -> Response:
-    definition = body.get("definition")
+    need(body, "pattern", "definition")
+    definition, priority = body["definition"], body.get("priority", 0)
     if not isinstance(definition, dict):
-        raise bad_request("key_missing: definition" if definition is None else "definition must be an object")
+        raise bad_request("definition must be an object")
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise bad_request(f'Validation failed\n\npriority should be a number, actually was <<"{priority}">>\n')
     known = who.behind.on.vhost(vhost).policies
     new = name not in (known.operator_policies if operator else known.policies)
-    await policies.put(
-        who.behind.metadata,
-        operator,
-        vhost,
-        name,
-        text(body, "pattern"),
-        definition,
-        priority=number(body, "priority", 0),
-        apply_to=text(body, "apply-to", "all"),
-    )
+    pattern, apply_to = text(body, "pattern"), text(body, "apply-to", "all")
+    try:
+        await policies.put(
+            *(who.behind.metadata, operator, vhost, name, pattern, definition), priority=priority, apply_to=apply_to
+        )
+    except BadArgument as error:
+        raise invalid(error) from error
     return changed(new)
 
 
@@ -59,7 +59,7 @@ async def list_all(request: Request, who: Asking) -> Response:
 
 
 @router.get("/policies/{vhost}")
-async def list_of_vhost(request: Request, vhost: Name, who: PolicyMaker) -> Response:
+async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """In one virtual host."""
     return await _listed(request, who, operator=False, vhost=vhost)
 

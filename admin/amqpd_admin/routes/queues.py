@@ -8,12 +8,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, getting, inventory, queues
+from amqpd.management.errors import NotFound
 from amqpd.queues.port import QueuePort
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
-from amqpd_admin.bodies import body_of, flag, number, table, text
+from amqpd_admin.bodies import body_of, flag, need, number, table, text
 from amqpd_admin.lists import Listing
-from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import queues as rows
 from amqpd_admin.rows.bindings import of_binding, of_default
@@ -21,8 +22,12 @@ from amqpd_admin.rows.bindings import of_binding, of_default
 router = APIRouter(tags=["queues"])
 
 
-def _listing(who: Who, found: Iterable[QueuePort]) -> Listing[QueuePort]:
+def _listing(request: Request, who: Who, found: Iterable[QueuePort]) -> Listing[QueuePort]:
     node = who.behind.on.node
+    asked = request.query_params
+    if asked.get("disable_stats") == "true":
+        totals = asked.get("enable_queue_totals") == "true"
+        return Listing(found, rows.small, lambda queue: rows.bare(node, queue, totals=totals))
     return Listing(found, rows.small, lambda queue: rows.whole(node, queue))
 
 
@@ -32,7 +37,7 @@ async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
     vhosts = {name for name in who.behind.on.node.topology.vhosts if who.sees(name)}
     found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost in vhosts and not each.deleted)
-    return await lists.answer(request, _listing(who, found))
+    return await lists.answer(request, _listing(request, who, found))
 
 
 @router.get("/queues/{vhost}")
@@ -40,19 +45,19 @@ async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Respons
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
     found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost == vhost and not each.deleted)
-    return await lists.answer(request, _listing(who, found))
+    return await lists.answer(request, _listing(request, who, found))
 
 
 @router.get("/queues/{vhost}/{name}")
-async def show(vhost: Name, name: Name, who: Entering) -> Response:
+async def show(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """One queue, with its consumers."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
     row = rows.whole(node, who.behind.on.queue(vhost, name))
     assert row is not None
     consumers = inventory.consumers(node, {"vhost": vhost, "queue": name})
-    row["consumer_details"] = [rows.consumer(each) for each in consumers]
-    return reply(row)
+    row["consumer_details"] = [rows.consumer(node, each) for each in consumers]
+    return await lists.one(request, row)
 
 
 @router.put("/queues/{vhost}/{name}", status_code=201)
@@ -99,13 +104,17 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
     body = await body_of(request)
     if "ackmode" not in body and "requeue" in body:
         ackmode = "ack_requeue_true" if flag(body, "requeue", True) else "ack_requeue_false"
+        need(body, "count", "encoding")
     else:
+        need(body, "ackmode", "count", "encoding")
         ackmode = text(body, "ackmode")
     if ackmode not in ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false"):
         raise bad_request(f"invalid_ackmode: {ackmode}")
     encoding = text(body, "encoding", "auto")
     if encoding not in ("auto", "base64"):
-        raise bad_request(f"invalid_encoding: {encoding}")
+        raise bad_request("Unsupported encoding. Please use auto or base64.")
+    if who.behind.on.node.ports.get((vhost, name)) is None:
+        raise NotFound(f"NOT_FOUND - no queue '{name}' in vhost '{vhost}'")
     found = await getting.get(
         who.behind.on,
         who.operator,
@@ -117,6 +126,15 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
         truncate=number(body, "truncate") if "truncate" in body else None,
     )
     return reply(found)
+
+
+@router.post("/queues/{vhost}/{name}/actions", status_code=204)
+async def act(request: Request, vhost: Name, name: Name, who: Administrator) -> Response:
+    """There are none: RabbitMQ's were about mirrors."""
+    who.behind.on.queue(vhost, name)
+    body = await body_of(request)
+    need(body, "action")
+    raise bad_request(["unknown", text(body, "action")])
 
 
 @router.get("/queues/{vhost}/{name}/bindings")

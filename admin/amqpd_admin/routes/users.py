@@ -13,7 +13,7 @@ from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, sto
 from amqpd.vocabulary.records import UserRecord
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
-from amqpd_admin.bodies import Body, body_of, text
+from amqpd_admin.bodies import Body, body_of, need, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator
 from amqpd_admin.paths import Name
@@ -25,7 +25,7 @@ def _row(record: UserRecord) -> Row:
     """The hash is said as definitions say it: an import elsewhere needs it."""
     algorithm, password_hash = exported_hash(record.password_hash)
     said = {"hashing_algorithm": algorithm, "password_hash": password_hash}
-    return {"name": record.name, "tags": list(record.tags), "limits": {}, **said}
+    return {"name": record.name, "tags": list(record.tags), "limits": dict(record.limits), **said}
 
 
 @router.get("/users")
@@ -47,7 +47,9 @@ async def list_without_permissions(request: Request, who: Administrator) -> Resp
 @router.post("/users/bulk-delete", status_code=204)
 async def delete_many(request: Request, who: Administrator) -> Response:
     """`users`: their names. Those that are not there are passed over, as in RabbitMQ."""
-    names = (await body_of(request)).get("users")
+    body = await body_of(request)
+    need(body, "users")
+    names = body["users"]
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise bad_request("users must be a list of names")
     for name in names:
@@ -98,7 +100,7 @@ def _tags(body: Body) -> list[str]:
     """A list, or one text with commas."""
     given = body.get("tags")
     if given is None:
-        raise bad_request("key_missing: tags")
+        raise bad_request("tags_not_present")
     names = given.split(",") if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise bad_request("tags must be names")

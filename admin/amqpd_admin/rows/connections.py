@@ -13,6 +13,10 @@ from typing import Any
 from amqpd_admin.rows.queues import address_of
 
 Row = dict[str, Any]
+TLS_FIELDS = (
+    *("ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash"),
+    *("peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"),
+)
 
 
 def connection(row: Row, now_ms: int, node: str) -> Row:
@@ -37,6 +41,8 @@ def connection(row: Row, now_ms: int, node: str) -> Row:
         "connected_at": now_ms - round(row["age_s"] * 1000),
         "client_properties": row["client_properties"],
         "ssl": row["tls"],
+        # Of one without TLS it is known that there is nothing to say.
+        **({} if row["tls"] else dict.fromkeys(TLS_FIELDS)),
         "host": server_host.strip("[]"),
         "port": int(server_port) if server_port.isdigit() else 0,
         **address_of(row["name"]),
@@ -58,6 +64,9 @@ def channel(row: Row, node: str) -> Row:
         "transactional": row["transactional"],
         "consumer_count": row["consumer_count"],
         "messages_unacknowledged": row["messages_unacknowledged"],
+        "messages_unconfirmed": row["messages_unconfirmed"],
+        "messages_uncommitted": row["messages_uncommitted"],
+        "acks_uncommitted": row["acks_uncommitted"],
         "prefetch_count": row["prefetch_count"],
         "global_prefetch_count": row["global_prefetch_count"],
         "connection_details": {"name": row["connection"], **address_of(row["connection"])},

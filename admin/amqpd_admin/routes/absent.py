@@ -1,0 +1,77 @@
+"""What RabbitMQ's plugins and newer releases list, and amqpd has none of: the lists are empty, which is true.
+
+Federation links and shovels do not run here, though their parameters are kept; streams are no protocol of amqpd;
+there are no feature flags, and nothing that is deprecated is in use.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from amqpd_admin.answers import bad_request, not_there, reply
+from amqpd_admin.login import Administrator, Asking, Entering, Monitor
+from amqpd_admin.paths import Name
+
+router = APIRouter(tags=["absent"])
+
+
+@router.get("/federation-links")
+@router.get("/federation-links/state/down")
+@router.get("/shovels")
+async def plugins(who: Monitor) -> Response:
+    """None."""
+    return reply([])
+
+
+@router.get("/federation-links/{vhost}")
+@router.get("/federation-links/{vhost}/state/down")
+@router.get("/shovels/{vhost}")
+async def plugins_of_vhost(vhost: Name, who: Monitor) -> Response:
+    """None."""
+    who.behind.on.vhost(vhost)
+    return reply([])
+
+
+@router.get("/stream/connections")
+@router.get("/stream/consumers")
+@router.get("/stream/publishers")
+async def streams(who: Asking) -> Response:
+    """None."""
+    return reply([])
+
+
+@router.get("/stream/connections/{vhost}")
+@router.get("/stream/consumers/{vhost}")
+@router.get("/stream/publishers/{vhost}")
+async def streams_of_vhost(vhost: Name, who: Entering) -> Response:
+    """None."""
+    who.behind.on.vhost(vhost)
+    return reply([])
+
+
+@router.get("/stream/publishers/{vhost}/{queue}")
+async def publishers_of_stream(vhost: Name, queue: Name, who: Entering) -> Response:
+    """None, of a queue that is there."""
+    who.behind.on.queue(vhost, queue)
+    return reply([])
+
+
+@router.get("/feature-flags")
+@router.get("/deprecated-features")
+@router.get("/deprecated-features/used")
+async def features(who: Asking) -> Response:
+    """None."""
+    return reply([])
+
+
+@router.put("/feature-flags/{name}/enable", status_code=204)
+async def enable(name: Name, who: Administrator) -> Response:
+    """There is none to enable."""
+    raise bad_request("unsupported")
+
+
+@router.get("/shovels/vhost/{vhost}/{name}")
+async def shovel(vhost: Name, name: Name, who: Monitor) -> Response:
+    """None."""
+    raise not_there()

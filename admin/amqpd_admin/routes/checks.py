@@ -1,0 +1,105 @@
+"""Older health checks of RabbitMQ's, and those about several nodes and certificates.
+
+Source: https://www.rabbitmq.com/docs/monitoring#health-checks.
+"""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from amqpd_admin.answers import bad_request, not_there, reply
+from amqpd_admin.certificates import expiry_s
+from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.paths import Name
+from amqpd_admin.routes.health import answer
+from amqpd_admin.routes.nodes import require_node
+
+router = APIRouter(tags=["health"])
+LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
+DAY_S = 86_400
+UNITS = {"days": DAY_S, "weeks": 7 * DAY_S, "months": 30 * DAY_S, "years": 365 * DAY_S}
+
+
+@router.get("/aliveness-test/{vhost}")
+async def aliveness(vhost: Name, who: Entering) -> Response:
+    """The virtual host is served. (RabbitMQ 3 sent a message, RabbitMQ 4 does not any more.)"""
+    who.behind.on.vhost(vhost)
+    return answer()
+
+
+@router.get("/healthchecks/node")
+async def this_node(who: Asking) -> Response:
+    """It has no alarm."""
+    kinds = sorted(who.behind.on.node.alarms.kinds)
+    return answer(f"resource alarm(s) in effect: {', '.join(kinds)}") if kinds else answer()
+
+
+@router.get("/healthchecks/node/{name}")
+async def named_node(name: Name, who: Asking) -> Response:
+    """It has no alarm."""
+    require_node(who, name)
+    return await this_node(who)
+
+
+@router.get("/health/checks/certificate-expiration/{within}/{unit}")
+async def certificate(request: Request, within: str, unit: str, who: Asking) -> Response:
+    """The certificate that clients see is good for so long."""
+    if not (within.isascii() and within.isdigit()):
+        raise bad_request("Invalid expiration value.")
+    if unit.lower() not in UNITS:
+        raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
+    file, until_s = request.app.state.settings.tls.certificate, time.time() + int(within) * UNITS[unit.lower()]
+    if file is not None and expiry_s(file) < until_s:
+        return answer("Certificates expiring", expired=[])
+    return answer()
+
+
+def _alone(who: Who) -> None:
+    """Raises Refusal: what other nodes have is not known here."""
+    if who.behind.clustered:
+        raise not_there()
+
+
+@router.get("/health/checks/node-is-quorum-critical")
+@router.get("/health/checks/node-is-mirror-sync-critical")
+async def critical(who: Asking) -> Response:
+    """Nothing depends on a node alone that others could have."""
+    _alone(who)
+    return reply({"status": "ok", "reason": "single node cluster"})
+
+
+@router.get(LEADERS + "/all-vhosts")
+@router.get(LEADERS + "/all-vhosts/pattern/{pattern}")
+async def leaders(who: Asking) -> Response:
+    """A node alone leads all of its queues."""
+    _alone(who)
+    return answer()
+
+
+@router.get(LEADERS + "/vhost/{vhost}")
+@router.get(LEADERS + "/vhost/{vhost}/pattern/{pattern}")
+async def leaders_in_vhost(vhost: Name, who: Asking) -> Response:
+    """A node alone leads all of its queues."""
+    _alone(who)
+    who.behind.on.vhost(vhost)
+    return answer()
+
+
+@router.get("/health/checks/metadata-store/initialized")
+@router.get("/health/checks/metadata-store/initialized/with-data")
+@router.get("/health/checks/reached-target-cluster-size")
+async def started(who: Asking) -> Response:
+    """A node that answers has read its metadata; no number of nodes is waited for."""
+    return answer()
+
+
+@router.get("/health/checks/below-node-connection-limit")
+async def below_limit(request: Request, who: Asking) -> Response:
+    """A client more could connect."""
+    most = request.app.state.settings.node_connections_max
+    if 0 <= most <= len(who.behind.on.node.connections):
+        return answer("node connection limit is reached")
+    return answer()
