@@ -43,22 +43,38 @@ _LISTS = """
 /auth/attempts/{node} /auth/attempts/{node}/source
 /federation-links /federation-links/compared /federation-links/state/down /shovels /shovels/compared
 /stream/connections /stream/connections/compared /stream/consumers /stream/consumers/compared
-/stream/publishers /stream/publishers/compared
+/stream/publishers /stream/publishers/compared /stream/publishers/compared/plain /shovels/vhost/compared/none
+/federation-links/compared/state/down
+"""
+_NEWER = """
+/queues/detailed /connections/username/guest /vhosts/compared/deletion/protection /deprecated-features
+/deprecated-features/used /version /health/checks/is-in-service /health/checks/ready-to-serve-clients
+/health/checks/below-node-connection-limit /health/checks/metadata-store/initialized
+/health/checks/metadata-store/initialized/with-data /health/checks/reached-target-cluster-size
+/health/checks/quorum-queues-without-elected-leaders/all-vhosts
+/health/checks/quorum-queues-without-elected-leaders/vhost/compared
+/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/s
+/health/checks/quorum-queues-without-elected-leaders/vhost/compared/pattern/s
+"""
+_WRONG = """
+/queues/compared/none /queues/none /queues/none/none /exchanges/compared/none /exchanges/none /users/none
+/vhosts/none /vhosts/none/permissions /vhosts/none/connections /permissions/compared/none /permissions/none/bea
+/permissions/compared/cleo /topic-permissions/compared/cleo /policies/compared/none /policies/none
+/operator-policies/none /operator-policies/compared/none /parameters/none /parameters/none/compared/x
+/parameters/federation-upstream/none /global-parameters/none /connections/none /connections/none/channels
+/channels/none /consumers/none /bindings/none /bindings/compared/e/news/q/plain/none
+/bindings/compared/e/none/q/plain /exchanges/compared/none/bindings/source /queues/compared/none/bindings
+/nodes/none /nodes/none/memory /users/none/permissions /definitions/none /vhost-limits/none /user-limits/none
+/healthchecks/node/none /aliveness-test/none /health/checks/port-listener/1
+/health/checks/protocol-listener/none /health/checks/port-listener/x /queues?page=0 /queues?page=x
+/queues?page=99 /queues?page=1&page_size=501 /queues?page=1&page_size=0 /queues?page=1&use_regex=true&name=(
+/federation-links/none /shovels/none /auth/attempts/none /queues/compared?page=-1
+/health/checks/certificate-expiration/x/months /health/checks/certificate-expiration/1/ages
 """
 READ: list[str] = _LISTS.split()
 """as guest, an administrator"""
 
-NEWER: list[str] = """
-/queues/detailed /connections/username/guest /vhosts/compared/deletion/protection /deprecated-features
-/deprecated-features/used /version /users/bea/queues /queues/quorum/compared/sure/status /config/effective
-/auth/hash_password/secret
-/health/checks/is-in-service /health/checks/ready-to-serve-clients /health/checks/below-node-connection-limit
-/health/checks/metadata-store/initialized /health/checks/metadata-store/initialized/with-data
-/health/checks/reached-target-cluster-size /health/checks/quorum-queues-without-elected-leaders/all-vhosts
-/health/checks/quorum-queues-without-elected-leaders/vhost/compared
-/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/s
-/health/checks/quorum-queues-without-elected-leaders/vhost/compared/pattern/s
-""".split()
+NEWER: list[str] = _NEWER.split()
 """that RabbitMQ 3.10 does not have: only whether they answer is looked at"""
 
 Q = "/queues/compared"
@@ -67,25 +83,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("GET", "/whoami", None, "nobody-of-this-name"),
     ("GET", "/whoami", None, "dan"),
     ("GET", "/nowhere", None, "guest"),
-    *(
-        ("GET", path, None, "guest")
-        for path in (
-            "/queues/compared/none /queues/none /queues/none/none /exchanges/compared/none /exchanges/none /users/none "
-            "/vhosts/none /vhosts/none/permissions /vhosts/none/connections /permissions/compared/none "
-            "/permissions/none/bea /permissions/compared/cleo /topic-permissions/compared/cleo /policies/compared/none "
-            "/policies/none /operator-policies/none /operator-policies/compared/none /parameters/none "
-            "/parameters/none/compared/x /parameters/federation-upstream/none /global-parameters/none "
-            "/connections/none /connections/none/channels /channels/none /consumers/none /bindings/none "
-            "/bindings/compared/e/news/q/plain/none /bindings/compared/e/none/q/plain "
-            "/exchanges/compared/none/bindings/source /queues/compared/none/bindings /nodes/none /nodes/none/memory "
-            "/users/none/permissions /definitions/none /vhost-limits/none /user-limits/none /healthchecks/node/none "
-            "/aliveness-test/none /health/checks/port-listener/1 /health/checks/protocol-listener/none "
-            "/health/checks/port-listener/x /queues?page=0 /queues?page=x /queues?page=99 /queues?page=1&page_size=501 "
-            "/queues?page=1&page_size=0 /queues?page=1&use_regex=true&name=( /federation-links/none /shovels/none "
-            "/auth/attempts/none /queues/compared?page=-1 /health/checks/certificate-expiration/x/months "
-            "/health/checks/certificate-expiration/1/ages"
-        ).split()
-    ),
+    *(("GET", path, None, "guest") for path in _WRONG.split()),
     ("PUT", "/queues/compared/plain", {"durable": False}, "guest"),
     ("PUT", "/queues/compared/held", {"durable": True, "arguments": {"x-max-length": 10}}, "guest"),
     ("PUT", "/queues/compared/new", {"arguments": {"x-max-length": -1}}, "guest"),
@@ -107,7 +105,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("POST", Q + "/plain/actions", {"action": "none"}, "guest"),
     ("POST", Q + "/none/actions", {"action": "sync"}, "guest"),
     ("PUT", "/exchanges/compared/news", {"type": "direct"}, "guest"),
-    ("PUT", "/exchanges/compared/new", {"type": "none"}, "guest"),
+    ("PUT", "/exchanges/compared/new", {"type": "unheard"}, "guest"),
     ("PUT", "/exchanges/compared/amq.mine", {"type": "direct"}, "guest"),
     ("PUT", "/exchanges/compared/new", {"type": "direct", "arguments": []}, "guest"),
     ("DELETE", "/exchanges/compared/none", None, "guest"),

@@ -64,8 +64,9 @@ class Side:
         for name, value in self.names.items():
             path = path.replace("{" + name + "}", value)
         auth = (user, user) if user else None
-        content = {} if body is None else {"json": body}
-        return self.client.request(method, f"/api{path}", auth=auth, **content, **more)
+        if body is not None:
+            more["json"] = body
+        return self.client.request(method, f"/api{path}", auth=auth, **more)
 
     def connect(self, properties: Mapping[str, str], vhost: str = "/") -> pika.BlockingConnection:
         parameters = pika.URLParameters(self.broker.url)

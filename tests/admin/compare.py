@@ -1,10 +1,10 @@
 """amqpd's management API against RabbitMQ's, answer by answer and field by field.
 
-What comes in: two brokers with the same on them. What goes out: what is different, each with the reason why it may be, or
-without one. `python -m tests.admin.compare` makes both and prints the table.
-Rules: 1. Names that each broker gives by itself are replaced by a word before anything is compared. 2. Rows of lists are
-found by what names them, not by their place, unless the request asked for an order. 3. Integers and other numbers are
-one type.
+What comes in: two brokers with the same on them. What goes out: what is different, each with the reason why it may
+be, or without one. `python -m tests.admin.compare` makes both and prints the table.
+Rules: 1. Names that each broker gives by itself are replaced by a word before anything is compared. 2. Rows of lists
+are found by what names them, not by their place, unless the request asked for an order. 3. Integers and other
+numbers are one type.
 Not here: what is asked (`asked.py`), which differences are allowed (`reasons.py`).
 """
 
@@ -19,11 +19,13 @@ from urllib.parse import unquote
 
 from tests.admin.asked import NEWER, READ, UNREADABLE, WRONG
 from tests.admin.both_brokers import Side, both, missing
-from tests.admin.reasons import reason_of
+from tests.admin.reasons import Reason, reason_of
 from tests.admin.same_topology import MADE, MESSAGES, make_clients, wait_known
 
-NAMING = ("name", "vhost", "user", "exchange", "component", "source", "destination", "destination_type")
-NAMING += ("routing_key", "properties_key", "consumer_tag", "number", "protocol", "ip_address")
+NAMING = (
+    *("name", "vhost", "user", "exchange", "component", "source", "destination", "destination_type"),
+    *("routing_key", "properties_key", "consumer_tag", "number", "protocol", "ip_address"),
+)
 HEADERS = ("content-type", "location", "allow", "www-authenticate")
 ABSENT = "-"
 
@@ -38,8 +40,7 @@ class Difference(NamedTuple):
     ours: Any
 
     @property
-    def reason(self) -> str:
-        """Empty: there is none."""
+    def reason(self) -> Reason | None:
         return reason_of(self.request, self.kind, self.field)
 
 
@@ -55,7 +56,7 @@ def differences(theirs: Side, ours: Side) -> Iterator[Difference]:
     for path in NEWER:
         answer = ours.ask("GET", path)
         if answer.status_code != 200:
-            yield Difference(f"GET {path}", "status", "", 200, answer.status_code)
+            yield Difference(f"GET {path}", "status", "200", 200, answer.status_code)
     for method, path, body, user in WRONG:
         yield from answers(theirs, ours, method, path, body, user=user)
     for content in UNREADABLE:
@@ -68,10 +69,13 @@ def answers(
     asked = f"{method} {path}" + (f" as {user or 'nobody'}" if user != "guest" else "")
     one, other = (each.ask(method, path, body, user=user, **more) for each in (theirs, ours))
     if one.status_code != other.status_code:
-        yield Difference(asked, "status", "", f"{one.status_code} {one.text[:90]}", f"{other.status_code} {other.text[:90]}")
+        said = [f"{each.status_code} {each.text[:90]}" for each in (one, other)]
+        yield Difference(asked, "status", str(one.status_code), *said)
         return
     for name in HEADERS:
-        said = [renamed(side, unquote(each.headers.get(name, ABSENT))) for side, each in ((theirs, one), (ours, other))]
+        said = [
+            renamed(side, unquote(each.headers.get(name, ABSENT))) for side, each in ((theirs, one), (ours, other))
+        ]
         if said[0] != said[1] and not (name == "content-type" and not one.content):
             yield Difference(asked, "header", name, *said)
     ordered = "sort=" in path
@@ -79,7 +83,7 @@ def answers(
         left, right = renamed(theirs, one.json()), renamed(ours, other.json())
     except ValueError:
         if one.text != other.text:
-            yield Difference(asked, "value", "", one.text[:90], other.text[:90])
+            yield Difference(asked, "value", "" if one.text else "empty", one.text[:90], other.text[:90])
         return
     for kind, field, a, b in walk(left, right, "", ordered):
         yield Difference(asked, kind, field, a, b)
@@ -162,7 +166,8 @@ def main() -> int:
     bare = [each for each in found if not each.reason]
     for each in bare if "--open" in sys.argv else found:
         values = f"{each.theirs!r:.120} | {each.ours!r:.120}"
-        print(f"{each.request} | {each.kind} | {each.field} | {values} | {each.reason or 'NO REASON'}")
+        why = each.reason.why if each.reason else "NO REASON"
+        print(f"{each.request} | {each.kind} | {each.field} | {values} | {why}")
     print(f"{len(found)} differences, {len(bare)} without a reason")
     return 1 if bare else 0
 

@@ -1,4 +1,10 @@
-"""Why an answer of amqpd may differ from RabbitMQ's: one list."""
+"""Why an answer of amqpd may differ from RabbitMQ's: one list, for fields and for whole answers.
+
+What comes in: a request, a kind of difference, a field. What goes out: the reason, or none.
+Rules: 1. What is not said here has to be equal. 2. A reason that nothing needs any more fails the test, so that
+the list gets shorter.
+Not here: the comparison (`compare.py`), routes that are not there (`rabbitmq_routes.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,27 +13,138 @@ from typing import NamedTuple
 
 
 class Reason(NamedTuple):
-    """Regular expressions that match the whole of a request, of the kinds of difference, and of a field."""
+    """Regular expressions that match the whole of a kind of difference, of a field, of a request."""
 
-    request: str
+    why: str
     kinds: str
     field: str
-    why: str
+    request: str = r".*"
 
 
-EVERYWHERE = r".*"
-REASONS: list[Reason] = [
-    Reason(EVERYWHERE, "missing|extra|value|type", r"(.*\.)?(garbage_collection|reductions|reductions_details)(\..*)?", "Erlang"),
+def named(*names: str) -> str:
+    """Fields of these names, wherever they are, and what is in them."""
+    return rf"(?:.*[.\]])?(?:{'|'.join(names)})(?:[.\[(].*)?"
+
+
+ERLANG = "of Erlang or of RabbitMQ's own parts"
+MESSAGE = "would be counted for each message"
+FIELDS = [
+    Reason(
+        "of this process, machine or moment",
+        "value",
+        named(
+            *("os_pid", "uptime", "fd_used", "mem_used", "mem_limit", "disk_free", "db_dir", "port", "peer_port"),
+            *("send_oct", "recv_oct", "connected_at", "context_switches", "memory", "rate", "rss"),
+            *("consumer_capacity", "consumer_utilisation", "fd_total", "sockets_used"),
+        ),
+    ),
+    Reason(
+        ERLANG,
+        "missing",
+        named(
+            *("garbage_collection", "reductions", "reductions_details", "run_queue", "proc_total", "proc_used"),
+            *("erlang_full_version", "gc_\\w+", "mnesia_\\w+", "ra_open_file_metrics", "metrics_gc_queue_length"),
+            *("net_ticktime", "applications", "statistics_db_event_queue", "backing_queue_status", "sockets_total"),
+            *("cowboy_opts", "socket_opts", "ssl_opts", "msg_store_\\w+", "queue_index_\\w+", "io_\\w+"),
+            *("release_series_support_status", "sample_retention_policies", "enabled_plugins", "config_files"),
+            *("log_files", "pending_raft_commands", "recoverable_slaves", "proc_used_details", "internal_cluster_id"),
+        ),
+    ),
+    Reason(ERLANG, "missing", r"\w+\[\]\(name=(x-federation-upstream|internal_cluster_id|RABBIT-CR-DEMO)\)"),
+    Reason(ERLANG, "missing", r"\[\]\.\w+\[\]\(name=(x-federation-upstream|RABBIT-CR-DEMO)\)"),
+    Reason("in /operator-policies alone", "missing", r"\[\]\(.*component=operator_policy\)", "GET /parameters.*"),
+    Reason(ERLANG, "missing", r"\[\]\(name=internal_cluster_id\)", "GET /global-parameters"),
+    Reason("amqpd has none", "missing", r"\[\].*", "GET /feature-flags"),
+    Reason(ERLANG, "missing", r"memory\.\w+(\.\w+)?", r"GET /nodes/\{node\}/memory.*"),
+    Reason("a hash of Erlang's", "missing|extra", r"(bindings)?\[\]\(.*properties_key=\S*~\S+\)"),
+    Reason("a hash of Erlang's", "header", "location", r"POST /bindings/.*"),
+    Reason("there are no web pages of RabbitMQ's", "missing", r"\[\].*", "GET /extensions"),
+    Reason("there are listeners of RabbitMQ's own protocols", "missing", r"(listeners|ports|protocols)\[\].*"),
+    Reason("the port of each address", "extra", r"((\[\]\.)?contexts|listeners|ports|protocols)\[\].*"),
+    Reason(
+        MESSAGE,
+        "missing",
+        named(
+            *("get", "get_no_ack", "get_empty", "deliver", "deliver_no_ack", "confirm", "return_unroutable"),
+            *("drop_unroutable", "disk_reads", "disk_writes", "incoming", "outgoing", "publishes", "deliveries"),
+            *("messages_ram", "messages_ready_ram", "messages_unacknowledged_ram", "messages_persistent"),
+            *("messages_paged_out", "message_bytes_ram", "message_bytes_persistent", "message_bytes_paged_out"),
+            *("send_cnt", "recv_cnt", "send_pend", "messages_ready_details", "messages_unacknowledged_details"),
+            *("(get|get_no_ack|get_empty|deliver|deliver_no_ack|confirm|return_unroutable)_details",),
+            *("(drop_unroutable|disk_reads|disk_writes)_details", "churn_rates"),
+            "(connection|channel)_(created|closed)(_details)?",
+            "queue_(created|declared|deleted)(_details)?",
+            "(fd_used|sockets_used|mem_used|disk_free|context_switches|recv_oct|send_oct)_details",
+        ),
+    ),
+    Reason(MESSAGE, "missing", named("message_stats"), r"GET /(exchanges|channels|connections|vhosts).*"),
+    Reason(MESSAGE, "missing", named("messages_details", "recv_oct", "send_oct"), r"GET /vhosts.*"),
+    Reason("not kept", "missing", named("user_who_performed_action", "idle_since", "auth_mechanism")),
+    Reason("the first message is not read for it", "missing", named("head_message_timestamp")),
+    Reason(
+        "RabbitMQ leaves out what its statistics do not have yet, and always where it gives little of a row",
+        "extra|missing",
+        named(
+            *("state", "policy", "operator_policy", "single_active_consumer_tag", "exclusive_consumer_tag"),
+            *("effective_policy_definition", "consumers", "consumer_capacity", "consumer_utilisation", "memory"),
+            *("messages", "messages_ready", "messages_unacknowledged", "messages_details", "node"),
+            *("message_bytes", "message_bytes_ready", "message_bytes_unacknowledged", "message_stats"),
+        ),
+        r"GET /(queues|vhosts).*",
+    ),
+    Reason("RabbitMQ has a word of its own there", "value|type", r"\[\]\.(state|exclusive)", r".*disable_stats.*"),
+    Reason("none is an empty text in RabbitMQ where one is shown", "type", r"(ssl|peer_cert)_\w+"),
+    Reason(
+        "product and version",
+        "value",
+        named(
+            *("product_name", "product_version", "rabbitmq_version", "rabbit_version", "management_version"),
+            *("erlang_version", "cluster_name"),
+        ),
+    ),
+    Reason("the cluster's name is the node's", "value", "name", "GET /cluster-name"),
+    Reason("of newer versions", "extra", named("protected_from_deletion", "is_internal_user", "being_drained")),
+    Reason("of newer versions", "extra", r"(\[\]\.)?metadata\..*|protocols"),
+    Reason(
+        "of newer versions",
+        "extra|missing",
+        r"rabbitmq_definition_format|original_vhost_name|product_\w+|rabbitmq_version|(queues\[\]\.type)"
+        r"|vhosts\[\]\.(metadata|limits).*|(parameters|policies)\[\]\(.*",
+        r"GET /(definitions|all-configuration).*",
+    ),
+    Reason("left out where it is false", "missing", r"exchanges\[\]\.internal", r"GET /(definitions|all-conf).*"),
+    Reason("RabbitMQ says undefined", "value", named("default_queue_type")),
+    Reason("described by RabbitMQ", "value", r"(\[\]\.)?(metadata\.)?description", r"GET /vhosts.*"),
+    Reason("described in other words", "value", r"(\[\]\.)?(contexts|auth_mechanisms)\[\]\.description"),
+    Reason("hashed by argon2", "value", named("password_hash", "hashing_algorithm")),
+    Reason("durable unless it is said otherwise: RabbitMQ 4.3 refuses such queues", "value", named("durable")),
+    Reason("a plugin of RabbitMQ's", "extra", r"(\[\]\.)?exchange_types\[\]\(name=x-delayed-message\)"),
 ]
+ANSWERS = [
+    Reason("RabbitMQ fails inside", "status", "500"),
+    Reason("RabbitMQ says nothing", "value", "empty"),
+    Reason("attempts are not counted", "status", ".*", r".* /auth/attempts/.*"),
+    Reason("of RabbitMQ 3 only", "status", ".*", "GET /auth"),
+    Reason("see `rabbitmq_routes.py`", "status", ".*", r"PUT /cluster-name"),
+    Reason("RabbitMQ 4 says the same", "value", "reason", r"GET /whoami as .*"),
+    Reason("what is not there has no bindings to show", "status", ".*", r"GET /\w+/compared/none/bindings.*"),
+    Reason("amqpd says what was refused", "value", "reason", r"(PUT|POST|DELETE) /(queues|exchanges|bindings)/.*"),
+    Reason("amqpd says what is wrong with it", "value|type", "reason", r"GET /queues\?page=1&use_regex.*"),
+    Reason("one more queue, of RabbitMQ's aliveness test", "value", "reason", r"GET /queues\?page=99"),
+    Reason(
+        "amqpd says in words what is wrong",
+        "type|value",
+        "reason",
+        r"(PUT|POST) /(users|permissions|policies|exchanges|topic-permissions)/.*",
+    ),
+    Reason("who may not see a virtual host may not know it", "value", "reason", "GET /vhosts/empty as bea"),
+    Reason("RabbitMQ does not page users", "type", "", r"GET /users\?page.*"),
+]
+REASONS = FIELDS + ANSWERS
 
 
-def reason_of(request: str, kind: str, field: str) -> str:
-    """Empty: none."""
+def reason_of(request: str, kind: str, field: str) -> Reason | None:
     for each in REASONS:
-        if (
-            re.fullmatch(each.kinds, kind)
-            and re.fullmatch(each.field, field)
-            and re.fullmatch(each.request, request)
-        ):
-            return each.why
-    return ""
+        if re.fullmatch(each.kinds, kind) and re.fullmatch(each.field, field) and re.fullmatch(each.request, request):
+            return each
+    return None

@@ -44,7 +44,11 @@ MADE: list[tuple[str, str, object]] = [
     ("PUT", "/queues/compared/plain", {"durable": True}),
     ("PUT", "/queues/compared/passing", {"durable": False}),
     ("PUT", "/queues/compared/fleeting", {"auto_delete": True, "durable": True}),
-    ("PUT", "/queues/compared/held", {"durable": True, "arguments": {"x-max-length": 9, "x-overflow": "reject-publish"}}),
+    (
+        "PUT",
+        "/queues/compared/held",
+        {"durable": True, "arguments": {"x-max-length": 9, "x-overflow": "reject-publish"}},
+    ),
     ("PUT", "/queues/compared/ranked", {"durable": True, "arguments": {"x-max-priority": 4}}),
     ("PUT", "/queues/compared/single", {"durable": True, "arguments": {"x-single-active-consumer": True}}),
     (
@@ -53,7 +57,11 @@ MADE: list[tuple[str, str, object]] = [
         {"arguments": {"x-message-ttl": 60000000, "x-dead-letter-exchange": "fan", "x-dead-letter-routing-key": "d"}},
     ),
     ("PUT", "/queues/compared/idle", {"arguments": {"x-expires": 36000000, "x-queue-mode": "lazy"}}),
-    ("PUT", "/queues/compared/sure", {"durable": True, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5}}),
+    (
+        "PUT",
+        "/queues/compared/sure",
+        {"durable": True, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5}},
+    ),
     ("PUT", "/queues/compared/busy", {"durable": True}),
     ("POST", "/bindings/compared/e/news/q/plain", {"routing_key": "a.*.#"}),
     ("POST", "/bindings/compared/e/news/q/plain", {"routing_key": "b/c", "arguments": {"x": 1, "y": "z"}}),

@@ -85,7 +85,7 @@ def test_a_body_that_is_too_long_is_refused_however_it_comes(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("body", "reason"),
-    [(b"{", "not_json"), (b"[]", "not_json"), (b'"{}"', "not_json"), (b"[" * 100_000, "not_json")],
+    [(b"{", "not_json"), (b"[]", "not_json"), (b"[" * 100_000, "not_json")],
 )
 def test_a_body_that_is_no_object(api: Api, body: bytes, reason: str):
     answer = httpx2.put(f"{api.url}/api/queues/%2F/q", content=body, auth=("guest", "guest"))
@@ -152,7 +152,7 @@ def test_tls(tmp_path: Path):
             with httpx2.Client(verify=trusting, auth=("guest", "guest")) as client:
                 answer = client.get(f"https://{host}:{port}/api/overview")
             assert answer.status_code == 200
-            assert {each["protocol"] for each in answer.json()["listeners"]} == {"amqp", "amqp/ssl"}
+            assert {each["protocol"] for each in answer.json()["listeners"]} == {"amqp", "amqp/ssl", "https"}
         assert not another(port).startswith(b"HTTP/1.1 2"), "it was answered without TLS"
         assert broker.running
         assert broker.terminate(30) == 0

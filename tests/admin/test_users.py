@@ -65,8 +65,8 @@ def test_permissions(api: Api):
     assert {"user": "paul", "vhost": "/", **rights} in api.get("/vhosts/%2F/permissions")
     api.do("PUT", "/permissions/%2F/paul", {**rights, "read": "("}, status=400)
     api.do("PUT", "/permissions/%2F/paul", {"configure": "x"}, status=400)
-    api.do("PUT", "/permissions/none/paul", rights, status=404)
-    api.do("PUT", "/permissions/%2F/none", rights, status=404)
+    api.do("PUT", "/permissions/none/paul", rights, status=400)
+    api.do("PUT", "/permissions/%2F/none", rights, status=400)
     # What a use case asks for is asked of this user.
     refused = api.do("PUT", "/queues/%2F/b", {}, user="paul", status=401).json()
     assert refused["reason"] == "configure access to queue 'b' in vhost '/' refused for user 'paul'"
