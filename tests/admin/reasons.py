@@ -52,7 +52,6 @@ FIELDS = [
     ),
     Reason(ERLANG, "missing", r"\w+\[\]\(name=(x-federation-upstream|internal_cluster_id|RABBIT-CR-DEMO)\)"),
     Reason(ERLANG, "missing", r"\[\]\.\w+\[\]\(name=(x-federation-upstream|RABBIT-CR-DEMO)\)"),
-    Reason("in /operator-policies alone", "missing", r"\[\]\(.*component=operator_policy\)", "GET /parameters.*"),
     Reason(ERLANG, "missing", r"\[\]\(name=internal_cluster_id\)", "GET /global-parameters"),
     Reason("amqpd has none", "missing", r"\[\].*", "GET /feature-flags"),
     Reason(ERLANG, "missing", r"memory\.\w+(\.\w+)?", r"GET /nodes/\{node\}/memory.*"),
@@ -140,7 +139,19 @@ ANSWERS = [
     Reason("who may not see a virtual host may not know it", "value", "reason", "GET /vhosts/empty as bea"),
     Reason("RabbitMQ does not page users", "type", "", r"GET /users\?page.*"),
 ]
-REASONS = FIELDS + ANSWERS
+OF_COMMANDS = [
+    Reason("ack has what was taken without acknowledgement, too", "value", named("ack"), r"GET /(queues|overview)"),
+    Reason("what reached no queue is in none of them", "value", r"message_stats\.publish", "GET /overview"),
+    Reason(
+        "of RabbitMQ's quorum queues",
+        "missing",
+        named("messages_dlx", "message_bytes_dlx", "open_files", "single_active_consumer_ctag"),
+        "GET /queues.*",
+    ),
+]
+"""that only the commands of rabbitmqadmin meet, on what they make"""
+COMPARED = FIELDS + ANSWERS
+REASONS = COMPARED + OF_COMMANDS
 
 
 def reason_of(request: str, kind: str, field: str) -> Reason | None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.admin import both_brokers
 from tests.admin.compare import Difference, differences
-from tests.admin.reasons import REASONS
+from tests.admin.reasons import COMPARED
 
 MISSING = both_brokers.missing()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
@@ -27,4 +27,4 @@ def test_whatever_is_different_has_a_reason(found: list[Difference]):
 
 def test_each_reason_is_of_something(found: list[Difference]):
     used = {each.reason for each in found}
-    assert [each.why for each in REASONS if each not in used] == []
+    assert [each.why for each in COMPARED if each not in used] == []

@@ -6,16 +6,23 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.admin import both_brokers
+from tests.admin.compare import Difference, renamed, walk
 from tests.admin.conftest import Api
+from tests.admin.rabbitmqadmin_commands import ENDED, LISTED, RAW, WRITTEN
 
 PROGRAM = shutil.which("rabbitmqadmin")
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="rabbitmqadmin is not installed: it comes with rabbitmq-server"
 )
+
+# RabbitMQ tells its statistics each second here, and collects them once more.
+STATISTICS_S = 7
 
 STORY = [
     ("declare vhost name=story", "vhost declared"),
@@ -58,10 +65,14 @@ STORY = [
 ]
 
 
-def run(api: Api, *arguments: str) -> str:
+def ask(port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     assert PROGRAM is not None
-    command = [sys.executable, PROGRAM, "-H", "127.0.0.1", "-P", str(api.port), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, PROGRAM, "-H", "127.0.0.1", "-P", str(port), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def run(api: Api, *arguments: str) -> str:
+    done = ask(api.port, *arguments)
     assert done.returncode == 0, (arguments, done.stdout, done.stderr)
     return done.stdout
 
@@ -90,3 +101,57 @@ def test_what_is_not_there_is_said(api: Api):
 def test_a_wrong_password_is_said(api: Api):
     with pytest.raises(AssertionError, match="Access refused"):
         run(api, "-u", "guest", "-p", "wrong", "list", "queues")
+
+
+def said(side: both_brokers.Side, line: str, directory: Path) -> tuple[int, str, str]:
+    """Exit code, output and complaint, with the broker's own names replaced."""
+    file = str(directory / f"{side.broker.product}.json")
+    words = [word.replace("{connection}", side.names["name"]).replace("{file}", file) for word in line.split()]
+    done = ask(side.port, *words)
+    texts = [renamed(side, each.replace(file, "{file}")) for each in (done.stdout, done.stderr)]
+    return done.returncode, *texts  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(both_brokers.missing()), reason=both_brokers.missing())
+def test_every_command_of_its_help_says_the_same_on_both(tmp_path: Path):
+    other: list[object] = []
+    with both_brokers.both(tmp_path) as sides:
+        for side in sides:
+            _connect(side)
+
+        def compare(line: str) -> None:
+            theirs, ours = (said(side, line, tmp_path) for side in sides)
+            if theirs != ours:
+                other.append((line, theirs, ours))
+
+        for line in WRITTEN:
+            compare(line)
+        time.sleep(STATISTICS_S)
+        for line in LISTED:
+            compare(line)
+        for line, route in RAW.items():
+            left, right = (
+                renamed(side, json.loads(said(side, f"-f raw_json {line}", tmp_path)[1])) for side in sides
+            )
+            if isinstance(left, list) and line.startswith("show"):
+                left, right = left[0], right[0]
+            for kind, field, a, b in walk(left, right, ""):
+                difference = Difference(f"GET {route}", kind, field, a, b)
+                if difference.reason is None:
+                    other.append((line, difference))
+        for line in ENDED:
+            compare(line)
+    assert not other, "\n".join(map(str, other))
+
+
+def _connect(side: both_brokers.Side) -> None:
+    """One client, with a consumer."""
+    channel = side.connect({"product": "rabbitmqadmin"}).channel()
+    channel.queue_declare("heard", durable=True)
+    channel.basic_qos(prefetch_count=3)
+    channel.basic_consume("heard", lambda *_: None, consumer_tag="hears")
+    until = time.monotonic() + STATISTICS_S
+    while not (rows := side.ask("GET", "/consumers").json()) and time.monotonic() < until:
+        time.sleep(0.2)
+    side.names["name"] = rows[0]["channel_details"]["connection_name"]

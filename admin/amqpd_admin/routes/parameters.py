@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import parameters
+from amqpd.definitions.items import OPERATOR_POLICY
+from amqpd.management import parameters, policies
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd_admin import lists
 from amqpd_admin.answers import changed, gone, invalid, reply
@@ -22,9 +23,16 @@ ONE, GLOBAL = "/parameters/{component}/{vhost}/{name}", "/global-parameters/{nam
 
 
 async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost: str | None = None) -> Response:
-    rows: list[Any] = await parameters.listed(who.behind.metadata, vhost)
+    rows: list[Any] = list(await parameters.listed(who.behind.metadata, vhost))
+    # RabbitMQ keeps operator policies as parameters, and lists them here, too.
+    rows += [_as_parameter(each) for each in await policies.listed(who.behind.metadata, True, vhost)]
     found = [each for each in rows if who.sees(each["vhost"]) and wanted(each)]
     return await lists.answer(request, Listing(found, dict, dict))
+
+
+def _as_parameter(policy: Any) -> Row:
+    value = {name: policy[name] for name in ("pattern", "definition", "priority", "apply-to")}
+    return {"vhost": policy["vhost"], "component": OPERATOR_POLICY, "name": policy["name"], "value": value}
 
 
 async def _value(request: Request) -> Any:

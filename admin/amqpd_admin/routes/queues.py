@@ -125,7 +125,8 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
         encoding=encoding,  # type: ignore[arg-type]
         truncate=number(body, "truncate") if "truncate" in body else None,
     )
-    return reply(found)
+    # No properties are an empty list in RabbitMQ, and tools print one so.
+    return reply([{**each, "properties": each["properties"] or []} for each in found])
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=204)
