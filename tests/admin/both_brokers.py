@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 import pika
+import pika.exceptions
 
 from tests.clients.broker_process import BrokerProcess, free_port
 from tests.clients.rabbitmq_process import NODE_NAME, PLUGINS, SCRIPTS, RabbitMQProcess
@@ -105,7 +106,7 @@ def both(directory: Path) -> Iterator[tuple[Side, Side]]:
     finally:
         for side in sides:
             for connection in side.clients:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(pika.exceptions.AMQPError):
                     connection.close()
             side.client.close()
         amqpd.close()
