@@ -113,6 +113,8 @@ class Connection(ConnectionBase):
         self.connected_at = now
         self.bytes_in = self.bytes_out = 0
         """through its socket, counted by the pump"""
+        self.counted_in = self.counted_out = 0
+        self.closed_to_confirm = self.closed_confirmed = 0
         self.outbox_full = False
         self.outbox_queue = CreditQueue(self._outbox_takes)
         """consumers that wait for space in it"""
@@ -338,6 +340,7 @@ class Connection(ConnectionBase):
         """connection.open was accepted."""
         self.state = _RUNNING
         self.node.census.entered(self)
+        self.node.totals.connections_opened += 1
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
         self.node.acts.opened(self)
 
@@ -486,6 +489,8 @@ class Connection(ConnectionBase):
 
     def forget_channel(self, channel: ChannelBase) -> None:
         self.node.census.channel_gone(channel)
+        if not channel.closed:
+            self.node.totals.channel_gone(channel)
         self.channels_closing -= channel.closing
         channel.closed = True
         self.intake.held_bytes -= channel.held_bytes
@@ -520,6 +525,7 @@ class Connection(ConnectionBase):
         if known:
             self.node.connections.pop(self.id, None)
             self.node.ended += 1
+            self.node.totals.connection_gone(self)
             self.finish(partial(self.node.census.left, self))
             if not self.user:
                 self.finish(partial(self.node.services.left_unauthenticated, self))

@@ -510,6 +510,7 @@ class Pump:
             return
         del self._links[fd]
         self._by_connection.pop(link.connection, None)
+        self.node.totals.socket_closed(link.connection)
         self._paused.discard(link)
         self._lingering.forget(link)
         try:

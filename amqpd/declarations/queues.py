@@ -106,17 +106,17 @@ def declare_queue(
         arguments=typed,
         owner_node=node.identity.id if exclusive else None,
     )
-    existing = asker.queue(name)
-    if existing is not None:
+    if (existing := asker.queue(name)) is not None:
         _require_equivalent(record, existing.record)
         refuse_crashed(node, existing)
+        node.totals.queues_declared += 1
         declared(existing, False)
         return
     _check_new(asker, record)
 
     def done(created: bool) -> None:
-        queue = asker.queue(name)
-        if queue is not None and created:
+        if created and (queue := asker.queue(name)) is not None:
+            node.totals.queues_declared += 1
             declared(queue, True)
             return
         # Somebody was faster.

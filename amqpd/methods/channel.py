@@ -38,6 +38,7 @@ def open_channel(
         raise AMQPNotAllowed(f"{closing} channels wait for channel.close-ok")
     read_method(payload)
     node.census.open_channel(connection.user)
+    node.totals.channels_opened += 1
     connection.channels[number] = channel = Channel(node, connection, routes, number)
     channel.send(commands.Channel.OpenOk())
 

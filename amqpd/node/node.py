@@ -41,6 +41,7 @@ from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
 from amqpd.node.sources import Sources
+from amqpd.node.totals import Totals
 from amqpd.node.wakes import Wakes
 from amqpd.publishing import dead_lettering, history, releasing
 from amqpd.publishing.disk_space import DiskSpace
@@ -124,6 +125,7 @@ class Node(HomeNode):
         self.alarms = Alarms(self._unblock)
         self.draining = False
         self.ended = 0  # connections that are no more, since the start
+        self.totals = Totals()
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
         self.to_dispatch = ToDispatch()

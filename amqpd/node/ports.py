@@ -17,6 +17,7 @@ from amqpd.kernel import Run
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import Sources
+from amqpd.node.totals import Totals
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.home import HomeQueue
@@ -42,6 +43,7 @@ class HomeNode(PublishingNode):
     """queues of this node to which something has happened lately (`management/sampling.py`)"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
+    totals: Totals
 
     @abstractmethod
     def make_queue(self, record: QueueRecord) -> Queue: ...

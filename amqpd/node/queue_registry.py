@@ -135,6 +135,7 @@ class QueueRegistry:
                 node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
                 return
         queue = node.queues[key] = self._made(record)
+        node.totals.queues_created += not self.recovering
         node.books.look_at(queue)
         if record.owner is not None and not record.is_foreign_to(node.identity.id):
             self._owned.setdefault(record.owner, {})[queue] = None
@@ -252,6 +253,7 @@ class QueueRegistry:
             node.congestion.forget(queue)
             queue.stopped = queue.refuses = queue.elsewhere = True
             ended.append(queue)
+            node.totals.queue_gone(queue.type, queue.facts)
             node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
         self._unclaimed.pop(source, None)
         # What an answer leads to may meet another queue of the source: all of them are stopped by then.
@@ -363,6 +365,8 @@ class QueueRegistry:
                     del self._owned[queue.record.owner or ""]
             node.congestion.forget(queue)
             self.end(queue)
+            node.totals.queues_deleted += 1
+            node.totals.queue_gone(queue.type, queue.facts)
 
     def end(self, queue: Queue) -> None:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""

@@ -3,7 +3,7 @@
 What comes in: an outcome for a number of messages that were published to an exchange. What goes out: counts, for each
 virtual host and each exchange.
 Rules: 1. A message that is returned and refused counts as both; dropped is only what nobody is told of. 2. The
-counts of an exchange go with it; those of its virtual host stay until that goes.
+counts of an exchange go with it; those of its virtual host stay until that goes; the totals stay.
 Not here: which outcome it is (`publish.py`), by which policy (`topology/parameters.py`).
 """
 
@@ -35,12 +35,18 @@ class Unroutable:
     def __init__(self) -> None:
         self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
         self._by_vhost: dict[str, dict[Outcome, int]] = {}
+        self._totals: dict[Outcome, int] = {}
 
     def count(self, vhost: str, exchange: str | None, outcome: Outcome, messages: int) -> None:
         """`exchange` is None when it is not there any more."""
+        _add(self._totals, outcome, messages)
         _add(self._by_vhost.setdefault(vhost, {}), outcome, messages)
         if exchange is not None:
             _add(self._by_exchange.setdefault((vhost, exchange), {}), outcome, messages)
+
+    def totals(self) -> dict[Outcome, int]:
+        """Since the start, those of virtual hosts that are gone included."""
+        return _all(self._totals)
 
     def of_vhost(self, vhost: str) -> dict[Outcome, int]:
         """The count of each outcome."""

@@ -33,12 +33,16 @@ class Facts:
         "_looked_ms",
         "_sample",
         "accepted",
-        "acked",
+        "acked_by_clients",
+        "auto_acked",
         "dead_lettered",
         "delivered",
         "delivery_limit",
         "dropped",
         "expired",
+        "got",
+        "got_auto_acked",
+        "got_nothing",
         "purged",
         "recovered",
         "redelivered",
@@ -57,8 +61,15 @@ class Facts:
         self.recovered = 0
         self.delivered = 0
         self.redelivered = 0
-        self.acked = 0
-        """also by delivery, without acknowledgement"""
+        self.got = 0
+        """of those delivered, by basic.get"""
+        self.got_nothing = 0
+        """how often basic.get found the queue empty"""
+        self.acked_by_clients = 0
+        self.auto_acked = 0
+        """by delivery to a consumer without acknowledgement"""
+        self.got_auto_acked = 0
+        """by basic.get without acknowledgement"""
         self.rejected = 0
         self.expired = 0
         self.dropped = 0
@@ -79,6 +90,11 @@ class Facts:
         self._looked_ms = now_ms
         self._before = self._sample = (now_ms, _NOTHING)
         self.sample_due_ms = now_ms + SAMPLE_MS
+
+    @property
+    def acked(self) -> int:
+        """By clients, and by delivery without acknowledgement."""
+        return self.acked_by_clients + self.auto_acked + self.got_auto_acked
 
     def begin(self, recovered: int) -> None:
         """This many messages were there at the start."""

@@ -218,17 +218,17 @@ class Queue(HomeQueue):
 
     def settle(self, first: int, last: int) -> int:
         if last - first < SETTLED_MANY:
-            self._settle(first, last, ACKED)
+            self._settle(first, last)
             return 0
         finished = self.messages.finished
-        self._settle(first, last, ACKED)
+        self._settle(first, last)
         return self.messages.finished - finished
 
-    def _settle(self, first: int, last: int, cause: int) -> None:
+    def _settle(self, first: int, last: int) -> None:
         if not self.stopped:
             if self.mortality.counts:
                 self.mortality.forget(first, last)
-            self.facts.acked += self.backlog.settle(first, last, cause)
+            self.facts.acked_by_clients += self.backlog.settle(first, last, ACKED)
 
     def reject(self, first: int, last: int) -> None:
         if not self.stopped:
@@ -400,7 +400,7 @@ class Queue(HomeQueue):
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))
         elif not store.segments:
             count = backlog.passed_on(consumer.pass_on(backlog.fresh, first))
-            facts.acked += count
+            facts.auto_acked += count
         if backlog.fresh:
             backlog.take_in()
         if count and store.book is not None:
@@ -448,7 +448,7 @@ class Queue(HomeQueue):
             if consumer.no_ack:
                 if counts:
                     self.mortality.forget(seq, seq + high - low - 1)
-                self.facts.acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
+                self.facts.auto_acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
         return False
 
     def _portion(self, count: int) -> int:
@@ -470,17 +470,24 @@ class Queue(HomeQueue):
         return piece
 
     def _serve_getters(self) -> None:
-        backlog = self.backlog
+        backlog, facts = self.backlog, self.facts
         while self.getters:
             piece = self._take(1) if backlog.ready else None
             if piece is None and backlog.ready and not (self.damage and self.blocked):
                 return
             no_ack, answer = self.getters.popleft()
             taken = answer(piece)
-            if piece is not None and not taken:
-                backlog.requeue(piece[3], piece[3])
-            elif piece is not None and no_ack:
-                self._settle(piece[3], piece[3], AUTO_ACKED)
+            if piece is None:
+                facts.got_nothing += 1
+                continue
+            facts.got += 1
+            seq = piece[3]
+            if not taken:
+                backlog.requeue(seq, seq)
+            elif no_ack and not self.stopped:
+                if self.mortality.counts:
+                    self.mortality.forget(seq, seq)
+                facts.got_auto_acked += backlog.settle(seq, seq, AUTO_ACKED)
         backlog.mark_delivered(bool(self.consumers))
 
     # Between memory and disk

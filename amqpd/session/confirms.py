@@ -47,6 +47,7 @@ class Confirms(Confirming):
         "_waiting",
         "confirmed",
         "number",
+        "refusals",
         "registered",
         "unsaid",
         "unsettled",
@@ -56,6 +57,8 @@ class Confirms(Confirming):
         super().__init__()
         self.confirmed = 0
         """the last publish that is safe; it was not refused"""
+        self.refusals = 0
+        """how many were refused"""
         self.registered: Lane | None = None
         """the lane at which the channel is to be looked at again (`durability.py`)"""
         self._acknowledged = 0
@@ -108,6 +111,7 @@ class Confirms(Confirming):
         """`count` more publishes that a queue did not take."""
         first, last = self.published + 1, self.published + count
         self.unsaid.append((first, last))
+        self.refusals += count
         self.published = last
         refused = self._refused
         if refused and refused[-1][1] + 1 == first:
@@ -122,6 +126,7 @@ class Confirms(Confirming):
         ):
             raise ValueError(f"publishes {first} to {last} do not wait: {self.confirmed} is confirmed")
         self.unsaid.append((first, last))
+        self.refusals += last - first + 1
         self._refused = _merged(self._refused, first, last)
         taken = next(low for low, high in self._refused if low <= first <= high) - 1
         for entry in self._waiting:
@@ -212,6 +217,13 @@ class Confirms(Confirming):
             refused.popleft()
         self._acknowledged = self.confirmed
         return self.confirmed - told
+
+    @property
+    def told(self) -> int:
+        """How many publishes the client was told of that they are safe."""
+        told = self._acknowledged
+        later = sum(high - max(low, told + 1) + 1 for low, high in self._refused if high > told)
+        return told - (self.refusals - later)
 
     def singly(self, count: int) -> list[int]:
         """The tags to acknowledge one by one, when `due` was `count`: those of the last `count` that were not

@@ -200,6 +200,12 @@ class ConnectionBase(LoginClient):
     bytes_in: int
     """through its socket, counted by the pump"""
     bytes_out: int
+    counted_in: int
+    """of these, what `node/totals.py` has counted when it went"""
+    counted_out: int
+    closed_to_confirm: int
+    """publishes that its closed channels had to confirm, and did"""
+    closed_confirmed: int
 
     @abstractmethod
     def on_timer(self, now: float, heartbeat_only: bool = False) -> None:

@@ -90,9 +90,11 @@ class Client(ABC):
         """the user that it wants to log in as"""
         self.vhost = ""
         self.published = 0
-        """messages since the audit log counted last"""
+        """messages"""
         self.published_bytes = 0
         """of their bodies"""
+        self.audited = self.audited_bytes = 0
+        """of these, what the audit log has counted"""
         self.unfinished_bytes = 0
         """of its channels together (`limiting/unfinished.py`)"""
 

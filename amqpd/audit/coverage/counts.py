@@ -45,11 +45,11 @@ class Counts:
 
     def left(self, connection: Client) -> None:
         """The connection is closed: what it published is counted with the next rows."""
-        if connection.published:
+        if connection.published > connection.audited:
             known = self._published[connection.vhost, connection.user]
-            known[0] += connection.published
-            known[1] += connection.published_bytes
-            connection.published = connection.published_bytes = 0
+            known[0] += connection.published - connection.audited
+            known[1] += connection.published_bytes - connection.audited_bytes
+            connection.audited, connection.audited_bytes = connection.published, connection.published_bytes
 
     def gone(self, queue: HomeQueue) -> None:
         """The queue is deleted, or its home is another node now."""
