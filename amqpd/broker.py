@@ -216,18 +216,16 @@ class Broker:
             },
             self._backups.streams,
         )
-        alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
+        self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
-            await self._serve(control, alarms, listeners, tls, stop)
+            await self._serve(control, listeners, tls, stop)
             recording.cancel_scope.cancel()
         with trio.move_on_after(self._settings.drain_timeout_s):
             await self._audit.end()
         log.info("stopped")
 
-    async def _serve(
-        self, control: ControlServer, alarms: ShortageWatch, listeners: list[Listener], tls: Any, stop: trio.Event
-    ) -> None:
+    async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
             for task in (
@@ -238,7 +236,7 @@ class Broker:
                 self._backups.run,
             ):
                 nursery.start_soon(task)
-            alarms.look()  # so that a broker on a full disk blocks publishers from the first one on
+            self._alarms.look()  # so that a broker on a full disk blocks publishers from the first one on
             beside: dict[str, Callable[[], Awaitable[object]]] = {
                 "timers": self.pump.run_timers,
                 "wakes": self.pump.run_wakes,
@@ -246,7 +244,7 @@ class Broker:
                 "free memory": return_free_memory,
                 "measurements": partial(run_measurements, self.node, self.pump.settle),
                 "samples": partial(run_samples, self.node),
-                "alarms": alarms.run,
+                "alarms": self._alarms.run,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
                 "scrub": self._scrub.run,
                 "disks": self._opened.watch_disks,
@@ -381,11 +379,25 @@ class Broker:
         on = Running(self.node, self.pump.settle, self._board)
         metadata = LiveMetadata(on, self._store, self._sync)
         addresses = [(each.host, each.port, each.tls) for each in listeners]
-        return Behind(on, metadata, self._logins, self.node.access, self._facts, self._cluster is not None, addresses)
+        parts = (on, metadata, self._logins, self.node.access, self._facts, self._figures)
+        return Behind(*parts, self._cluster is not None, addresses)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._facts()
 
     def _facts(self) -> dict[str, Any]:
-        facts = {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts()}
-        return facts if self._cluster is None else {**facts, "cluster": self._cluster.facts()}
+        return {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts(), **self._cluster_facts()}
+
+    def _figures(self) -> dict[str, Any]:
+        limits = self._alarms.limits
+        return {
+            "disk_free_bytes": self._alarms.disk_free_bytes,
+            "disk_free_bytes_min": limits.disk_free_bytes_min,
+            "resident_bytes_max": limits.resident_bytes_max,
+            "scrub": self._scrub.facts(),
+            "audit": self._audit.writer.status(),
+            **self._cluster_facts(),
+        }
+
+    def _cluster_facts(self) -> dict[str, Any]:
+        return {} if self._cluster is None else {"cluster": self._cluster.facts()}

@@ -98,3 +98,6 @@ class HttpSettings(BaseModel):
     connections_max: Annotated[Count, Field(ge=1, le=10_000)] = 500
     # Of one request. RabbitMQ's default; definitions are the largest.
     body_bytes_max: Annotated[Bytes, Field(ge=1 * KIB, le=512 * MIB)] = 20_000_000
+    # RabbitMQ's are open to everybody who reaches its port for them. Here they are on the port of the API, and name
+    # queues, users' connections and virtual hosts.
+    metrics_open: bool = False

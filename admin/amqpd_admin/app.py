@@ -1,8 +1,8 @@
 """The application: all routes, and what becomes of what they raise.
 
 What comes in: the running broker, settings. What goes out: an ASGI application.
-Rules: 1. Every route under /api asks who it is that asks, except those that say otherwise here. 2. The OpenAPI
-document is what FastAPI makes of the routes: nothing is written twice.
+Rules: 1. Every route under /api asks who it is that asks; those of `routes/metrics.py` say it themselves. 2. The
+OpenAPI document is what FastAPI makes of the routes: nothing is written twice.
 Not here: the server (`server.py`), what a request may be at all (`shield.py`).
 """
 
@@ -34,6 +34,7 @@ from amqpd_admin.routes import (
     health,
     limits,
     nodes,
+    metrics,
     overview,
     parameters,
     permissions,
@@ -89,6 +90,7 @@ def make_app(behind: Behind, settings: Settings, addresses: Sequence[str] = ()) 
         for route in router.routes
         if isinstance(route, APIRoute)
     ]
+    app.include_router(metrics.router)
     app.add_exception_handler(answers.Refusal, answers.of_refusal)
     app.add_exception_handler(ManagementError, answers.of_use_case)
     app.add_exception_handler(RequestValidationError, answers.of_form)

@@ -28,7 +28,10 @@ class Behind:
     logins: Logins
     access: Access
     status: Callable[[], dict[str, Any]]
-    """as the command `status` has it"""
+    """as the command `status` has it: it looks at each queue"""
+    figures: Callable[[], dict[str, Any]]
+    """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
+    and `cluster` where there is one"""
     clustered: bool
     """there may be other nodes"""
     addresses: Sequence[tuple[str, int, bool]]

@@ -35,6 +35,16 @@ class QueueCounts:
         self.counted = [total + getattr(facts, name) for total, name in zip(self.counted, COUNTED, strict=True)]
         self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, facts.time_in_queue, strict=True)]
 
+    def merge(self, other: QueueCounts) -> None:
+        self.counted = [a + b for a, b in zip(self.counted, other.counted, strict=True)]
+        self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, other.time_in_queue, strict=True)]
+
+    def __getattr__(self, name: str) -> int:
+        """One of them by its name, as `Facts` has it."""
+        if name not in COUNTED:
+            raise AttributeError(name)
+        return self.counted[COUNTED.index(name)]
+
     def copy(self) -> QueueCounts:
         found = QueueCounts()
         found.counted, found.time_in_queue = list(self.counted), list(self.time_in_queue)

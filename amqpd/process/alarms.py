@@ -108,6 +108,11 @@ class ShortageWatch:
         """The alarms that are on."""
         return self._on
 
+    @property
+    def disk_free_bytes(self) -> int:
+        """As it was at the last look."""
+        return self._disk_free_bytes
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started after the first look, so that a broker on a full disk blocks publishers from the first one
         on."""

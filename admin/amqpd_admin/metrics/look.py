@@ -1,0 +1,97 @@
+"""One look at everything: connections, channels and queues, added up.
+
+What comes in: the node. What goes out: sums, with what those counted that are gone.
+Rules: 1. What is gone and what is there are taken down at one moment, and then looked at one by one while the broker
+goes on: whatever goes meanwhile still has its counts, and is in no sum twice. 2. Sizes and lengths are of what is
+there when its turn comes.
+Not here: names (the other modules).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import trio
+
+from amqpd.node.node import Node
+from amqpd.node.totals import QueueCounts
+from amqpd.queues.port import Statistics
+from amqpd.queues.queue import Queue
+from amqpd.session.ports import ConnectionBase
+
+# Connections or queues.
+AT_ONCE = 100
+GAUGES: dict[str, Callable[[Statistics], int]] = {
+    "ready": lambda said: said.ready,
+    "unacked": lambda said: said.unacked,
+    "ready_bytes": lambda said: said.ready_bytes,
+    "unacked_bytes": lambda said: said.unacked_bytes,
+    "memory_bytes": lambda said: said.memory_bytes,
+    "consumers": lambda said: said.consumers,
+}
+"""of `Statistics`"""
+
+
+class Look:
+    """What was seen."""
+
+    def __init__(self, node: Node) -> None:
+        totals = node.totals
+        self.totals = totals
+        self.connections = totals.of_connections.copy()
+        self.queues: dict[str, QueueCounts] = {kind: known.copy() for kind, known in totals.of_queues.items()}
+        """by type"""
+        self.publishers = self.consumers = 0
+        self.channels: Counter[str] = Counter()
+        """gauges of channels, added up"""
+        self.lengths: Counter[str] = Counter(dict.fromkeys((*GAUGES, "out_of_service", "fenced"), 0))
+        """gauges of queues, added up"""
+        self.oldest_s: float | None = None
+        """age of the oldest message"""
+
+    @property
+    def all_queues(self) -> QueueCounts:
+        """Of all types together."""
+        found = QueueCounts()
+        for known in self.queues.values():
+            found.merge(known)
+        return found
+
+
+async def look_at(node: Node) -> Look:
+    look = Look(node)
+    connections, queues = list(node.connections.values()), list(node.queues.values())
+    for at, connection in enumerate(connections, 1):
+        _add_connection(look, connection)
+        if at % AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    for at, queue in enumerate(queues, 1):
+        _add_queue(look, queue, node.now_ms)
+        if at % AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    return look
+
+
+def _add_connection(look: Look, connection: ConnectionBase) -> None:
+    look.connections.add(connection)
+    look.publishers += connection.publishing
+    channels = look.channels
+    for channel in connection.channels.values():
+        look.consumers += len(channel.consumers)
+        channels["unacked"] += channel.unacked.count
+        if (confirms := channel.confirms) is not None:
+            channels["unconfirmed"] += confirms.published - confirms.told - confirms.refusals
+
+
+def _add_queue(look: Look, queue: Queue, now_ms: int) -> None:
+    look.queues.setdefault(queue.type, QueueCounts()).add(queue.facts)
+    if queue.deleted or queue.elsewhere:
+        return
+    said = queue.statistics(now_ms)
+    for name, value in GAUGES.items():
+        look.lengths[name] += value(said)
+    look.lengths["out_of_service"] += queue.quarantined is not None
+    look.lengths["fenced"] += queue.damage
+    if said.oldest_ms is not None:
+        look.oldest_s = max(look.oldest_s or 0.0, (now_ms - said.oldest_ms) / 1000)

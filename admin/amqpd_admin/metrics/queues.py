@@ -1,0 +1,215 @@
+"""A sample for each queue.
+
+What comes in: the node, which groups of families are wanted, which queues. What goes out: families with a row for
+each queue; or of all of them together.
+Rules: 1. The groups have the names of RabbitMQ's tables, which `/metrics/detailed` asks for. 2. Each queue is asked
+once, whatever number of families is wanted, and only the numbers are kept. 3. A queue that is gone when its turn
+comes is left out, and so is one whose home is another node.
+Not here: which endpoint has which (`endpoints.py`).
+
+Source: prometheus_rabbitmq_core_metrics_collector.erl of RabbitMQ (groups and names).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import trio
+
+from amqpd.node.node import Node
+from amqpd.queues.facts import LEFT
+from amqpd.queues.port import Statistics
+from amqpd.queues.queue import Queue
+from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Part, one
+from amqpd_admin.metrics.look import AT_ONCE, Look
+from amqpd_admin.metrics.messages import WAYS, of_type
+from amqpd_admin.metrics.ours import buckets
+
+LABELS = ("vhost", "queue")
+COARSE, CONSUMERS, METRICS, DELIVERY, PUBLISHED = (
+    "queue_coarse_metrics",
+    "queue_consumer_count",
+    "queue_metrics",
+    "queue_delivery_metrics",
+    "channel_queue_exchange_metrics",
+)
+OURS, TIMES, LEAVING = "amqpd_queue_metrics", "amqpd_time_in_queue", "amqpd_messages_left"
+
+
+@dataclass(frozen=True)
+class Of:
+    """A family of queues: `value` says one queue's number; `total` that of all, if it makes sense."""
+
+    family: Family
+    value: Callable[[Queue, Statistics, int], float | None]
+    total: Callable[[Look], float] | None = None
+
+
+def _of(
+    name: str,
+    says: str,
+    value: Callable[[Queue, Statistics, int], float | None],
+    total: Callable[[Look], float] | None = None,
+    kind: str = GAUGE,
+) -> Of:
+    return Of(Family(name, kind, says, LABELS), value, total)
+
+
+_CONSUMERS = _of(
+    "queue_consumers", "Consumers of queues", lambda q, s, n: s.consumers, lambda look: look.lengths["consumers"]
+)
+_DELIVERY_NAMES = {
+    "queue_get_ack": "delivered_get_manual_ack",
+    "queue_get": "delivered_get_auto_ack",
+    "queue_messages_delivered_ack": "delivered_consume_manual_ack",
+    "queue_messages_delivered": "delivered_consume_auto_ack",
+    "queue_messages_redelivered": "redelivered",
+    "queue_messages_acked": "acknowledged",
+    "queue_get_empty": "get_empty",
+}
+
+
+def _delivery(name: str, way: str) -> Of:
+    says, count = WAYS[way]
+    return _of(name, says, lambda q, s, n: count(q.facts), lambda look: count(look.all_queues), COUNTER)
+
+
+GROUPS: dict[str, tuple[Of, ...]] = {
+    COARSE: (
+        _of(
+            "queue_messages_ready", "Messages that nobody has", lambda q, s, n: s.ready, lambda k: k.lengths["ready"]
+        ),
+        _of(
+            "queue_messages_unacked",
+            "Messages that consumers have not acknowledged",
+            lambda q, s, n: s.unacked,
+            lambda look: look.lengths["unacked"],
+        ),
+        _of(
+            "queue_messages",
+            "Messages, ready or not acknowledged",
+            lambda q, s, n: s.ready + s.unacked,
+            lambda look: look.lengths["ready"] + look.lengths["unacked"],
+        ),
+    ),
+    CONSUMERS: (_CONSUMERS,),
+    METRICS: (
+        _CONSUMERS,
+        _of(
+            "queue_consumer_capacity", "Share of the time in which consumers can take", lambda q, s, n: s.utilisation
+        ),
+        _of("queue_consumer_utilisation", "The same as the capacity", lambda q, s, n: s.utilisation),
+        _of(
+            "queue_process_memory_bytes",
+            "What messages take in memory",
+            lambda q, s, n: s.memory_bytes,
+            lambda look: look.lengths["memory_bytes"],
+        ),
+        _of(
+            "queue_messages_bytes",
+            "Size of messages, ready or not acknowledged",
+            lambda q, s, n: s.ready_bytes + s.unacked_bytes,
+            lambda look: look.lengths["ready_bytes"] + look.lengths["unacked_bytes"],
+        ),
+        _of(
+            "queue_messages_ready_bytes",
+            "Size of ready messages",
+            lambda q, s, n: s.ready_bytes,
+            lambda look: look.lengths["ready_bytes"],
+        ),
+        _of(
+            "queue_messages_unacked_bytes",
+            "Size of messages that are not acknowledged",
+            lambda q, s, n: s.unacked_bytes,
+            lambda look: look.lengths["unacked_bytes"],
+        ),
+    ),
+    DELIVERY: tuple(_delivery(name, way) for name, way in _DELIVERY_NAMES.items()),
+    PUBLISHED: (
+        _of(
+            "queue_messages_published",
+            "Messages that came into queues",
+            lambda q, s, n: q.facts.accepted - q.facts.recovered,
+            lambda look: sum(each.accepted - each.recovered for each in look.queues.values()),
+            COUNTER,
+        ),
+    ),
+    OURS: (
+        _of(
+            "queue_oldest_message_age_seconds",
+            "Age of the oldest message",
+            lambda q, s, now_ms: None if s.oldest_ms is None else max(0, now_ms - s.oldest_ms) / 1000,
+        ),
+        _of(
+            "queue_messages_dead_lettered",
+            "Messages that went to a dead letter exchange",
+            lambda q, s, n: q.facts.dead_lettered,
+            kind=COUNTER,
+        ),
+        _of(
+            "queue_messages_refused",
+            "Messages that it did not take, because it was full",
+            lambda q, s, n: q.facts.refused,
+            kind=COUNTER,
+        ),
+    ),
+}
+
+
+def totals(look: Look, groups: Sequence[str]) -> Iterator[Part]:
+    """Of all queues together; counters with those of queues that are gone."""
+    for each in _distinct(groups):
+        if each.total is not None:
+            yield one(f"rabbitmq_{each.family.name}", each.family.kind, each.family.help, each.total(look))
+
+
+async def each_queue(
+    node: Node, groups: Sequence[str], wanted: Callable[[str, str], bool], prefix: str, ours: str
+) -> list[Part]:
+    """`wanted` is asked with a virtual host and a name; `prefix` stands before RabbitMQ's names, `ours` before
+    ours."""
+    families = _distinct(groups)
+    rows: list[tuple[tuple[str, str], tuple[float | None, ...]]] = []
+    info: list[tuple[tuple[str, ...], int]] = []
+    times: list[tuple[tuple[str, str], list[int], None]] = []
+    left: list[tuple[tuple[str, ...], int]] = []
+    for at, queue in enumerate(list(node.queues.values()), 1):
+        labels, now_ms = (queue.record.vhost, queue.record.name), node.now_ms
+        if not (queue.deleted or queue.elsewhere) and wanted(*labels):
+            said = queue.statistics(now_ms)
+            rows.append((labels, tuple(each.value(queue, said, now_ms) for each in families)))
+            info.append(((*labels, of_type(queue.type), "leader"), 1))
+            if TIMES in groups:
+                times.append((labels, list(said.time_in_queue), None))
+            if LEAVING in groups:
+                left += [((*labels, reason), said.totals[reason]) for reason in LEFT]
+        if at % AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    parts: list[Part] = []
+    own = {each.family.name for each in GROUPS[OURS]}
+    for number, each in enumerate(families):
+        begins = ours if each.family.name in own else prefix
+        parts.append((replace(each.family, name=begins + each.family.name), _column(rows, number)))
+    if families:
+        says = "1 for each queue, with its type"
+        parts.append((Family(f"{prefix}queue_info", GAUGE, says, (*LABELS, "queue_type", "membership")), info))
+    says = "How long messages stood in the queue until they were delivered"
+    histogram = Family(f"{ours}queue_time_in_queue_seconds", HISTOGRAM, says, LABELS)
+    parts.append((histogram, ((labels, buckets(counts), None) for labels, counts, _ in times)))
+    says = "Messages that left the queue, and why"
+    parts.append((Family(f"{ours}queue_messages_left", COUNTER, says, (*LABELS, "reason")), left))
+    return parts
+
+
+def _distinct(groups: Sequence[str]) -> list[Of]:
+    """A family may be in two groups."""
+    return list({each.family.name: each for group in groups for each in GROUPS.get(group, ())}.values())
+
+
+def _column(
+    rows: list[tuple[tuple[str, str], tuple[float | None, ...]]], number: int
+) -> Iterator[tuple[tuple[str, str], float]]:
+    for labels, values in rows:
+        if (value := values[number]) is not None:
+            yield labels, value
