@@ -222,13 +222,13 @@ def test_an_expression_that_is_none_is_refused(api: Api, query: str):
 
 def served(api: Api) -> set[str]:
     """Names of samples, with those of all families of `/metrics/detailed`."""
-    api.do("PUT", "/queues/%2F/metrics-named", {}, status=(201))
+    api.do("PUT", "/queues/%2F/metrics-named", {}, status=201)
     connection = connect(api)
     channel = connection.channel()
     channel.basic_publish("", "metrics-named", b"x")
     channel.queue_declare("metrics-named", passive=True)
     try:
-        families = re.findall(r"^\| `([a-z_]+)` \|", document().partition("## One by one")[2], re.MULTILINE)
+        families = re.findall(r"^\| `([a-z_]+)` \|", section("One by one"), re.MULTILINE)
         assert len(families) > 10
         detailed = "/detailed?" + "&".join(f"family={family}" for family in families)
         found = names(samples(api)) | names(samples(api, "/per-object")) | names(samples(api, detailed))
@@ -244,19 +244,20 @@ def document() -> str:
     return (ROOT / "docs" / "metrics.md").read_text()
 
 
+def section(title: str) -> str:
+    return document().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 def test_all_that_is_served_is_in_the_documents_and_nothing_else_is(api: Api):
-    """A histogram and a summary stand there under the name of their family."""
-    plain = {re.sub(r"_(bucket|count|sum)$", "", name) for name in served(api)}
-    listed = set(re.findall(r"^\| `((?:rabbitmq|amqpd)_[a-z_]+)` \|", document(), re.MULTILINE))
-    alike = {re.sub(r"^(rabbitmq|amqpd)_detailed_", r"\1_", name) for name in plain} - {
-        "amqpd_queue_messages_left_total"
-    }
-    assert {re.sub(r"_(count|sum)$", "", name) for name in listed} >= alike - {"amqpd_queue_time_in_queue_seconds"}
-    assert {name for name in listed if not name.startswith("amqpd_cluster_")} <= alike
+    """A histogram and a summary stand there under the name of their family; of a cluster nothing is served here."""
+    found = {re.sub(r"^(rabbitmq|amqpd)_detailed_", r"\1_", name) for name in served(api)}
+    found = {re.sub(r"_(bucket|count|sum)$", "", name) for name in found}
+    table = document().partition("## One by one")[0]
+    assert set(re.findall(r"^\| `((?:rabbitmq|amqpd)_[a-z_]+)` \|", table, re.MULTILINE)) == found
 
 
 def test_rabbitmq_s_overview_dashboard_finds_its_names(api: Api):
-    found, left_out = names(samples(api)), document().partition("## Left out")[2]
+    found, left_out = names(samples(api)), section("Left out")
     assert len(DASHBOARD) == 40
     for name in DASHBOARD:
         assert name in found or f"`{name}`" in left_out, f"{name} is neither served nor left out for a reason"
@@ -322,7 +323,7 @@ async def test_long_families_come_in_pieces_and_others_go_on_in_between():
                 assert taken < many, "all rows were taken before the first was sent"
             pieces.append(piece)
         nursery.cancel_scope.cancel()
-    assert turns >= many // SLICE - 1
+    assert turns > many // SLICE // 2
     assert len(pieces) > 3
     first, second = text_string_to_metric_families(b"".join(pieces).decode())
     assert [sample.value for sample in first.samples] == [many]
