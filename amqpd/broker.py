@@ -389,15 +389,8 @@ class Broker:
         return {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts(), **self._cluster_facts()}
 
     def _figures(self) -> dict[str, Any]:
-        limits = self._alarms.limits
-        return {
-            "disk_free_bytes": self._alarms.disk_free_bytes,
-            "disk_free_bytes_min": limits.disk_free_bytes_min,
-            "resident_bytes_max": limits.resident_bytes_max,
-            "scrub": self._scrub.facts(),
-            "audit": self._audit.writer.status(),
-            **self._cluster_facts(),
-        }
+        facts = {"scrub": self._scrub.facts(), "audit": self._audit.writer.status()}
+        return {**self._alarms.facts(), **facts, **self._cluster_facts()}
 
     def _cluster_facts(self) -> dict[str, Any]:
         return {} if self._cluster is None else {"cluster": self._cluster.facts()}

@@ -20,7 +20,7 @@ import ctypes
 import errno
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -108,10 +108,9 @@ class ShortageWatch:
         """The alarms that are on."""
         return self._on
 
-    @property
-    def disk_free_bytes(self) -> int:
-        """As it was at the last look."""
-        return self._disk_free_bytes
+    def facts(self) -> dict[str, int]:
+        """Free space at the last look, and where the alarms begin."""
+        return {"disk_free_bytes": self._disk_free_bytes, **asdict(self.limits)}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started after the first look, so that a broker on a full disk blocks publishers from the first one

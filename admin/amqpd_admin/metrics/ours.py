@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from prometheus_client.utils import floatToGoString
-
 from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.node.node import Node
 from amqpd.node.totals import QueueCounts
@@ -24,7 +22,7 @@ from amqpd_admin.metrics.look import Look
 from amqpd_admin.metrics.messages import of_type
 
 LAGS = ("transactions", "lag_bytes", "sources_behind")
-BOUNDS = (*(floatToGoString(bound / 1000) for bound in TIME_IN_QUEUE_MS), "+Inf")
+BOUNDS = (*(str(bound / 1000) for bound in TIME_IN_QUEUE_MS), "+Inf")
 
 
 def kernel() -> Part:
