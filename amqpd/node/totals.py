@@ -11,6 +11,8 @@ Not here: what is there now (`limiting/census.py`), a queue's own counts (`queue
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts
 from amqpd.session.ports import ChannelBase, ConnectionBase
 
@@ -20,6 +22,7 @@ COUNTED = (
     *("dead_lettered", "refused"),
 )
 """of `Facts`"""
+_counted = attrgetter(*COUNTED)
 
 
 class QueueCounts:
@@ -32,7 +35,7 @@ class QueueCounts:
         self.time_in_queue = [0] * (len(TIME_IN_QUEUE_MS) + 1)
 
     def add(self, facts: Facts) -> None:
-        self.counted = [total + getattr(facts, name) for total, name in zip(self.counted, COUNTED, strict=True)]
+        self.counted = [a + b for a, b in zip(self.counted, _counted(facts), strict=True)]
         self.time_in_queue = [a + b for a, b in zip(self.time_in_queue, facts.time_in_queue, strict=True)]
 
     def merge(self, other: QueueCounts) -> None:

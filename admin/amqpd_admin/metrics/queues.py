@@ -12,16 +12,19 @@ Source: prometheus_rabbitmq_core_metrics_collector.erl of RabbitMQ (groups and n
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isnan, nan
 
 import trio
 
 from amqpd.node.node import Node
-from amqpd.queues.facts import LEFT
+from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd.queues.port import Statistics
 from amqpd.queues.queue import Queue
-from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Part, one
+from amqpd.vocabulary.records import QueueRecord
+from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Part, Row, one
 from amqpd_admin.metrics.look import AT_ONCE, Look
 from amqpd_admin.metrics.messages import WAYS, of_type
 from amqpd_admin.metrics.ours import buckets
@@ -169,47 +172,73 @@ async def each_queue(
 ) -> list[Part]:
     """`wanted` is asked with a virtual host and a name; `prefix` stands before RabbitMQ's names, `ours` before
     ours."""
-    families = _distinct(groups)
-    rows: list[tuple[tuple[str, str], tuple[float | None, ...]]] = []
-    info: list[tuple[tuple[str, ...], int]] = []
-    times: list[tuple[tuple[str, str], list[int], None]] = []
-    left: list[tuple[tuple[str, ...], int]] = []
+    seen = _Seen(_distinct(groups), TIMES in groups, LEAVING in groups)
     for at, queue in enumerate(list(node.queues.values()), 1):
-        labels, now_ms = (queue.record.vhost, queue.record.name), node.now_ms
-        if not (queue.deleted or queue.elsewhere) and wanted(*labels):
-            said = queue.statistics(now_ms)
-            rows.append((labels, tuple(each.value(queue, said, now_ms) for each in families)))
-            info.append(((*labels, of_type(queue.type), "leader"), 1))
-            if TIMES in groups:
-                times.append((labels, list(said.time_in_queue), None))
-            if LEAVING in groups:
-                left += [((*labels, reason), said.totals[reason]) for reason in LEFT]
+        if not (queue.deleted or queue.elsewhere) and wanted(queue.record.vhost, queue.record.name):
+            seen.add(queue, node.now_ms)
         if at % AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
-    parts: list[Part] = []
-    own = {each.family.name for each in GROUPS[OURS]}
-    for number, each in enumerate(families):
-        begins = ours if each.family.name in own else prefix
-        parts.append((replace(each.family, name=begins + each.family.name), _column(rows, number)))
-    if families:
-        says = "1 for each queue, with its type"
-        parts.append((Family(f"{prefix}queue_info", GAUGE, says, (*LABELS, "queue_type", "membership")), info))
-    says = "How long messages stood in the queue until they were delivered"
-    histogram = Family(f"{ours}queue_time_in_queue_seconds", HISTOGRAM, says, LABELS)
-    parts.append((histogram, ((labels, buckets(counts), None) for labels, counts, _ in times)))
-    says = "Messages that left the queue, and why"
-    parts.append((Family(f"{ours}queue_messages_left", COUNTER, says, (*LABELS, "reason")), left))
-    return parts
+    return list(seen.parts(prefix, ours))
+
+
+class _Seen:
+    """Numbers of queues, in arrays: a hundred thousand rows would take long to free, in one step."""
+
+    def __init__(self, families: Sequence[Of], times: bool, left: bool) -> None:
+        self._families = families
+        self._wants_times, self._wants_left = times, left
+        self._records: list[QueueRecord] = []
+        self._kinds: list[str] = []
+        self._columns = [array("d") for _ in families]
+        """NaN where there is nothing to tell"""
+        self._times, self._left = array("Q"), array("Q")
+        """as many for each queue as it has buckets, or reasons"""
+
+    def add(self, queue: Queue, now_ms: int) -> None:
+        said = queue.statistics(now_ms)
+        self._records.append(queue.record)
+        self._kinds.append(of_type(queue.type))
+        for each, column in zip(self._families, self._columns, strict=True):
+            value = each.value(queue, said, now_ms)
+            column.append(nan if value is None else value)
+        if self._wants_times:
+            self._times.extend(said.time_in_queue)
+        if self._wants_left:
+            self._left.extend(said.totals[reason] for reason in LEFT)
+
+    def parts(self, prefix: str, ours: str) -> Iterator[Part]:
+        own = {each.family.name for each in GROUPS[OURS]}
+        for each, column in zip(self._families, self._columns, strict=True):
+            begins = ours if each.family.name in own else prefix
+            yield replace(each.family, name=begins + each.family.name), self._rows(column)
+        if self._families:
+            says = "1 for each queue, with its type"
+            yield Family(f"{prefix}queue_info", GAUGE, says, (*LABELS, "queue_type", "membership")), self._info()
+        says = "How long messages stood in the queue until they were delivered"
+        yield Family(f"{ours}queue_time_in_queue_seconds", HISTOGRAM, says, LABELS), self._histograms()
+        says = "Messages that left the queue, and why"
+        yield Family(f"{ours}queue_messages_left", COUNTER, says, (*LABELS, "reason")), self._reasons()
+
+    def _rows(self, column: array[float]) -> Iterator[Row]:
+        for record, value in zip(self._records, column, strict=True):
+            if not isnan(value):
+                yield (record.vhost, record.name), value
+
+    def _info(self) -> Iterator[Row]:
+        for record, kind in zip(self._records, self._kinds, strict=True):
+            yield (record.vhost, record.name, kind, "leader"), 1
+
+    def _histograms(self) -> Iterator[Row]:
+        size = len(TIME_IN_QUEUE_MS) + 1
+        for at, record in enumerate(self._records if self._wants_times else ()):
+            yield (record.vhost, record.name), buckets(self._times[at * size : (at + 1) * size]), None
+
+    def _reasons(self) -> Iterator[Row]:
+        for at, record in enumerate(self._records if self._wants_left else ()):
+            for number, reason in enumerate(LEFT):
+                yield (record.vhost, record.name, reason), self._left[at * len(LEFT) + number]
 
 
 def _distinct(groups: Sequence[str]) -> list[Of]:
     """A family may be in two groups."""
     return list({each.family.name: each for group in groups for each in GROUPS.get(group, ())}.values())
-
-
-def _column(
-    rows: list[tuple[tuple[str, str], tuple[float | None, ...]]], number: int
-) -> Iterator[tuple[tuple[str, str], float]]:
-    for labels, values in rows:
-        if (value := values[number]) is not None:
-            yield labels, value
