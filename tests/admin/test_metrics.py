@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text
+from amqpd_admin.routes.metrics import ready
 from tests.admin.conftest import USERS, Api
 from tests.clients.broker_process import BrokerProcess, free_port
 
@@ -345,6 +347,15 @@ def test_health_needs_no_password(api: Api):
     for path in ("healthz", "readyz"):
         answer = httpx2.get(f"{api.url}/{path}")
         assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+
+
+@pytest.mark.trio
+async def test_a_node_that_is_shut_down_is_not_ready():
+    node = SimpleNamespace(draining=True, alarms=SimpleNamespace(kinds=set()))
+    state = SimpleNamespace(behind=SimpleNamespace(on=SimpleNamespace(node=node)))
+    assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
+    node.draining = False
+    assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
 
 
 def test_metrics_that_are_open_and_a_node_with_an_alarm(tmp_path: Path):
