@@ -8,6 +8,7 @@ nothing: curl says that of a form. 3. A member of another kind is refused with i
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from fastapi import Request
@@ -16,20 +17,24 @@ from starlette.requests import ClientDisconnect
 from amqpd_admin.answers import bad_request
 
 Body = dict[str, Any]
+BYTES_MAX = 1 << 18
+"""JSON is read in one go: some milliseconds. What describes a thing is far smaller; a message says its own bound"""
 LINES_MIN = 4
 """so many missing members are said on lines of their own, as in RabbitMQ"""
 
 
-async def body_of(request: Request) -> Body:
+async def body_of(request: Request, bytes_max: int = BYTES_MAX) -> Body:
     """Raises Refusal."""
     try:
         text = await request.body()
     except ClientDisconnect:
         raise bad_request("Exceeded HTTP request body size limit") from None
+    if len(text) > bytes_max:
+        raise bad_request("Exceeded HTTP request body size limit")
     if text.strip() in (b"", b"null", b"undefined"):
         return {}
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise bad_request("not_json") from None
     if isinstance(found, str):
@@ -71,7 +76,7 @@ def flag(body: Body, name: str, default: bool) -> bool:
 def number(body: Body, name: str, default: int | None = None) -> int:
     """Also as a text."""
     value = body.get(name, default)
-    if isinstance(value, str) and value.lstrip("-").isascii() and value.lstrip("-").isdigit() and len(value) < 20:
+    if isinstance(value, str) and re.fullmatch("-?[0-9]{1,18}", value):
         value = int(value)
     if value is None:
         need(body, name)
@@ -85,3 +90,8 @@ def table(body: Body, name: str) -> Body:
     if not isinstance(value, dict):
         raise bad_request(f"{name} must be an object")
     return value
+
+
+def _no_number(name: str) -> None:
+    """NaN and Infinity are Python's, not JSON's (RFC 8259 section 6)."""
+    raise ValueError(name)

@@ -2,8 +2,8 @@
 
 What comes in: settings; the running broker. What goes out: a server, as `amqpd.management.face.Face` wants it.
 Rules: 1. More connections than `http.connections_max` are closed unread, before anybody has said who they are. 2. A
-client that has not taken a whole answer within `SEND_S` is cut off, also one that only reads slowly: Hypercorn lets
-nobody interrupt it while it sends. 3. What goes wrong in one connection is that one's, and in the log.
+client that does not take 64 KiB of an answer within `SEND_S` is cut off: Hypercorn lets nobody interrupt it while it
+sends. 3. What goes wrong in one connection is that one's, and in the log.
 Not here: what is served (`app.py`), how a port is bound (`amqpd/transport/listeners.py`).
 """
 
@@ -30,6 +30,7 @@ from amqpd_admin.app import make_app
 
 # What the broker grants a client of AMQP, too (send_timeout_s).
 SEND_S = 30.0
+PIECE_BYTES = 1 << 16
 # Of each read, not of a request as a whole; and of a TLS handshake. RabbitMQ's `request_timeout` is a minute.
 READ_S = 60
 # A monitoring tool asks each 15 s as a rule: it keeps its connection.
@@ -54,7 +55,7 @@ class HttpFace:
     def bind(self) -> None:
         if self._settings.http.tls:
             self._tls = server_context(self._settings.tls)
-            self._tls.set_alpn_protocols(["h2", "http/1.1"])
+            self._tls.set_alpn_protocols(["http/1.1"])
         self._listeners = open_http_listeners(self._settings)
 
     def listen(self) -> None:
@@ -124,11 +125,13 @@ class BoundedStream(trio.abc.HalfCloseableStream):
         self.socket = stream.socket
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        with trio.move_on_after(SEND_S) as scope:
-            await self._stream.send_all(data)
-        if scope.cancelled_caught:
-            await trio.aclose_forcefully(self._stream)
-            raise trio.BrokenResourceError(f"an answer was not taken within {SEND_S:g} s")
+        view = memoryview(data)
+        for at in range(0, len(view), PIECE_BYTES):
+            with trio.move_on_after(SEND_S) as scope:
+                await self._stream.send_all(view[at : at + PIECE_BYTES])
+            if scope.cancelled_caught:
+                await trio.aclose_forcefully(self._stream)
+                raise trio.BrokenResourceError(f"{PIECE_BYTES} bytes were not taken within {SEND_S:g} s")
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from amqpd_admin.answers import refusal
@@ -21,6 +22,7 @@ from amqpd_admin.answers import refusal
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a body that is too long: a client that still sends when it is answered may see no answer, but a reset.
 DRAINED_BYTES_MIN = 1 << 20
+DRAIN_S = 2.0
 
 
 class Shield:
@@ -31,6 +33,9 @@ class Shield:
         self._body_bytes_max = body_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # nothing is served that way
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -56,15 +61,19 @@ def _is_foreign(headers: dict[bytes, bytes]) -> bool:
     origin = headers.get(b"origin")
     if origin is None:
         return False
-    return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host", b"")
+    try:
+        return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host", b"")
+    except ValueError:
+        return True
 
 
 async def _drain(receive: Receive, bytes_max: int) -> None:
     came, more = 0, True
-    while more and came <= bytes_max:
-        message = await receive()
-        came += len(message.get("body", b""))
-        more = message.get("more_body", False)
+    with trio.move_on_after(DRAIN_S):
+        while more and came <= bytes_max:
+            message = await receive()
+            came += len(message.get("body", b""))
+            more = message.get("more_body", False)
 
 
 def _without_body(send: Send) -> Send:

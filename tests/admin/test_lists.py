@@ -141,3 +141,16 @@ async def test_no_expression_takes_time_without_end():
 def test_a_view_has_defaults():
     assert view_of({}).page is None
     assert view_of({"page": "3"}).page_size == 100
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("name", ["columns", "sort", "name"])
+async def test_what_is_long_beyond_reason_is_refused(name):
+    with pytest.raises(Refusal):
+        await listed(f"page=1&{name}=" + "a." * 300)
+
+
+@pytest.mark.trio
+async def test_an_expression_that_would_take_long_for_each_name_is_refused():
+    with pytest.raises(Refusal):
+        await listed("page=1&use_regex=true&name=(a%3F){1000}")

@@ -173,3 +173,44 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path, api: Api):
         assert not (tmp_path / "data" / "journal.db").exists(), "the data directory was touched"
     finally:
         broker.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(b'{"arguments": {"x": NaN}}', "not_json"), (b'{"a": [' + b"[]," * 100_000 + b"[]]}", "Exceeded HTTP")],
+)
+def test_a_body_that_takes_long_or_is_python_s_own_is_refused(api: Api, body: bytes, reason: str):
+    answer = httpx2.put(f"{api.url}/api/queues/%2F/q", content=body, auth=("guest", "guest"))
+    assert answer.status_code == 400
+    assert reason in answer.json()["reason"]
+
+
+def test_an_origin_that_is_no_address_is_foreign(api: Api):
+    assert api("PUT", "/queues/%2F/q", {}, headers={"origin": "http://["}).status_code == 403
+
+
+def test_a_web_socket_is_refused(api: Api):
+    request = (
+        b"GET /api/overview HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    with opened(api.port) as client:
+        client.sendall(request)
+        assert client.recv(100).startswith(b"HTTP/1.1 403")
+    assert "http connection failed" not in api.broker.log
+
+
+@pytest.mark.trio
+async def test_who_reads_slowly_gets_all_of_it(monkeypatch):
+    """The bound is for each piece, not for the whole answer."""
+    bounded, theirs = await stalled(monkeypatch)
+    monkeypatch.setattr(server, "SEND_S", 5.0)
+    got = 0
+    with theirs:
+        theirs.setblocking(False)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bounded.send_all, bytes(4 * MIB))
+            reader = trio.socket.from_stdlib_socket(theirs)
+            while got < 4 * MIB:
+                got += len(await reader.recv(1 << 14))
+    await bounded.aclose()

@@ -130,3 +130,11 @@ def test_a_wrong_password_says_nothing_and_the_log_has_it(api: Api):
 def test_what_is_no_password(api: Api, header: str):
     answer = api("GET", "/overview", user="", headers={"authorization": header.encode("latin-1")})
     assert answer.status_code == 401
+
+
+def test_limits_are_the_administrators_by_any_way(api: Api):
+    """They are kept as a parameter; parameters are the policy makers'."""
+    path = "/parameters/vhost-limits/%2F/limits"
+    api.do("PUT", path, {"value": {"max-connections": 1}}, user="planner", status=401)
+    api.do("DELETE", path, user="planner", status=401)
+    assert api.get("/vhost-limits/%2F") == []

@@ -100,7 +100,7 @@ async def delete(request: Request, vhost: Name, name: ExchangeName, who: Enterin
 @router.post("/exchanges/{vhost}/{name}/publish")
 async def publish(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """`routing_key`, `payload`, `payload_encoding`, `properties`; the answer says whether it reached a queue."""
-    body = await body_of(request)
+    body = await body_of(request, request.app.state.settings.http.body_bytes_max)
     need(body, "routing_key", "properties", "payload", "payload_encoding")
     payload = publishing.body_of(text(body, "payload"), text(body, "payload_encoding"))
     properties = table(body, "properties")

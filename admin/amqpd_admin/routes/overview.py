@@ -6,7 +6,6 @@ import platform
 from collections import Counter
 from typing import Any
 
-import trio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -14,7 +13,7 @@ from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
 from amqpd.management import inventory
 from amqpd_admin.answers import reply
-from amqpd_admin.lists import SLICE, Row
+from amqpd_admin.lists import Pace, Row
 from amqpd_admin.login import Asking, Who
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
 
@@ -65,7 +64,8 @@ async def _totals(who: Who, vhosts: set[str]) -> tuple[Row, Row]:
     """Of all queues in these: messages; message statistics."""
     node = who.behind.on.node
     counts: Counter[str] = Counter()
-    for at, queue in enumerate(list(node.ports.ports()), 1):
+    pace = Pace()
+    for queue in list(node.ports.ports()):
         if queue.record.vhost in vhosts and not queue.deleted:
             said = queue.statistics(node.now_ms)
             counts["messages_ready"] += said.ready
@@ -75,8 +75,7 @@ async def _totals(who: Who, vhosts: set[str]) -> tuple[Row, Row]:
                 counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
             counts["publish"] -= said.totals["recovered"]
             counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
-        if at % SLICE == 0:
-            await trio.lowlevel.checkpoint()
+        await pace.step()
     messages = {name: counts[name] for name in ("messages_ready", "messages_unacknowledged")}
     stats: Row = {}
     for name in RATES:

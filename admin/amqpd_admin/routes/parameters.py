@@ -11,6 +11,7 @@ from starlette.responses import Response
 from amqpd.definitions.items import OPERATOR_POLICY
 from amqpd.management import parameters, policies
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.topology.limit_keys import VHOST_LIMITS
 from amqpd_admin import lists
 from amqpd_admin.answers import changed, gone, invalid, reply
 from amqpd_admin.bodies import body_of, need
@@ -33,6 +34,11 @@ async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost
 def _as_parameter(policy: Any) -> Row:
     value = {name: policy[name] for name in ("pattern", "definition", "priority", "apply-to")}
     return {"vhost": policy["vhost"], "component": OPERATOR_POLICY, "name": policy["name"], "value": value}
+
+
+def _refuse_limits(component: str, who: Who) -> None:
+    """They are kept as a parameter, and are the administrators'. Raises Refusal."""
+    who.require(component != VHOST_LIMITS or who.administers, "User not authorised to access object")
 
 
 async def _value(request: Request) -> Any:
@@ -72,6 +78,7 @@ async def show(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Re
 @router.put(ONE, status_code=201)
 async def put(request: Request, component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """`value`."""
+    _refuse_limits(component, who)
     value = await _value(request)
     new = (component, name) not in who.behind.on.vhost(vhost).parameters
     try:
@@ -84,6 +91,7 @@ async def put(request: Request, component: Name, vhost: Name, name: Name, who: P
 @router.delete(ONE, status_code=204)
 async def clear(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One parameter goes."""
+    _refuse_limits(component, who)
     await parameters.clear(who.behind.metadata, vhost, component, name)
     return gone()
 
