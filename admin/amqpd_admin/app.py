@@ -36,14 +36,17 @@ from amqpd_admin.routes import (
     metrics,
     nodes,
     overview,
+    pages,
     parameters,
     permissions,
     policies,
     queues,
-    sessions,
+    rabbitmq_login,
+    session,
     users,
     vhosts,
 )
+from amqpd_admin.sessions import Sessions
 from amqpd_admin.shield import Shield
 
 ROUTERS = (
@@ -81,16 +84,19 @@ def make_app(behind: Behind, settings: Settings, addresses: Sequence[str] = ()) 
     app.state.settings = settings
     app.state.addresses = addresses
     app.state.began = trio.current_time()
+    app.state.sessions = Sessions()
     for router in ROUTERS:
         app.include_router(router, prefix="/api", dependencies=[Depends(log_in)])
-    app.include_router(sessions.router, prefix="/api")
+    app.include_router(rabbitmq_login.router, prefix="/api")
     app.state.methods = [
         (compile_path("/api" + route.path)[0], route.methods)
-        for router in (*ROUTERS, sessions.router)
+        for router in (*ROUTERS, rabbitmq_login.router)
         for route in router.routes
         if isinstance(route, APIRoute)
     ]
     app.include_router(metrics.router)
+    app.include_router(session.router, prefix="/api")
+    app.include_router(pages.router)
     app.add_exception_handler(answers.Refusal, answers.of_refusal)
     app.add_exception_handler(ManagementError, answers.of_use_case)
     app.add_exception_handler(RequestValidationError, answers.of_form)

@@ -5,8 +5,10 @@ Rules: 1. A password is checked as AMQP's are, with the same bounds and the same
 (`amqpd/security/authentication/`). 2. The tags decide what may be seen and which kinds of things may be changed;
 permissions on the virtual host decide the rest, where a use case asks for them. 3. FastAPI runs what is
 not `async` in threads, where the node must not be touched: here everything is. 4. A refusal never says whether the
-user exists; the log does.
-Not here: what a use case allows.
+user exists; the log does. 5. A request of the pages (`PAGES`) is its session's, whatever password the browser
+remembers, and a refusal of it does not make the browser ask for one. 6. A session is as good as its user: with
+another password, or from where the user may not log in, it is none.
+Not here: what a use case allows; how a session begins (`routes/session.py`).
 
 Source: https://www.rabbitmq.com/docs/management#permissions (tags), RFC 7617 (Basic).
 """
@@ -21,6 +23,7 @@ from ipaddress import ip_address
 from typing import Annotated
 
 import structlog
+import trio
 from fastapi import Depends, Request
 
 from amqpd.management.face import Behind
@@ -28,11 +31,19 @@ from amqpd.management.operators import Operator
 from amqpd.process.services import address_of
 from amqpd.security.authentication.logins import Accepted
 from amqpd_admin.answers import Refusal
+from amqpd_admin.cookies import token_of
 from amqpd_admin.paths import decoded
+from amqpd_admin.sessions import Sessions
+from amqpd_admin.shield import SAFE, is_own
 
 ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT = "administrator", "monitoring", "policymaker", "management"
 TAGS = frozenset((ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT))
 REALM = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
+# RFC 9110 section 11.6.1 wants a challenge in each 401: for one of a scheme that it does not know, a browser does not
+# ask for a password.
+SESSION_REALM = {"www-authenticate": 'amqpd-session realm="amqpd"'}
+PAGES = "x-amqpd-pages"
+"""the header of requests that the pages make"""
 
 log = structlog.get_logger(component="http")
 
@@ -78,23 +89,56 @@ class Who:
 
 async def log_in(request: Request) -> Who:
     """Raises Refusal."""
-    given = _basic(request.headers.get("authorization", ""))
+    pages = PAGES in request.headers
+    if pages or "authorization" not in request.headers:
+        who = by_session(request)
+        if who is not None:
+            return who
+    given = None if pages else _basic(request.headers.get("authorization", ""))
     if given is None:
-        raise Refusal(401, "not_authorized", "Not_Authorized", REALM)
-    return await log_in_as(request, *given)
+        raise Refusal(401, "not_authorized", "Not_Authorized", SESSION_REALM if pages else REALM)
+    return await by_password(request, *given)
 
 
-async def log_in_as(request: Request, user: str, password: bytes) -> Who:
+async def by_password(request: Request, user: str, password: bytes, challenge: dict[str, str] = REALM) -> Who:
     """Raises Refusal."""
     behind: Behind = request.app.state.behind
-    host = request.client.host if request.client is not None else ""
-    loopback = ip_address(host).is_loopback if host else False
+    host, loopback = _place(request)
     verdict = behind.logins.known(user, password, loopback)
     if verdict is None:
         verdict = await behind.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
     if not isinstance(verdict, Accepted):
         log.warning("http access denied", reason=verdict.reason, address=host)
-        raise Refusal(401, "not_authorized", "Not_Authorized", REALM)
+        raise Refusal(401, "not_authorized", "Not_Authorized", challenge)
+    return _with_tag(verdict, behind)
+
+
+def by_session(request: Request) -> Who | None:
+    """None without a session. Raises Refusal."""
+    behind: Behind = request.app.state.behind
+    sessions: Sessions = request.app.state.sessions
+    token = token_of(request)
+    session = sessions.find(token, trio.current_time()) if token else None
+    if session is None:
+        return None
+    record = behind.on.node.topology.users.get(session.user)
+    # As for a name that a certificate proves: without its password, with all else.
+    verdict = behind.logins.verify_certificate(session.user, _place(request)[1])
+    if record is None or record.password_hash != session.stored or not isinstance(verdict, Accepted):
+        return None
+    if request.method not in SAFE and not is_own(request.headers):
+        raise Refusal(403, "forbidden", "a change with a session's cookie has to come from the broker's own pages")
+    return _with_tag(verdict, behind)
+
+
+def _place(request: Request) -> tuple[str, bool]:
+    """The client's address, and whether it is on this machine."""
+    host = request.client.host if request.client is not None else ""
+    return host, ip_address(host).is_loopback if host else False
+
+
+def _with_tag(verdict: Accepted, behind: Behind) -> Who:
+    """Raises Refusal."""
     who = Who(verdict.user, verdict.tags, behind)
     who.require(not TAGS.isdisjoint(verdict.tags), "Not management user")
     return who

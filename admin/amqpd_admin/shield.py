@@ -4,7 +4,8 @@ What comes in: requests as the server has read them. What goes out: the same wit
 answer that refuses them.
 Rules: 1. A path's parts are told apart before they are decoded: the virtual host "/" is one part, `%2F`. 2. A change
 that a browser makes on behalf of another site is refused: it would come with the password that the browser remembers.
-3. A body has a bound. 4. HEAD is GET without the body.
+3. A body has a bound. 4. HEAD is GET without the body. 5. A session's cookie comes by itself, too: with it, a change
+must prove that it is of this site (`is_own`, which `login.py` asks).
 Not here: who may do what (`login.py`).
 
 Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetch Metadata), RFC 6454 (Origin).
@@ -12,6 +13,7 @@ Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import trio
@@ -65,6 +67,14 @@ def _is_foreign(headers: dict[bytes, bytes]) -> bool:
         return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host", b"")
     except ValueError:
         return True
+
+
+def is_own(headers: Mapping[str, str]) -> bool:
+    """The browser says that a page of this broker asks. Without TLS it leaves out Sec-Fetch-Site, never Origin."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
+        return False
+    return headers.get("sec-fetch-site", "same-origin" if origin is not None else "") == "same-origin"
 
 
 async def _drain(receive: Receive, bytes_max: int) -> None:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd_admin.answers import gone, reply
-from amqpd_admin.login import log_in, log_in_as
+from amqpd_admin.login import by_password, log_in
 
 router = APIRouter(tags=["login"])
 
@@ -25,10 +25,10 @@ async def enter(request: Request) -> Response:
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
     if "username" not in form:
         who = await log_in(request)
-        value = request.headers["authorization"].partition(" ")[2]
+        value = request.headers.get("authorization", "").partition(" ")[2]
     else:
         user, password = form["username"][0], form.get("password", [""])[0]
-        who = await log_in_as(request, user, password.encode())
+        who = await by_password(request, user, password.encode())
         value = base64.b64encode(f"{user}:{password}".encode()).decode()
     return reply({"token": {"type": "basic", "value": value}, "user": {"name": who.user, "tags": list(who.tags)}})
 

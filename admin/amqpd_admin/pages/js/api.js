@@ -1,0 +1,112 @@
+// Requests to the broker: the only ones that these pages make.
+
+/** A refusal, or no answer (`status` 0). */
+export class ApiError extends Error {
+  constructor(status, kind, reason) {
+    super(reason);
+    this.status = status;
+    this.kind = kind;
+  }
+}
+
+let loggedOut = () => {};
+
+/** What is done when the session has ended. */
+export function whenLoggedOut(action) {
+  loggedOut = action;
+}
+
+/** JSON of the answer, or null without any. Raises ApiError; AbortError when `signal` stops it. */
+export async function ask(method, path, { body, query, headers = {}, signal, stays = false } = {}) {
+  const address = `/api/${path}${queryOf(query)}`;
+  const given = { "x-amqpd-pages": "1", ...headers };
+  if (body !== undefined) given["content-type"] = "application/json";
+  let answer;
+  let text;
+  try {
+    answer = await fetch(address, {
+      method,
+      headers: given,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "same-origin",
+      cache: "no-store",
+      signal,
+    });
+    text = await answer.text();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "unreachable", "The broker does not answer.");
+  }
+  if (answer.ok) return text ? JSON.parse(text) : null;
+  const said = refusalOf(text);
+  if (answer.status === 401 && said.error === "not_authorized" && !stays) loggedOut();
+  throw new ApiError(answer.status, said.error ?? "", said.reason ?? `The broker answered ${answer.status}.`);
+}
+
+function refusalOf(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+export function get(path, query, signal) {
+  return ask("GET", path, { query, signal });
+}
+
+function queryOf(query) {
+  const said = Object.entries(query ?? {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return said.length ? `?${new URLSearchParams(said)}` : "";
+}
+
+/** Names as parts of a path. A browser takes "." and ".." for steps in it, however they are written: raises ApiError. */
+export function path(strings, ...names) {
+  return strings.reduce((before, after, at) => before + part(names[at - 1]) + after);
+}
+
+export function part(given) {
+  if (given === "." || given === "..") {
+    throw new ApiError(0, "bad_name", `"${given}" cannot be a part of an address: use the command line for it.`);
+  }
+  return encoded(given);
+}
+
+/** Also of names that are no UTF-8: the API has their bytes as lone surrogates from U+DC80 on. */
+export function encoded(given) {
+  let found = "";
+  for (const each of given) {
+    const code = each.codePointAt(0);
+    const byte = code >= 0xdc80 && code <= 0xdcff;
+    found += byte ? `%${(code - 0xdc00).toString(16).toUpperCase()}` : encodeURIComponent(each);
+  }
+  return found;
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Back from `encoded`. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text.replace(/(?:%[0-9a-fA-F]{2})+/g, (run) => textOf(run.match(/[0-9a-fA-F]{2}/g).map((each) => parseInt(each, 16))));
+  }
+}
+
+function textOf(octets) {
+  for (let length = Math.min(octets.length, 4); length > 0; length -= 1) {
+    try {
+      const first = utf8.decode(new Uint8Array(octets.slice(0, length)));
+      return first + (octets.length > length ? textOf(octets.slice(length)) : "");
+    } catch {
+      // Fewer bytes may be a character.
+    }
+  }
+  return octets.length ? String.fromCharCode(0xdc00 + octets[0]) + textOf(octets.slice(1)) : "";
+}
+
+/** The default exchange has no name, and a path needs one. */
+export function exchange(given) {
+  return given === "" ? "amq.default" : given;
+}

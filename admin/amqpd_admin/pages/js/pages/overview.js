@@ -1,0 +1,100 @@
+// The broker at a glance: totals, rates, alarms, memory, where clients connect.
+
+import { get } from "/js/api.js";
+import { Chart } from "/js/chart.js";
+import { el } from "/js/elements.js";
+import { bytes, count, duration, name, rate } from "/js/format.js";
+import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
+import { sample } from "/js/samples.js";
+import { Table } from "/js/table.js";
+
+const RATES = ["publish", "deliver_get", "ack"];
+
+export function overview({ who }) {
+  const state = badges();
+  const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
+  const objects = places();
+  const messages = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
+  const rates = new Chart({ title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate });
+  const node = facts();
+  const listeners = new Table({
+    columns: [
+      { title: "Protocol", text: (row) => (row.protocol === "amqp/ssl" ? "AMQP over TLS" : "AMQP") },
+      { title: "Address", text: (row) => row.ip_address, kind: "name" },
+      { title: "Port", text: (row) => row.port, kind: "number" },
+    ],
+    key: (row) => `${row.ip_address} ${row.port}`,
+    label: "Listeners",
+    empty: () => empty("No listeners", "No client can connect to this broker."),
+  });
+  const element = page(
+    { title: "Overview", badges: state.element },
+    totals.element,
+    el("div", { class: "columns" }, el("section", { class: "panel" }, messages.element), el("section", { class: "panel" }, rates.element)),
+    objects.element,
+    el("div", { class: "columns" }, panel({ title: "Node" }, node.element), panel({ title: "Listeners", note: "Where clients connect." }, listeners.element)),
+  );
+  const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
+
+  async function load(signal) {
+    const found = await get("overview", {}, signal);
+    const [first] = monitors ? await get("nodes", {}, signal) : [null];
+    return { found, first, alarms: first ? alarmsOf(first) : await alarms(signal) };
+  }
+
+  function show({ found, first, alarms: kinds }) {
+    const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
+    const stats = found.message_stats;
+    const speeds = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
+    state.show(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [["no alarms", "good"]]);
+    totals.show([count(ready), count(unacked), count(all)]);
+    objects.show(found.object_totals);
+    messages.show(sample("overview messages", [ready, unacked]));
+    rates.show(sample("overview rates", speeds));
+    node.show([
+      ["Name", name(found.node)],
+      ["Version", `amqpd ${found.product_version}`],
+      ["Speaks as", `RabbitMQ ${found.rabbitmq_version}`],
+      ...(first
+        ? [
+            ["Memory", bytes(first.mem_used)],
+            ["Up for", duration(first.uptime)],
+            ["Open files", count(first.fd_used)],
+            ["Data directory", name(first.db_dir)],
+          ]
+        : []),
+    ]);
+    listeners.show(found.listeners);
+  }
+
+  return { title: "Overview", element, load, show };
+}
+
+/** Numbers of things, each a link to their page. */
+function places() {
+  const names = { queues: "Queues", exchanges: "Exchanges", connections: "Connections", channels: "Channels" };
+  const values = Object.fromEntries([...Object.keys(names), "consumers"].map((each) => [each, el("dd", {}, "\u2007")]));
+  const links = Object.entries(names).map(([key, text]) => el("div", { class: "tile" }, el("dt", {}, el("a", { href: `#/${key}` }, text)), values[key]));
+  const element = el("dl", { class: "tiles" }, links, el("div", { class: "tile" }, el("dt", {}, "Consumers"), values.consumers));
+  return {
+    element,
+    show(given) {
+      for (const [key, node] of Object.entries(values)) node.textContent = count(given[key]);
+    },
+  };
+}
+
+function alarmsOf(node) {
+  return [node.mem_alarm && "memory", node.disk_free_alarm && "disk"].filter(Boolean);
+}
+
+/** For users that may not see the node: the health check, which answers 503 when there are any. */
+async function alarms(signal) {
+  try {
+    await get("health/checks/alarms", {}, signal);
+    return [];
+  } catch (error) {
+    if (error.status !== 503) throw error;
+    return ["resource"];
+  }
+}

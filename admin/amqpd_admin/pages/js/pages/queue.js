@@ -1,0 +1,136 @@
+// One queue: what is in it and moves through it, who consumes it, what is bound to it; and what can be done with it.
+
+import { ask, get, path } from "/js/api.js";
+import { bindButton, bindDialog, bindingTable } from "/js/bindings.js";
+import { Chart } from "/js/chart.js";
+import { confirm, notice } from "/js/dialog.js";
+import { button, el } from "/js/elements.js";
+import { bytes, count, counted, name, NOTHING, rate } from "/js/format.js";
+import { messagesPanel } from "/js/messages.js";
+import { argumentList, badges, empty, facts, page, panel, tiles } from "/js/panels.js";
+import { kindsOf } from "/js/pages/queues.js";
+import { publishDialog } from "/js/publish.js";
+import { go, to } from "/js/router.js";
+import { sample } from "/js/samples.js";
+import { link, Table } from "/js/table.js";
+
+const RATES = ["publish", "deliver_get", "ack"];
+
+export function queue({ vhost, name: queueName, refresh }) {
+  const shown = name(queueName);
+  const kinds = badges();
+  const totals = tiles(["Ready", "Unacknowledged", "Total", "Consumers", "Memory"]);
+  const lengths = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
+  const rates = new Chart({ title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate });
+  const about = facts();
+  const consumers = consumerTable();
+  const bindings = bindingTable({ end: "source", label: "Bindings", none: "No exchange sends messages here. Bind the queue to one.", changed: refresh });
+  const key = JSON.stringify(["queue", vhost, queueName]);
+
+  const element = page(
+    {
+      title: shown,
+      up: { href: "#/queues", text: "Queues" },
+      badges: kinds.element,
+      actions: [
+        button("Publish", () => publishDialog({ vhost, queue: queueName, done: refresh }), { kind: "primary" }),
+        button("Purge", () => purge(vhost, queueName, refresh)),
+        button("Delete", () => remove(vhost, queueName), { kind: "danger" }),
+      ],
+    },
+    totals.element,
+    el("div", { class: "columns" }, el("section", { class: "panel" }, lengths.element), el("section", { class: "panel" }, rates.element)),
+    el("div", { class: "columns" }, panel({ title: "Facts" }, about.element), panel({ title: "Bindings", actions: [bindButton(() => bindDialog({ vhost, queue: queueName, done: refresh }))] }, bindings.element)),
+    panel({ title: "Consumers" }, consumers.element),
+    messagesPanel({ vhost, queue: queueName, changed: refresh }),
+  );
+
+  async function load(signal) {
+    const found = await get(path`queues/${vhost}/${queueName}`, {}, signal);
+    const bound = await get(path`queues/${vhost}/${queueName}/bindings`, {}, signal);
+    return { found, bound };
+  }
+
+  function show({ found, bound }) {
+    const speeds = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
+    kinds.show([[found.state, found.state === "running" ? "good" : "warn"], ...kindsOf(found).map((each) => [each, ""])]);
+    totals.show([count(found.messages_ready), count(found.messages_unacknowledged), count(found.messages), count(found.consumers), bytes(found.memory)]);
+    lengths.show(sample(`${key} lengths`, [found.messages_ready ?? 0, found.messages_unacknowledged ?? 0]));
+    rates.show(sample(`${key} rates`, speeds));
+    about.show([
+      ["Virtual host", name(found.vhost)],
+      ["Node", name(found.node)],
+      ["Policy", found.policy ? name(found.policy) : NOTHING],
+      ["Operator policy", found.operator_policy ? name(found.operator_policy) : NOTHING],
+      ["Arguments", argumentList(found.arguments)],
+      ["From policies", argumentList(found.effective_policy_definition)],
+      ["Size of messages", bytes(found.message_bytes)],
+      ["Redelivered", rate(found.message_stats?.redeliver_details?.rate ?? 0)],
+      ["Consumer capacity", `${Math.round((found.consumer_capacity ?? 0) * 100)} %`],
+    ]);
+    consumers.show(found.consumer_details);
+    bindings.show(bound);
+  }
+
+  return { title: shown, element, load, show, missing: { href: "#/queues", text: "All queues" } };
+}
+
+function consumerTable() {
+  return new Table({
+    columns: [
+      { title: "Tag", kind: "name", text: (row) => name(row.consumer_tag) },
+      {
+        title: "Channel",
+        text: (row) => row.channel_details.name,
+        node: (row) => link(to("connections", row.channel_details.connection_name), row.channel_details.name),
+      },
+      { title: "User", kind: "secondary", text: (row) => name(row.channel_details.user) },
+      { title: "Acknowledges", kind: "secondary", text: (row) => (row.ack_required ? "yes" : "no") },
+      { title: "Prefetch", kind: "number", text: (row) => (row.prefetch_count ? count(row.prefetch_count) : "no limit") },
+      { title: "Active", kind: "secondary", text: (row) => (row.active ? "yes" : "waiting") },
+    ],
+    key: (row) => JSON.stringify([row.channel_details.name, row.consumer_tag]),
+    label: "Consumers",
+    empty: () => empty("No consumers", "Messages wait here until a client consumes the queue. To see what is in it, get some below."),
+  });
+}
+
+/** As it is now: what is shown may be two seconds old. */
+function fresh(vhost, queueName) {
+  return get(path`queues/${vhost}/${queueName}`);
+}
+
+async function purge(vhost, queueName, refresh) {
+  const now = await fresh(vhost, queueName);
+  const done = await confirm({
+    title: `Purge ${name(queueName)}?`,
+    lines: [
+      `${counted(now.messages_ready, "ready message")} will be destroyed. This cannot be undone.`,
+      now.messages_unacknowledged > 0 && `${counted(now.messages_unacknowledged, "unacknowledged message")} will stay: consumers have them.`,
+    ],
+    action: "Purge",
+    act: () => ask("DELETE", path`queues/${vhost}/${queueName}/contents`),
+  });
+  if (done) {
+    notice("The queue was purged.", "good");
+    refresh();
+  }
+}
+
+async function remove(vhost, queueName) {
+  const now = await fresh(vhost, queueName);
+  const bound = (await get(path`queues/${vhost}/${queueName}/bindings`)).filter((each) => each.source !== "");
+  const done = await confirm({
+    title: `Delete ${name(queueName)}?`,
+    lines: [
+      `The queue will be destroyed with ${counted(now.messages, "message")} and ${counted(bound.length, "binding")}. This cannot be undone.`,
+      now.consumers > 0 && `${counted(now.consumers, "consumer")} will be cancelled.`,
+    ],
+    action: "Delete the queue",
+    act: () => ask("DELETE", path`queues/${vhost}/${queueName}`),
+  });
+  if (done) {
+    notice(`Queue ${name(queueName)} was deleted.`, "good");
+    go("#/queues");
+  }
+}
