@@ -14,6 +14,8 @@ ADMINISTRATORS = re.compile(
     r"/(users|permissions|topic-permissions|vhost-limits|user-limits|operator-policies|definitions)\b|^/vhosts/\{vhost\}$"
 )
 POLICY_MAKERS = re.compile(r"/(policies|parameters|global-parameters)\b")
+# Where somebody logs in, nobody has: its refusals are in `test_sessions.py`.
+OPEN = ("/api/amqpd/session",)
 PARTS = {"{vhost}": "closed", "{kind}": "q", "{port}": "1"}
 
 
@@ -22,6 +24,8 @@ def changing(api: Api) -> list[tuple[str, str, str]]:
     document = httpx2.get(f"{api.url}/api/openapi.json").json()
     found = []
     for route, methods in document["paths"].items():
+        if route in OPEN:
+            continue
         path = re.sub(r"\{\w+\}", lambda part: PARTS.get(part[0], "thing"), route.removeprefix("/api"))
         found += [(each.upper(), route.removeprefix("/api"), path) for each in methods if each not in ("get", "head")]
     assert len(found) > 30

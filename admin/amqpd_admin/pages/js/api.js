@@ -56,11 +56,13 @@ export function get(path, query, signal) {
 }
 
 function queryOf(query) {
-  const said = Object.entries(query ?? {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const said = Object.entries(query ?? {}).filter(
+    ([, value]) => value !== null && value !== undefined && value !== ""
+  );
   return said.length ? `?${new URLSearchParams(said)}` : "";
 }
 
-/** Names as parts of a path. A browser takes "." and ".." for steps in it, however they are written: raises ApiError. */
+/** Names as parts of a path. A browser takes "." and ".." for steps in it, whatever they are written as: ApiError. */
 export function path(strings, ...names) {
   return strings.reduce((before, after, at) => before + part(names[at - 1]) + after);
 }
@@ -90,7 +92,10 @@ export function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text.replace(/(?:%[0-9a-fA-F]{2})+/g, (run) => textOf(run.match(/[0-9a-fA-F]{2}/g).map((each) => parseInt(each, 16))));
+    return text.replace(
+      /(?:%[0-9a-fA-F]{2})+/g,
+      (run) => textOf(run.match(/[0-9a-fA-F]{2}/g).map((each) => parseInt(each, 16))),
+    );
   }
 }
 

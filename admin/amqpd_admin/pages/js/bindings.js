@@ -15,12 +15,20 @@ const KINDS = { queue: "q", exchange: "e" };
 /** `end`: which end is shown, "source" or "destination"; the other one is the page's own. */
 export function bindingTable({ end, label, none, changed }) {
   const ends = {
-    source: { title: "From exchange", text: (row) => exchangeName(row.source), node: (row) => link(to("exchanges", row.vhost, inPath(row.source)), exchangeName(row.source)) },
+    source: {
+      title: "From exchange", text: (row) => exchangeName(row.source),
+      node: (row) => link(to("exchanges", row.vhost, inPath(row.source)), exchangeName(row.source)),
+    },
     destination: {
       title: "To",
       text: (row) => `${row.destination_type} ${row.destination}`,
       node: (row) =>
-        el("span", {}, link(to(`${row.destination_type}s`, row.vhost, row.destination), name(row.destination)), el("span", { class: "quiet" }, ` ${row.destination_type}`)),
+        el(
+          "span",
+          {},
+          link(to(`${row.destination_type}s`, row.vhost, row.destination), name(row.destination)),
+          el("span", { class: "quiet" }, ` ${row.destination_type}`),
+        ),
     },
   };
   return new Table({
@@ -50,7 +58,8 @@ async function unbind(row, changed) {
   const done = await confirm({
     title: "Unbind?",
     lines: [
-      `Messages with routing key "${name(row.routing_key)}" go no longer from exchange ${name(row.source)} to ${row.destination_type} ${name(row.destination)}.`,
+      `Messages with routing key "${name(row.routing_key)}" go no longer from exchange ${name(row.source)} ` +
+        `to ${row.destination_type} ${name(row.destination)}.`,
       "What is in queues already stays there.",
     ],
     action: "Unbind",
@@ -79,15 +88,26 @@ export function bindDialog({ vhost, source = null, queue = null, done }) {
           text("destination", "Its name", { required: true }),
         ]
       : []),
-    text("routing_key", "Routing key", { hint: "For a topic exchange: * is one word, # any number of words. A fanout exchange ignores it." }),
-    table("arguments", "Arguments", { hint: "A headers exchange looks for these in the headers of messages.", known: ["x-match"] }),
+    text(
+      "routing_key",
+      "Routing key",
+      { hint: "For a topic exchange: * is one word, # any number of words. A fanout exchange ignores it." },
+    ),
+    table(
+      "arguments",
+      "Arguments",
+      { hint: "A headers exchange looks for these in the headers of messages.", known: ["x-match"] },
+    ),
   ];
   return formDialog({
     title: queue === null ? `Bind ${name(source)}` : `Bind ${name(queue)}`,
     fields,
     action: "Bind",
     async submit(given) {
-      const row = { vhost, source: source ?? given.source, destination_type: queue === null ? given.destination_type : "queue", destination: queue ?? given.destination };
+      const row = {
+        vhost, source: source ?? given.source, destination_type: queue === null ? given.destination_type : "queue",
+        destination: queue ?? given.destination,
+      };
       await ask("POST", between(row), { body: { routing_key: given.routing_key, arguments: given.arguments } });
       notice("Bound.", "good");
       done();

@@ -18,10 +18,22 @@ export class Chart {
     this.samples = [];
     this.pointed = null;
     this.values = series.map(() => el("span", { class: "legend-value" }, "–"));
-    const legend = series.map((name, at) => el("li", {}, el("span", { class: `swatch line-${at + 1}` }), name, this.values[at]));
+    const legend = series.map((name, at) => el(
+      "li",
+      {},
+      el("span", { class: `swatch line-${at + 1}` }),
+      name,
+      this.values[at],
+    ));
     this.picture = svg("svg", { class: "chart-picture", height: HEIGHT, role: "img", "aria-label": title });
     this.when = el("span", { class: "quiet small" }, "");
-    this.element = el("figure", { class: "chart" }, el("figcaption", {}, el("span", { class: "chart-title" }, title), this.when), this.picture, el("ul", { class: "legend" }, legend));
+    this.element = el(
+      "figure",
+      { class: "chart" },
+      el("figcaption", {}, el("span", { class: "chart-title" }, title), this.when),
+      this.picture,
+      el("ul", { class: "legend" }, legend),
+    );
     this.picture.addEventListener("pointermove", (event) => this.#point(event.offsetX));
     this.picture.addEventListener("pointerleave", () => this.#point(null));
     new ResizeObserver(() => this.#draw()).observe(this.picture);
@@ -50,7 +62,12 @@ export class Chart {
     this.picture.replaceChildren(
       ...this.#grid(top, width, y),
       ...this.series.map((_, at) => svg("path", { class: `line line-${at + 1}`, d: this.#path(at, x, y) })),
-      ...(this.pointed !== null && chosen ? [svg("path", { class: "pointer", d: `M${x(chosen.at)} ${EDGE.top}v${inner.height}` })] : []),
+      ...(
+        this.pointed !== null && chosen ? [svg(
+          "path",
+          { class: "pointer", d: `M${x(chosen.at)} ${EDGE.top}v${inner.height}` },
+        )] : []
+      ),
     );
     this.values.forEach((node, at) => write(node, chosen ? this.format(chosen.values[at]) : "–"));
     write(this.when, this.pointed !== null && chosen ? new Date(chosen.at).toLocaleTimeString() : "last 5 min");

@@ -11,7 +11,12 @@ export function closeDialogs() {
 /** A dialog that is gone when it is closed; Escape closes it. */
 export function openDialog(title, content, { kind = "" } = {}) {
   const id = newId("dialog");
-  const dialog = el("dialog", { class: `dialog ${kind}`.trim(), "aria-labelledby": id }, el("h2", { id }, title), content);
+  const dialog = el(
+    "dialog",
+    { class: `dialog ${kind}`.trim(), "aria-labelledby": id },
+    el("h2", { id }, title),
+    content,
+  );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();

@@ -46,7 +46,10 @@ function labelled(label, control, hint) {
 }
 
 export function text(name, label, { value = "", hint = null, required = false, type = "text", ...more } = {}) {
-  const control = el("input", { type, name, required, autocomplete: "off", spellcheck: "false", set: { value }, ...more });
+  const control = el(
+    "input",
+    { type, name, required, autocomplete: "off", spellcheck: "false", set: { value }, ...more },
+  );
   return { name, control, element: labelled(label, control, hint), read: () => control.value };
 }
 
@@ -69,7 +72,13 @@ export function select(name, label, options, { value = options[0]?.[0], hint = n
 
 export function tick(name, label, { value = false, hint = null } = {}) {
   const control = el("input", { type: "checkbox", name, id: newId("field"), set: { checked: value } });
-  const element = el("div", { class: "field tick" }, control, el("label", { for: control.id }, label), hint && el("span", { class: "hint" }, hint));
+  const element = el(
+    "div",
+    { class: "field tick" },
+    control,
+    el("label", { for: control.id }, label),
+    hint && el("span", { class: "hint" }, hint),
+  );
   return { name, control, element, read: () => control.checked };
 }
 
@@ -86,14 +95,30 @@ export function table(name, label, { known = [], given = {}, hint = null } = {})
   const names = el("datalist", { id: newId("names") }, known.map((each) => el("option", { value: each })));
 
   function add(key = "", value = "") {
-    const kind = el("select", { "aria-label": "Kind" }, KINDS.map(([each, said]) => el("option", { value: each }, said)));
+    const kind = el(
+      "select",
+      { "aria-label": "Kind" },
+      KINDS.map(([each, said]) => el("option", { value: each }, said)),
+    );
     kind.value = kindOf(value, key === "");
     const row = el(
       "div",
       { class: "argument-row" },
-      el("input", { class: "argument-name", "aria-label": "Name", placeholder: "Name", list: names.id, spellcheck: "false", set: { value: key } }),
+      el(
+        "input",
+        {
+          class: "argument-name", "aria-label": "Name", placeholder: "Name", list: names.id, spellcheck: "false",
+          set: { value: key },
+        },
+      ),
       kind,
-      el("input", { class: "argument-value", "aria-label": "Value", placeholder: "Value", spellcheck: "false", set: { value: kind.value === "text" ? String(value) : JSON.stringify(value) } }),
+      el(
+        "input",
+        {
+          class: "argument-value", "aria-label": "Value", placeholder: "Value", spellcheck: "false",
+          set: { value: kind.value === "text" ? String(value) : JSON.stringify(value) },
+        },
+      ),
       button("", () => row.remove(), { kind: "plain", icon: icon("close"), "aria-label": "Remove" }),
     );
     // Most arguments that the broker knows are numbers: what is written says which kind it is, until one is chosen.
@@ -108,7 +133,15 @@ export function table(name, label, { known = [], given = {}, hint = null } = {})
 
   for (const [key, value] of Object.entries(given)) add(key, value);
   const more = button("Add", () => add().querySelector("input").focus(), { icon: icon("plus"), kind: "small" });
-  const element = el("fieldset", { class: "field" }, el("legend", { class: "field-label" }, label), names, rows, more, hint && el("span", { class: "hint" }, hint));
+  const element = el(
+    "fieldset",
+    { class: "field" },
+    el("legend", { class: "field-label" }, label),
+    names,
+    rows,
+    more,
+    hint && el("span", { class: "hint" }, hint),
+  );
   return { name, element, read: () => Object.fromEntries([...rows.children].map(argument).filter(Boolean)) };
 }
 
@@ -133,7 +166,9 @@ function argument(row) {
   try {
     value = JSON.parse(written);
   } catch {
-    throw new Error(`${key}: this is not ${kind === "json" ? "JSON" : kind === "number" ? "a number" : "true or false"}.`);
+    throw new Error(
+      `${key}: this is not ${kind === "json" ? "JSON" : kind === "number" ? "a number" : "true or false"}.`
+    );
   }
   if (kind === "number" && typeof value !== "number") throw new Error(`${key}: this is not a number.`);
   if (kind === "flag" && typeof value !== "boolean") throw new Error(`${key}: this is neither true nor false.`);

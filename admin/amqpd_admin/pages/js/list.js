@@ -1,7 +1,7 @@
 // A page with a list: a search field, a table, and pages of it. The broker searches, sorts and cuts.
 
 import { button, el } from "/js/elements.js";
-import { count } from "/js/format.js";
+import { count, counted } from "/js/format.js";
 import { get } from "/js/api.js";
 import { page } from "/js/panels.js";
 import { Table } from "/js/table.js";
@@ -10,12 +10,15 @@ const PAGE_SIZE = 50;
 const SEARCH_AFTER_MS = 250;
 
 /**
- * `source(vhost)` is the path of the list; `fields` what is asked of each row. `vhosts`: whether it can be cut down to
- * one virtual host. `empty()` is shown when there is nothing at all.
+ * `source(vhost)` is the path of the list; `fields` what is asked of each row. `vhosts`: whether it can be cut down
+ * to one virtual host. `empty()` is shown when there is nothing at all.
  */
-export function listPage(context, { title, noun, source, fields, columns, key, actions = [], empty, vhosts = false, sort = "name", before = [] }) {
+export function listPage(
+  context,
+  { title, nouns, source, fields, columns, key, actions = [], empty, vhosts = false, sort = "name", before = [] },
+) {
   const { query, setQuery, refresh } = context;
-  const state = { pages: 1 };
+  const [, many] = nouns;
 
   function change(changes) {
     setQuery(changes);
@@ -28,8 +31,8 @@ export function listPage(context, { title, noun, source, fields, columns, key, a
 
   const search = el("input", {
     type: "search",
-    placeholder: `Search ${noun} by name`,
-    "aria-label": `Search ${noun} by name`,
+    placeholder: `Search ${many} by name`,
+    "aria-label": `Search ${many} by name`,
     "aria-keyshortcuts": "/",
     set: { value: query.get("name") ?? "" },
     on: { input: () => later(() => change({ name: search.value, page: null })), keydown: escape },
@@ -65,12 +68,25 @@ export function listPage(context, { title, noun, source, fields, columns, key, a
       search.value = "";
       change({ name: null, page: null });
     });
-    return el("div", { class: "empty" }, el("p", { class: "empty-title" }, `No ${noun} have this in their name`), all);
+    return el(
+      "div",
+      { class: "empty" },
+      el("p", { class: "empty-title" }, `No ${many} have this in their name`),
+      all,
+    );
   }
 
-  const hosts = el("select", { "aria-label": "Virtual host", hidden: true, on: { change: () => change({ vhost: hosts.value, page: null }) } });
+  const hosts = el(
+    "select",
+    { "aria-label": "Virtual host", hidden: true, on: { change: () => change({ vhost: hosts.value, page: null }) } },
+  );
   const pager = new Pager((number) => change({ page: number === 1 ? null : String(number) }));
-  const element = page({ title, actions }, before, el("div", { class: "bar" }, el("div", { class: "search" }, search, el("kbd", {}, "/")), hosts, pager.element), table.element);
+  const element = page(
+    { title, actions },
+    before,
+    el("div", { class: "bar" }, el("div", { class: "search" }, search, el("kbd", {}, "/")), hosts, pager.element),
+    table.element,
+  );
 
   let named = null;
 
@@ -80,7 +96,10 @@ export function listPage(context, { title, noun, source, fields, columns, key, a
       hostsOf(hosts, named, query.get("vhost") ?? "");
     }
     const by = query.get("sort") ?? sort;
-    const asked = { page: query.get("page") ?? "1", page_size: PAGE_SIZE, name: query.get("name"), columns: fields, sort: by, sort_reverse: query.get("desc") ? "true" : null };
+    const asked = {
+      page: query.get("page") ?? "1", page_size: PAGE_SIZE, name: query.get("name"), columns: fields, sort: by,
+      sort_reverse: query.get("desc") ? "true" : null,
+    };
     const path = source(query.get("vhost") || null);
     try {
       return await get(path, asked, signal);
@@ -93,10 +112,9 @@ export function listPage(context, { title, noun, source, fields, columns, key, a
   }
 
   function show(found) {
-    state.pages = found.page_count;
     table.sortedBy(query.get("sort") ?? sort, query.get("desc") !== null);
     table.show(found.items);
-    pager.show(found, noun);
+    pager.show(found, nouns);
   }
 
   return { title, element, load, show };
@@ -119,10 +137,11 @@ class Pager {
     this.element = el("div", { class: "pager" }, this.said, this.back, this.on);
   }
 
-  show({ page: number, page_count: pages, page_size: size, item_count: items, filtered_count: all }, noun) {
+  show({ page: number, page_count: pages, page_size: size, item_count: items, filtered_count: all }, nouns) {
     this.page = number;
     const first = (number - 1) * size + 1;
-    this.said.textContent = all <= size ? `${count(all)} ${noun}` : `${count(first)} to ${count(first + items - 1)} of ${count(all)}`;
+    const part = `${count(first)} to ${count(first + items - 1)} of ${count(all)}`;
+    this.said.textContent = all <= size ? counted(all, ...nouns) : part;
     this.back.disabled = number <= 1;
     this.on.disabled = number >= pages;
     this.back.hidden = this.on.hidden = pages <= 1;

@@ -6,8 +6,17 @@ import { mark } from "/js/icons.js";
 
 /** `said`: why it is shown. `done(session)` is called once. */
 export function loginPage(said, done) {
-  const name = el("input", { id: newId("name"), name: "username", autocomplete: "username", required: true, autocapitalize: "none", spellcheck: "false" });
-  const password = el("input", { id: newId("password"), name: "password", type: "password", autocomplete: "current-password", required: true });
+  const name = el(
+    "input",
+    {
+      id: newId("name"), name: "username", autocomplete: "username", required: true, autocapitalize: "none",
+      spellcheck: "false",
+    },
+  );
+  const password = el(
+    "input",
+    { id: newId("password"), name: "password", type: "password", autocomplete: "current-password", required: true },
+  );
   const problem = el("p", { class: "problem", role: "alert" }, said);
   const send = el("button", { type: "submit", class: "button primary wide" }, "Log in");
 
@@ -39,6 +48,6 @@ export function loginPage(said, done) {
 
 function reason(error) {
   if (error.status === 401 && error.kind === "not_authorized") return "That user and password do not log in here.";
-  if (error.status === 401) return "This user has no tag that lets it use these pages. An administrator can give it one.";
-  return error.message;
+  if (error.status !== 401) return error.message;
+  return "This user has no tag that lets it use these pages. An administrator can give it one.";
 }

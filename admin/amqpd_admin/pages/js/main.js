@@ -82,7 +82,10 @@ function failed(error, made) {
   } else if (error.status === 404 && made.missing) {
     live.stop();
     frame.trouble(null);
-    made.element.replaceWith(pageOf({ title: made.title }, notFound(error.message, made.missing.href, made.missing.text)));
+    made.element.replaceWith(pageOf(
+      { title: made.title },
+      notFound(error.message, made.missing.href, made.missing.text),
+    ));
   } else if (error.status === 401 || error.kind === "bad_name") {
     live.stop();
     made.element.replaceWith(pageOf({ title: made.title }, failure(error.message)));

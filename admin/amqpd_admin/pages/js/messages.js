@@ -16,8 +16,15 @@ const WAYS = [
 ];
 
 export function messagesPanel({ vhost, queue, changed }) {
-  const count = el("input", { type: "number", min: 1, max: MESSAGES_MAX, "aria-label": "How many messages", set: { value: "1" } });
-  const way = el("select", { "aria-label": "What becomes of them" }, WAYS.map(([each, text]) => el("option", { value: each }, text)));
+  const count = el(
+    "input",
+    { type: "number", min: 1, max: MESSAGES_MAX, "aria-label": "How many messages", set: { value: "1" } },
+  );
+  const way = el(
+    "select",
+    { "aria-label": "What becomes of them" },
+    WAYS.map(([each, text]) => el("option", { value: each }, text)),
+  );
   const problem = el("p", { class: "problem", role: "alert" });
   const list = el("div", { class: "messages", "aria-live": "polite" });
 
@@ -36,7 +43,10 @@ export function messagesPanel({ vhost, queue, changed }) {
     await confirm({
       title: taken ? "Take messages out?" : "Reject messages?",
       lines: [
-        `The first ${counted(wanted, "message")} of queue ${name(queue)} ${taken ? "will be gone: they are shown here and nowhere else" : "will leave it: to its dead letter exchange if it has one, else they are gone"}.`,
+        `The first ${counted(wanted, "message")} of queue ${name(queue)} will leave it.`,
+        taken
+          ? "They are shown here, and are nowhere else then."
+          : "They go to its dead letter exchange if it has one; else they are gone.",
       ],
       action: taken ? `Take ${counted(wanted, "message")}` : `Reject ${counted(wanted, "message")}`,
       act: () => fetched(wanted),
@@ -46,11 +56,21 @@ export function messagesPanel({ vhost, queue, changed }) {
   async function fetched(wanted) {
     const body = { count: wanted, ackmode: way.value, encoding: "auto", truncate: PAYLOAD_BYTES_MAX };
     const found = await ask("POST", path`queues/${vhost}/${queue}/get`, { body });
-    list.replaceChildren(...(found.length ? found.map(message) : [empty("The queue is empty", "No message was ready to be got.")]));
+    list.replaceChildren(...(
+      found.length ? found.map(message) : [empty("The queue is empty", "No message was ready to be got.")]
+    ));
     changed();
   }
 
-  const form = el("div", { class: "bar" }, "Get", count, "and", way, button("Get messages", get, { kind: "primary" }));
+  const form = el(
+    "div",
+    { class: "bar" },
+    "Get",
+    count,
+    "and",
+    way,
+    button("Get messages", get, { kind: "primary" }),
+  );
   return panel({ title: "Messages", note: "Messages that are put back count as redelivered." }, form, problem, list);
 }
 
@@ -73,9 +93,17 @@ function message(found, at) {
       `Message ${at + 1}`,
       el("span", { class: "quiet" }, ` ${bytes(found.payload_bytes)}${found.redelivered ? ", redelivered" : ""}`),
     ),
-    el("dl", { class: "facts narrow" }, rows.map(([term, said]) => el("div", {}, el("dt", {}, term), el("dd", {}, el("bdi", {}, said))))),
+    el(
+      "dl",
+      { class: "facts narrow" },
+      rows.map(([term, said]) => el("div", {}, el("dt", {}, term), el("dd", {}, el("bdi", {}, said)))),
+    ),
     el("pre", { class: "payload", tabindex: "0" }, found.payload),
     cut && el("p", { class: "quiet" }, `Only the first ${bytes(PAYLOAD_BYTES_MAX)} are shown.`),
-    found.payload_encoding === "base64" && el("p", { class: "quiet" }, "The payload is no text: it is shown in base64."),
+    found.payload_encoding === "base64" && el(
+      "p",
+      { class: "quiet" },
+      "The payload is no text: it is shown in base64.",
+    ),
   );
 }

@@ -1,4 +1,4 @@
-// Parts that pages are made of: heads, panels, tiles with numbers, facts, badges, and what is shown when nothing is there.
+// Parts that pages are made of: heads, panels, tiles with numbers, facts, badges; and what is shown for nothing.
 
 import { el, write } from "/js/elements.js";
 import { value } from "/js/format.js";
@@ -37,7 +37,11 @@ export function panel({ title, actions = [], note = null, kind = "" }, ...childr
 /** Numbers side by side: `show([...])` in the order of `names`. */
 export function tiles(names) {
   const values = names.map(() => el("dd", {}, "\u2007"));
-  const element = el("dl", { class: "tiles" }, names.map((name, at) => el("div", { class: "tile" }, el("dt", {}, name), values[at])));
+  const element = el(
+    "dl",
+    { class: "tiles" },
+    names.map((name, at) => el("div", { class: "tile" }, el("dt", {}, name), values[at])),
+  );
   return {
     element,
     show(texts) {
@@ -53,10 +57,14 @@ export function facts() {
   return {
     element,
     show(rows) {
-      const said = JSON.stringify(rows.map(([name, given]) => [name, given instanceof Node ? given.textContent : given]));
+      const said = JSON.stringify(rows.map(
+        ([name, given]) => [name, given instanceof Node ? given.textContent : given]
+      ));
       if (said === before) return;
       before = said;
-      element.replaceChildren(...rows.map(([name, given]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("bdi", {}, given)))));
+      element.replaceChildren(...rows.map(
+        ([name, given]) => el("div", {}, el("dt", {}, name), el("dd", {}, el("bdi", {}, given)))
+      ));
     },
   };
 }
@@ -65,7 +73,11 @@ export function facts() {
 export function argumentList(given) {
   const names = Object.keys(given ?? {});
   if (names.length === 0) return el("span", { class: "quiet" }, "none");
-  return el("span", { class: "arguments" }, names.map((each) => el("span", { class: "argument" }, `${value(each)} = ${value(given[each])}`)));
+  return el(
+    "span",
+    { class: "arguments" },
+    names.map((each) => el("span", { class: "argument" }, `${value(each)} = ${value(given[each])}`)),
+  );
 }
 
 export function badge(text, kind = "") {
@@ -89,7 +101,13 @@ export function badges() {
 
 /** Nothing is there: what it is for, and what to do next. */
 export function empty(title, text, action = null) {
-  return el("div", { class: "empty" }, el("p", { class: "empty-title" }, title), el("p", { class: "quiet" }, text), action);
+  return el(
+    "div",
+    { class: "empty" },
+    el("p", { class: "empty-title" }, title),
+    el("p", { class: "quiet" }, text),
+    action,
+  );
 }
 
 export function notFound(reason, href, text) {

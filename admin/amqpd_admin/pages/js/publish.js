@@ -30,7 +30,9 @@ export function publishDialog({ vhost, exchange = "", queue = null, done }) {
       const properties = { delivery_mode: Number(given.delivery_mode) };
       if (given.content_type) properties.content_type = given.content_type;
       if (Object.keys(given.headers).length) properties.headers = given.headers;
-      const body = { routing_key: queue ?? given.routing_key, payload: given.payload, payload_encoding: given.encoding, properties };
+      const body = {
+        routing_key: queue ?? given.routing_key, payload: given.payload, payload_encoding: given.encoding, properties,
+      };
       const answer = await ask("POST", path`exchanges/${vhost}/${inPath(exchange)}/publish`, { body });
       if (!answer.routed) throw new Error("The message reached no queue: no binding matches, and it is gone.");
       notice("The message is in a queue.", "good");

@@ -34,7 +34,10 @@ export function match(routes, parts) {
   for (const [pattern, page] of routes) {
     const wanted = pattern.split("/");
     if (wanted.length === parts.length && wanted.every((each, at) => each.startsWith(":") || each === parts[at])) {
-      const named = wanted.map((each, at) => [each.slice(1), parts[at]]).filter((_, at) => wanted[at].startsWith(":"));
+      const named = wanted.map((each, at) => [
+        each.slice(1),
+        parts[at],
+      ]).filter((_, at) => wanted[at].startsWith(":"));
       return { page, names: Object.fromEntries(named) };
     }
   }

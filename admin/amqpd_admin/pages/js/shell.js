@@ -18,7 +18,12 @@ const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 export function shell(who, { logOut }) {
   const shown = PLACES.filter(([place]) => place !== "users" || who.tags.includes("administrator"));
-  const links = shown.map(([place, text, image]) => el("a", { href: `#/${place}`, "data-place": place }, icon(image), text));
+  const links = shown.map(([place, text, image]) => el(
+    "a",
+    { href: `#/${place}`, "data-place": place },
+    icon(image),
+    text,
+  ));
   const menu = button("", () => open(side.dataset.open !== "true"), {
     kind: "plain menu",
     icon: icon("menu"),
@@ -36,7 +41,12 @@ export function shell(who, { logOut }) {
     el(
       "div",
       { class: "side-foot" },
-      el("div", { class: "who" }, icon("users"), el("span", { class: "who-name", title: name(who.name) }, name(who.name))),
+      el(
+        "div",
+        { class: "who" },
+        icon("users"),
+        el("span", { class: "who-name", title: name(who.name) }, name(who.name)),
+      ),
       el("p", { class: "quiet small" }, who.tags.join(", ")),
       themes(),
       button("Log out", logOut, { kind: "plain", icon: icon("leave") }),
@@ -51,7 +61,11 @@ export function shell(who, { logOut }) {
   const element = el(
     "div",
     { class: "frame" },
-    el("a", { class: "skip", href: "#content", on: { click: (event) => (event.preventDefault(), outlet.focus()) } }, "Skip to the content"),
+    el(
+      "a",
+      { class: "skip", href: "#content", on: { click: (event) => (event.preventDefault(), outlet.focus()) } },
+      "Skip to the content",
+    ),
     el("div", { class: "top" }, menu, el("a", { class: "brand", href: "#/" }, mark(), "amqpd")),
     side,
     el("div", { class: "veil", on: { click: () => open(false) } }),

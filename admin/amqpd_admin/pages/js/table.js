@@ -6,8 +6,9 @@ import { attribute, el } from "/js/elements.js";
 const WAITING_ROWS = 3;
 
 /**
- * `columns`: `{title, text(row), node(row), sort, kind}`. `text` says what is in a cell; with `node`, it says when that
- * has to be made again. `sort` is the API's name of what is sorted by. `kind`: "number", "name", "secondary" (not on a phone).
+ * `columns`: `{title, text(row), node(row), sort, kind}`. `text` says what is in a cell; with `node`, it says when
+ * that has to be made again. `sort` is the API's name of what is sorted by. `kind`: "number", "name", "secondary"
+ * (not on a phone), "end" (buttons).
  */
 export class Table {
   constructor({ columns, key, label, empty, onSort = null }) {
@@ -17,24 +18,37 @@ export class Table {
     this.empty = empty;
     this.heads = columns.map((column) => this.#head(column, onSort));
     this.body = el("tbody");
+    // On a phone a row that has buttons is a list of what is in it, so that they are in sight.
+    const stacks = columns.some((column) => column.kind === "end");
     this.message = el("div", { class: "table-message" });
     this.element = el(
       "div",
       { class: "table-box" },
-      el("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": label }, el("table", {}, el("thead", {}, el("tr", {}, this.heads)), this.body)),
+      el(
+        "div",
+        {
+          class: stacks ? "table-scroll stacks" : "table-scroll", tabindex: "0", role: "region", "aria-label": label,
+        },
+        el("table", {}, el("thead", {}, el("tr", {}, this.heads)), this.body),
+      ),
       this.message,
     );
     this.#wait();
   }
 
   #head(column, onSort) {
-    const inside = column.sort && onSort ? el("button", { type: "button", class: "sort", on: { click: () => onSort(column.sort) } }, column.title) : column.title;
+    const sort = { type: "button", class: "sort", on: { click: () => onSort(column.sort) } };
+    const inside = column.sort && onSort ? el("button", sort, column.title) : column.title;
     return el("th", { scope: "col", class: column.kind ?? null }, inside);
   }
 
   #wait() {
     for (let at = 0; at < WAITING_ROWS; at += 1) {
-      const cells = this.columns.map((column) => el("td", { class: column.kind ?? null }, el("span", { class: "waiting" })));
+      const cells = this.columns.map((column) => el(
+        "td",
+        { class: column.kind ?? null },
+        el("span", { class: "waiting" }),
+      ));
       this.body.append(el("tr", { "aria-hidden": "true" }, cells));
     }
   }
@@ -79,7 +93,7 @@ export class Table {
   }
 
   #newRow() {
-    const cells = this.columns.map((column) => el("td", { class: column.kind ?? null }));
+    const cells = this.columns.map((column) => el("td", { class: column.kind ?? null, "data-title": column.title }));
     return { element: el("tr", {}, cells), cells, said: this.columns.map(() => null) };
   }
 

@@ -34,7 +34,12 @@ export function connection({ name: connectionName }) {
     totals.element,
     el("section", { class: "panel" }, traffic.element),
     panel({ title: "Channels" }, channels.element),
-    el("div", { class: "columns" }, panel({ title: "Facts" }, about.element), panel({ title: "Client", note: "What the client says of itself." }, client.element)),
+    el(
+      "div",
+      { class: "columns" },
+      panel({ title: "Facts" }, about.element),
+      panel({ title: "Client", note: "What the client says of itself." }, client.element),
+    ),
   );
 
   async function load(signal) {
@@ -45,9 +50,17 @@ export function connection({ name: connectionName }) {
 
   function show({ found, opened }) {
     state.show([[found.state, stateKind(found.state)], [found.ssl ? "TLS" : "no TLS", ""]]);
-    totals.show([bytes(found.recv_oct), bytes(found.send_oct), count(found.channels), duration(Date.now() - found.connected_at)]);
+    totals.show([
+      bytes(found.recv_oct),
+      bytes(found.send_oct),
+      count(found.channels),
+      duration(Date.now() - found.connected_at),
+    ]);
     const octets = sample(`connection octets ${connectionName}`, [found.recv_oct, found.send_oct]);
-    traffic.show(sample(`connection ${connectionName}`, [speed(octets, (each) => each[0]), speed(octets, (each) => each[1])]));
+    traffic.show(sample(
+      `connection ${connectionName}`,
+      [speed(octets, (each) => each[0]), speed(octets, (each) => each[1])],
+    ));
     about.show([
       ["User", name(found.user)],
       ["Virtual host", name(found.vhost)],
@@ -73,12 +86,17 @@ async function close(connectionName) {
   const done = await confirm({
     title: "Close this connection?",
     lines: [
-      `The client ${name(title(now)) || now.peer_host} of user ${name(now.user)} will lose ${counted(opened.length, "channel")} and ${counted(consumers, "consumer")}.`,
+      `The client ${name(title(now)) || now.peer_host} of user ${name(now.user)} will lose ` +
+        `${counted(opened.length, "channel")} and ${counted(consumers, "consumer")}.`,
       unacked > 0 && `${counted(unacked, "unacknowledged message")} will go back to their queues.`,
       "Many clients connect again by themselves.",
     ],
     action: "Close the connection",
-    act: () => ask("DELETE", path`connections/${connectionName}`, { headers: { "x-reason": "Closed by an operator" } }),
+    act: () => ask(
+      "DELETE",
+      path`connections/${connectionName}`,
+      { headers: { "x-reason": "Closed by an operator" } },
+    ),
   });
   if (done) {
     notice("The connection was closed.", "good");

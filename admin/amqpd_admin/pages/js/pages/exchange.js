@@ -17,8 +17,13 @@ export function exchange({ vhost, name: inPath, refresh }) {
   const shown = exchangeName(real);
   const kinds = badges();
   const about = facts();
-  const from = bindingTable({ end: "destination", label: "Bindings from it", none: "Messages that are published here reach no queue. Bind a queue to it.", changed: refresh });
-  const into = bindingTable({ end: "source", label: "Bindings to it", none: "No other exchange sends messages here.", changed: refresh });
+  const from = bindingTable({
+    end: "destination", label: "Bindings from it",
+    none: "Messages that are published here reach no queue. Bind a queue to it.", changed: refresh,
+  });
+  const into = bindingTable({
+    end: "source", label: "Bindings to it", none: "No other exchange sends messages here.", changed: refresh,
+  });
   const own = real !== "";
   const element = page(
     {
@@ -27,7 +32,9 @@ export function exchange({ vhost, name: inPath, refresh }) {
       badges: kinds.element,
       actions: [
         button("Publish", () => publishDialog({ vhost, exchange: real, done: refresh }), { kind: "primary" }),
-        ...(own && !real.startsWith("amq.") ? [button("Delete", () => remove(vhost, inPath), { kind: "danger" })] : []),
+        ...(
+          own && !real.startsWith("amq.") ? [button("Delete", () => remove(vhost, inPath), { kind: "danger" })] : []
+        ),
       ],
     },
     panel({ title: "Facts" }, about.element),
@@ -70,7 +77,8 @@ async function remove(vhost, given) {
   const done = await confirm({
     title: `Delete ${name(given)}?`,
     lines: [
-      `The exchange will be destroyed with ${counted(out.length, "binding")} from it and ${counted(back.length, "binding")} to it. This cannot be undone.`,
+      `The exchange will be destroyed with ${counted(out.length, "binding")} from it ` +
+        `and ${counted(back.length, "binding")} to it. This cannot be undone.`,
       "Clients that publish to it will have their channels closed.",
     ],
     action: "Delete the exchange",

@@ -10,6 +10,7 @@ import { listPage } from "/js/list.js";
 import { argumentList, badge, empty } from "/js/panels.js";
 import { go, to } from "/js/router.js";
 import { link } from "/js/table.js";
+import { vhostOptions } from "/js/vhost_options.js";
 
 export const EXCHANGE_ARGUMENTS = ["alternate-exchange", "x-delayed-type", "x-recent-history-length", "hash-header"];
 
@@ -17,36 +18,63 @@ export function exchanges(context) {
   const declare = () => declareDialog(context);
   return listPage(context, {
     title: "Exchanges",
-    noun: "exchanges",
+    nouns: ["exchange", "exchanges"],
     source: (vhost) => (vhost === null ? "exchanges" : path`exchanges/${vhost}`),
     fields: "name,vhost,type,durable,auto_delete,internal,arguments",
     columns: [
-      { title: "Name", sort: "name", kind: "name", text: (row) => JSON.stringify([row.vhost, row.name]), node: (row) => link(to("exchanges", row.vhost, inPath(row.name)), exchangeName(row.name)) },
+      {
+        title: "Name", sort: "name", kind: "name", text: (row) => JSON.stringify([row.vhost, row.name]),
+        node: (row) => link(to("exchanges", row.vhost, inPath(row.name)), exchangeName(row.name)),
+      },
       { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
       { title: "Type", sort: "type", text: (row) => row.type },
-      { title: "Kind", kind: "secondary", text: (row) => featuresOf(row).join(" "), node: (row) => el("span", { class: "badges" }, featuresOf(row).map((each) => badge(each))) },
-      { title: "Arguments", kind: "secondary", text: (row) => JSON.stringify(row.arguments), node: (row) => argumentList(row.arguments) },
+      {
+        title: "Kind", kind: "secondary", text: (row) => featuresOf(row).join(" "),
+        node: (row) => el("span", { class: "badges" }, featuresOf(row).map((each) => badge(each))),
+      },
+      {
+        title: "Arguments", kind: "secondary", text: (row) => JSON.stringify(row.arguments),
+        node: (row) => argumentList(row.arguments),
+      },
     ],
     key: (row) => JSON.stringify([row.vhost, row.name]),
     vhosts: true,
     actions: [button("Declare an exchange", declare, { kind: "primary", icon: icon("plus") })],
-    empty: () => empty("No exchanges that you may see", "Every virtual host has some from the beginning. Ask an administrator for permissions on one."),
+    empty: () => empty(
+      "No exchanges that you may see",
+      "Every virtual host has some from the beginning. Ask an administrator for permissions on one.",
+    ),
   });
 }
 
 export function featuresOf(row) {
-  return [row.durable ? "durable" : "transient", row.auto_delete ? "auto-delete" : null, row.internal ? "internal" : null].filter(Boolean);
+  return [
+    row.durable ? "durable" : "transient",
+    row.auto_delete ? "auto-delete" : null,
+    row.internal ? "internal" : null,
+  ].filter(Boolean);
 }
 
 async function declareDialog({ query }) {
-  const vhosts = (await get("vhosts", { columns: "name" })).map((each) => [each.name, name(each.name)]);
-  const types = (await get("overview", { columns: "exchange_types" })).exchange_types.map((each) => [each.name, each.name]);
+  const vhosts = await vhostOptions();
+  const types = (await get(
+    "overview",
+    { columns: "exchange_types" },
+  )).exchange_types.map((each) => [each.name, each.name]);
   formDialog({
     title: "Declare an exchange",
     fields: [
       text("name", "Name", { required: true }),
       select("vhost", "Virtual host", vhosts, { value: query.get("vhost") || vhosts[0]?.[0] }),
-      select("type", "Type", types, { value: "direct", hint: "direct: the routing key is the binding's. topic: it matches the binding's pattern. fanout: to all. headers: by headers." }),
+      select(
+        "type",
+        "Type",
+        types,
+        {
+          value: "direct",
+          hint: "direct: for the same routing key. topic: for a pattern of it. fanout: to all. headers: by headers.",
+        },
+      ),
       tick("durable", "Durable", { value: true, hint: "It is there again after a restart." }),
       tick("auto_delete", "Auto-delete", { hint: "It goes with the last binding from it." }),
       tick("internal", "Internal", { hint: "Clients cannot publish to it, only other exchanges." }),

@@ -15,7 +15,9 @@ export function overview({ who }) {
   const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
   const objects = places();
   const messages = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
-  const rates = new Chart({ title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate });
+  const rates = new Chart({
+    title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
+  });
   const node = facts();
   const listeners = new Table({
     columns: [
@@ -30,9 +32,19 @@ export function overview({ who }) {
   const element = page(
     { title: "Overview", badges: state.element },
     totals.element,
-    el("div", { class: "columns" }, el("section", { class: "panel" }, messages.element), el("section", { class: "panel" }, rates.element)),
+    el(
+      "div",
+      { class: "columns" },
+      el("section", { class: "panel" }, messages.element),
+      el("section", { class: "panel" }, rates.element),
+    ),
     objects.element,
-    el("div", { class: "columns" }, panel({ title: "Node" }, node.element), panel({ title: "Listeners", note: "Where clients connect." }, listeners.element)),
+    el(
+      "div",
+      { class: "columns" },
+      panel({ title: "Node" }, node.element),
+      panel({ title: "Listeners", note: "Where clients connect." }, listeners.element),
+    ),
   );
   const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
 
@@ -46,7 +58,9 @@ export function overview({ who }) {
     const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
     const stats = found.message_stats;
     const speeds = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
-    state.show(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [["no alarms", "good"]]);
+    state.show(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [
+      ["no alarms", "good"],
+    ]);
     totals.show([count(ready), count(unacked), count(all)]);
     objects.show(found.object_totals);
     messages.show(sample("overview messages", [ready, unacked]));
@@ -73,9 +87,21 @@ export function overview({ who }) {
 /** Numbers of things, each a link to their page. */
 function places() {
   const names = { queues: "Queues", exchanges: "Exchanges", connections: "Connections", channels: "Channels" };
-  const values = Object.fromEntries([...Object.keys(names), "consumers"].map((each) => [each, el("dd", {}, "\u2007")]));
-  const links = Object.entries(names).map(([key, text]) => el("div", { class: "tile" }, el("dt", {}, el("a", { href: `#/${key}` }, text)), values[key]));
-  const element = el("dl", { class: "tiles" }, links, el("div", { class: "tile" }, el("dt", {}, "Consumers"), values.consumers));
+  const values = Object.fromEntries([...Object.keys(names), "consumers"].map(
+    (each) => [each, el("dd", {}, "\u2007")]
+  ));
+  const links = Object.entries(names).map(([key, text]) => el(
+    "div",
+    { class: "tile" },
+    el("dt", {}, el("a", { href: `#/${key}` }, text)),
+    values[key],
+  ));
+  const element = el(
+    "dl",
+    { class: "tiles" },
+    links,
+    el("div", { class: "tile" }, el("dt", {}, "Consumers"), values.consumers),
+  );
   return {
     element,
     show(given) {

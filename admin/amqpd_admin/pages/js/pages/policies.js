@@ -8,6 +8,7 @@ import { count, counted, name } from "/js/format.js";
 import { icon } from "/js/icons.js";
 import { listPage } from "/js/list.js";
 import { argumentList, empty } from "/js/panels.js";
+import { vhostOptions } from "/js/vhost_options.js";
 
 const KEYS = [
   "alternate-exchange",
@@ -42,42 +43,77 @@ export function policies(context) {
   );
   return listPage(context, {
     title: "Policies",
-    noun: "policies",
+    nouns: ["policy", "policies"],
     source: (vhost) => (vhost === null ? kind : path`${kind}/${vhost}`),
     fields: null,
     before: [tabs],
     columns: [
       { title: "Name", sort: "name", kind: "name", text: (row) => name(row.name) },
       { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
-      { title: "Pattern", sort: "pattern", text: (row) => row.pattern, node: (row) => el("code", {}, el("bdi", {}, name(row.pattern))) },
+      {
+        title: "Pattern", sort: "pattern", text: (row) => row.pattern,
+        node: (row) => el("code", {}, el("bdi", {}, name(row.pattern))),
+      },
       { title: "For", sort: "apply-to", kind: "secondary", text: (row) => name(row["apply-to"]) },
-      { title: "Definition", text: (row) => JSON.stringify(row.definition), node: (row) => argumentList(row.definition) },
+      {
+        title: "Definition", text: (row) => JSON.stringify(row.definition),
+        node: (row) => argumentList(row.definition),
+      },
       { title: "Priority", sort: "priority", kind: "number secondary", text: (row) => count(row.priority) },
-      ...(may ? [{ title: "", kind: "end", text: (row) => JSON.stringify(row), node: (row) => tools(kind, row, context.refresh) }] : []),
+      ...(
+        may ? [{
+          title: "", kind: "end", text: (row) => JSON.stringify(row),
+          node: (row) => tools(kind, row, context.refresh),
+        }] : []
+      ),
     ],
     key: (row) => JSON.stringify([row.vhost, row.name]),
     vhosts: may,
-    actions: may ? [button(operator ? "Add an operator policy" : "Add a policy", add, { kind: "primary", icon: icon("plus") })] : [],
+    actions: may ? [button(
+      operator ? "Add an operator policy" : "Add a policy",
+      add,
+      { kind: "primary", icon: icon("plus") },
+    )] : [],
     empty: () =>
-      empty("No policies yet", "A policy sets arguments, such as a length limit, for all queues whose names match its pattern: also for those that are there already.", may ? button("Add a policy", add, { kind: "primary" }) : null),
+      empty(
+        "No policies yet",
+        "A policy sets arguments, such as a length limit, for all queues whose names match, new and old.",
+        may ? button("Add a policy", add, { kind: "primary" }) : null,
+      ),
   });
 }
 
 function tools(kind, row, refresh) {
-  return el("span", { class: "badges" }, button("Change", () => policyDialog(kind, row, refresh), { kind: "small" }), button("Delete", () => remove(kind, row, refresh), { kind: "small" }));
+  return el(
+    "span",
+    { class: "tools" },
+    button("Change", () => policyDialog(kind, row, refresh), { kind: "small" }),
+    button("Delete", () => remove(kind, row, refresh), { kind: "small" }),
+  );
 }
 
 async function policyDialog(kind, row, refresh) {
-  const vhosts = row === null ? (await get("vhosts", { columns: "name" })).map((each) => [each.name, name(each.name)]) : [[row.vhost, name(row.vhost)]];
+  const vhosts = row === null ? await vhostOptions() : [[row.vhost, name(row.vhost)]];
   formDialog({
     title: row === null ? "Add a policy" : `Change ${name(row.name)}`,
     fields: [
       ...(row === null ? [text("name", "Name", { required: true })] : []),
       select("vhost", "Virtual host", vhosts),
-      text("pattern", "Pattern", { value: row?.pattern ?? "", required: true, hint: "A regular expression for names: ^orders\\. is for those that begin with \"orders.\"." }),
+      text(
+        "pattern",
+        "Pattern",
+        {
+          value: row?.pattern ?? "", required: true,
+          hint: "A regular expression for names: ^orders\\. is for those that begin with \"orders.\".",
+        },
+      ),
       select("target", "For", TARGETS, { value: row?.["apply-to"] ?? "queues" }),
       table("definition", "Definition", { known: KEYS, given: row?.definition ?? {} }),
-      number("priority", "Priority", { value: row?.priority ?? 0, hint: "Of several that match, the one with the highest counts." }),
+      number(
+        "priority",
+        "Priority",
+        { value: row?.priority ?? 0, hint: "Of several that match, the one with the highest counts." },
+      ),
     ],
     action: row === null ? "Add" : "Change",
     async submit({ name: given = row?.name, vhost, target, ...body }) {
@@ -91,7 +127,10 @@ async function policyDialog(kind, row, refresh) {
 /** How many queues have names that match; null where the broker takes no such expression for lists. */
 async function matching(vhost, pattern) {
   try {
-    return (await get(path`queues/${vhost}`, { page: 1, page_size: 1, name: pattern, use_regex: "true", columns: "name" })).filtered_count;
+    return (await get(
+      path`queues/${vhost}`,
+      { page: 1, page_size: 1, name: pattern, use_regex: "true", columns: "name" },
+    )).filtered_count;
   } catch {
     return null;
   }
@@ -103,7 +142,8 @@ async function remove(kind, row, refresh) {
     title: `Delete policy ${name(row.name)}?`,
     lines: [
       "What it applies to falls back to the next policy that matches, or to none.",
-      matched !== null && row["apply-to"] !== "exchanges" && `Its pattern matches the names of ${counted(matched, "queue")} now.`,
+      matched !== null && row["apply-to"] !== "exchanges" &&
+        `It matches the names of ${counted(matched, "queue")} now.`,
     ],
     action: "Delete the policy",
     act: () => ask("DELETE", path`${kind}/${row.vhost}/${row.name}`),

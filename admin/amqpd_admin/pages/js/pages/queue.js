@@ -21,10 +21,15 @@ export function queue({ vhost, name: queueName, refresh }) {
   const kinds = badges();
   const totals = tiles(["Ready", "Unacknowledged", "Total", "Consumers", "Memory"]);
   const lengths = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
-  const rates = new Chart({ title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate });
+  const rates = new Chart({
+    title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
+  });
   const about = facts();
   const consumers = consumerTable();
-  const bindings = bindingTable({ end: "source", label: "Bindings", none: "No exchange sends messages here. Bind the queue to one.", changed: refresh });
+  const bindings = bindingTable({
+    end: "source", label: "Bindings", none: "No exchange sends messages here. Bind the queue to one.",
+    changed: refresh,
+  });
   const key = JSON.stringify(["queue", vhost, queueName]);
 
   const element = page(
@@ -39,8 +44,21 @@ export function queue({ vhost, name: queueName, refresh }) {
       ],
     },
     totals.element,
-    el("div", { class: "columns" }, el("section", { class: "panel" }, lengths.element), el("section", { class: "panel" }, rates.element)),
-    el("div", { class: "columns" }, panel({ title: "Facts" }, about.element), panel({ title: "Bindings", actions: [bindButton(() => bindDialog({ vhost, queue: queueName, done: refresh }))] }, bindings.element)),
+    el(
+      "div",
+      { class: "columns" },
+      el("section", { class: "panel" }, lengths.element),
+      el("section", { class: "panel" }, rates.element),
+    ),
+    el(
+      "div",
+      { class: "columns" },
+      panel({ title: "Facts" }, about.element),
+      panel(
+        { title: "Bindings", actions: [bindButton(() => bindDialog({ vhost, queue: queueName, done: refresh }))] },
+        bindings.element,
+      ),
+    ),
     panel({ title: "Consumers" }, consumers.element),
     messagesPanel({ vhost, queue: queueName, changed: refresh }),
   );
@@ -53,8 +71,17 @@ export function queue({ vhost, name: queueName, refresh }) {
 
   function show({ found, bound }) {
     const speeds = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
-    kinds.show([[found.state, found.state === "running" ? "good" : "warn"], ...kindsOf(found).map((each) => [each, ""])]);
-    totals.show([count(found.messages_ready), count(found.messages_unacknowledged), count(found.messages), count(found.consumers), bytes(found.memory)]);
+    kinds.show([
+      [found.state, found.state === "running" ? "good" : "warn"],
+      ...kindsOf(found).map((each) => [each, ""]),
+    ]);
+    totals.show([
+      count(found.messages_ready),
+      count(found.messages_unacknowledged),
+      count(found.messages),
+      count(found.consumers),
+      bytes(found.memory),
+    ]);
     lengths.show(sample(`${key} lengths`, [found.messages_ready ?? 0, found.messages_unacknowledged ?? 0]));
     rates.show(sample(`${key} rates`, speeds));
     about.show([
@@ -86,12 +113,18 @@ function consumerTable() {
       },
       { title: "User", kind: "secondary", text: (row) => name(row.channel_details.user) },
       { title: "Acknowledges", kind: "secondary", text: (row) => (row.ack_required ? "yes" : "no") },
-      { title: "Prefetch", kind: "number", text: (row) => (row.prefetch_count ? count(row.prefetch_count) : "no limit") },
+      {
+        title: "Prefetch", kind: "number",
+        text: (row) => (row.prefetch_count ? count(row.prefetch_count) : "no limit"),
+      },
       { title: "Active", kind: "secondary", text: (row) => (row.active ? "yes" : "waiting") },
     ],
     key: (row) => JSON.stringify([row.channel_details.name, row.consumer_tag]),
     label: "Consumers",
-    empty: () => empty("No consumers", "Messages wait here until a client consumes the queue. To see what is in it, get some below."),
+    empty: () => empty(
+      "No consumers",
+      "Messages wait here until a client consumes the queue. To see what is in it, get some below.",
+    ),
   });
 }
 
@@ -106,7 +139,8 @@ async function purge(vhost, queueName, refresh) {
     title: `Purge ${name(queueName)}?`,
     lines: [
       `${counted(now.messages_ready, "ready message")} will be destroyed. This cannot be undone.`,
-      now.messages_unacknowledged > 0 && `${counted(now.messages_unacknowledged, "unacknowledged message")} will stay: consumers have them.`,
+      now.messages_unacknowledged > 0 &&
+        `${counted(now.messages_unacknowledged, "unacknowledged message")} will stay: consumers have them.`,
     ],
     action: "Purge",
     act: () => ask("DELETE", path`queues/${vhost}/${queueName}/contents`),
@@ -123,7 +157,8 @@ async function remove(vhost, queueName) {
   const done = await confirm({
     title: `Delete ${name(queueName)}?`,
     lines: [
-      `The queue will be destroyed with ${counted(now.messages, "message")} and ${counted(bound.length, "binding")}. This cannot be undone.`,
+      `The queue will be destroyed with ${counted(now.messages, "message")} ` +
+        `and ${counted(bound.length, "binding")}. This cannot be undone.`,
       now.consumers > 0 && `${counted(now.consumers, "consumer")} will be cancelled.`,
     ],
     action: "Delete the queue",

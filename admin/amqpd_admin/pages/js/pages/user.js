@@ -10,6 +10,7 @@ import { tagBadges, tagFields, TAGS, tagsOf } from "/js/pages/users.js";
 import { empty, facts, page, panel } from "/js/panels.js";
 import { go } from "/js/router.js";
 import { Table } from "/js/table.js";
+import { vhostOptions } from "/js/vhost_options.js";
 
 export function user({ name: userName, refresh, who }) {
   const shown = name(userName);
@@ -32,7 +33,7 @@ export function user({ name: userName, refresh, who }) {
       {
         title: "Permissions",
         actions: [button("Set permissions", set, { kind: "small", icon: icon("plus") })],
-        note: "Regular expressions: which names the user may declare (configure), publish and bind to (write), consume and bind from (read).",
+        note: "Regular expressions for names: configure is to declare and delete, write to publish, read to consume.",
       },
       permissions.element,
     ),
@@ -57,7 +58,9 @@ export function user({ name: userName, refresh, who }) {
 }
 
 function permissionTable(userName, refresh, set) {
-  const pattern = (field) => ({ text: (row) => row[field], node: (row) => (row[field] === "" ? el("span", { class: "quiet" }, "nothing") : el("code", {}, el("bdi", {}, name(row[field])))) });
+  const nothing = () => el("span", { class: "quiet" }, "nothing");
+  const shown = (text) => (text === "" ? nothing() : el("code", {}, el("bdi", {}, text)));
+  const pattern = (field) => ({ text: (row) => row[field], node: (row) => shown(name(row[field])) });
   return new Table({
     columns: [
       { title: "Virtual host", kind: "name", text: (row) => name(row.vhost) },
@@ -68,17 +71,26 @@ function permissionTable(userName, refresh, set) {
         title: "",
         kind: "end",
         text: (row) => JSON.stringify(row),
-        node: (row) => el("span", { class: "badges" }, button("Change", () => permissionDialog(userName, row, refresh), { kind: "small" }), button("Clear", () => clear(row, refresh), { kind: "small" })),
+        node: (row) => el(
+          "span",
+          { class: "tools" },
+          button("Change", () => permissionDialog(userName, row, refresh), { kind: "small" }),
+          button("Clear", () => clear(row, refresh), { kind: "small" }),
+        ),
       },
     ],
     key: (row) => row.vhost,
     label: "Permissions",
-    empty: () => empty("No permissions", "The user may enter no virtual host yet.", button("Set permissions", set, { kind: "primary" })),
+    empty: () => empty(
+      "No permissions",
+      "The user may enter no virtual host yet.",
+      button("Set permissions", set, { kind: "primary" }),
+    ),
   });
 }
 
 async function permissionDialog(userName, row, refresh) {
-  const vhosts = row === null ? (await get("vhosts", { columns: "name" })).map((each) => [each.name, name(each.name)]) : [[row.vhost, name(row.vhost)]];
+  const vhosts = row === null ? await vhostOptions() : [[row.vhost, name(row.vhost)]];
   const hint = "A regular expression for names. Empty: nothing.";
   formDialog({
     title: `Permissions of ${name(userName)}`,
@@ -124,7 +136,7 @@ function tagDialog(userName, tags, refresh) {
 function passwordDialog(userName, tags) {
   formDialog({
     title: `Password of ${name(userName)}`,
-    note: "Connections that are open stay open. Whoever is logged in on these pages as this user has to log in again.",
+    note: "Connections that are open stay open. On these pages the user has to log in again.",
     fields: [text("password", "New password", { type: "password", required: true, autocomplete: "new-password" })],
     action: "Set password",
     async submit({ password }) {
@@ -140,7 +152,8 @@ async function remove(userName) {
   const done = await confirm({
     title: `Delete ${name(userName)}?`,
     lines: [
-      `The user will be destroyed with its permissions on ${counted(given.length, "virtual host")}. It cannot log in any more.`,
+      `The user will be destroyed with its permissions on ${counted(given.length, "virtual host")}. ` +
+        "It cannot log in any more.",
       open.length > 0 && `It has ${counted(open.length, "connection")} open now.`,
     ],
     action: "Delete the user",

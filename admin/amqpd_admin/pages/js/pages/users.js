@@ -22,16 +22,23 @@ export function users(context) {
   const add = () => addDialog();
   return listPage(context, {
     title: "Users",
-    noun: "users",
+    nouns: ["user", "users"],
     source: () => "users",
     fields: "name,tags",
     columns: [
-      { title: "Name", sort: "name", kind: "name", text: (row) => row.name, node: (row) => link(to("users", row.name), name(row.name)) },
+      {
+        title: "Name", sort: "name", kind: "name", text: (row) => row.name,
+        node: (row) => link(to("users", row.name), name(row.name)),
+      },
       { title: "Tags", text: (row) => row.tags.join(", "), node: (row) => tagBadges(row.tags) },
     ],
     key: (row) => row.name,
     actions: [button("Add a user", add, { kind: "primary", icon: icon("plus") })],
-    empty: () => empty("No users", "Nobody can log in, neither here nor with a client.", button("Add a user", add, { kind: "primary" })),
+    empty: () => empty(
+      "No users",
+      "Nobody can log in, neither here nor with a client.",
+      button("Add a user", add, { kind: "primary" }),
+    ),
   });
 }
 

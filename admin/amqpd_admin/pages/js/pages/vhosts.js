@@ -14,7 +14,7 @@ export function vhosts(context) {
   const add = () => addDialog(context.refresh);
   return listPage(context, {
     title: "Virtual hosts",
-    noun: "virtual hosts",
+    nouns: ["virtual host", "virtual hosts"],
     source: () => "vhosts",
     fields: "name,description,default_queue_type,messages_ready,messages_unacknowledged,tracing",
     columns: [
@@ -23,8 +23,16 @@ export function vhosts(context) {
       { title: "Queues are", kind: "secondary", text: (row) => row.default_queue_type },
       { title: "Tracing", kind: "secondary", text: (row) => (row.tracing ? "on" : "off") },
       { title: "Ready", sort: "messages_ready", kind: "number", text: (row) => count(row.messages_ready) },
-      { title: "Unacked", sort: "messages_unacknowledged", kind: "number", text: (row) => count(row.messages_unacknowledged) },
-      ...(administers ? [{ title: "", kind: "end", text: (row) => row.name, node: (row) => button("Delete", () => remove(row.name, context.refresh), { kind: "small" }) }] : []),
+      {
+        title: "Unacked", sort: "messages_unacknowledged", kind: "number",
+        text: (row) => count(row.messages_unacknowledged),
+      },
+      ...(
+        administers ? [{
+          title: "", kind: "end", text: (row) => row.name,
+          node: (row) => button("Delete", () => remove(row.name, context.refresh), { kind: "small" }),
+        }] : []
+      ),
     ],
     key: (row) => row.name,
     actions: administers ? [button("Add a virtual host", add, { kind: "primary", icon: icon("plus") })] : [],
@@ -65,7 +73,8 @@ async function remove(given, refresh) {
   const done = await confirm({
     title: `Delete virtual host ${name(given)}?`,
     lines: [
-      `${counted(queues.total_count, "queue")} with ${counted(now.messages, "message")} will be destroyed, with all exchanges, bindings, policies and permissions in it. This cannot be undone.`,
+      `${counted(queues.total_count, "queue")} with ${counted(now.messages, "message")} will be destroyed, ` +
+        "with all exchanges, bindings, policies and permissions in it. This cannot be undone.",
       open.total_count > 0 && `${counted(open.total_count, "connection")} will be closed.`,
     ],
     action: "Delete the virtual host",
