@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pika
@@ -18,7 +19,7 @@ import pytest
 from tests.admin.conftest import Api
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-expect, Page, Browser = playwright.expect, playwright.Page, playwright.Browser
+expect = playwright.expect
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH: apt-get install chromium")
@@ -29,7 +30,7 @@ LOOKS = (("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 3
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
         running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running
@@ -39,9 +40,9 @@ def browser() -> Iterator[Browser]:
 class Visit:
     """A browser window of its own, and what went wrong in it."""
 
-    def __init__(self, browser: Browser, api: Api, **more: object) -> None:
+    def __init__(self, browser: Any, api: Api, **more: object) -> None:
         self.context = browser.new_context(**more)
-        self.page: Page = self.context.new_page()
+        self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.url = api.url
         self.errors: list[str] = []
@@ -73,7 +74,7 @@ class Visit:
 
 
 @pytest.fixture
-def visit(browser: Browser, api: Api) -> Iterator[Visit]:
+def visit(browser: Any, api: Api) -> Iterator[Visit]:
     """Logged in as guest; at its end nothing went wrong, and nobody but the broker was asked."""
     visit = Visit(browser, api)
     visit.log_in()
@@ -84,7 +85,7 @@ def visit(browser: Browser, api: Api) -> Iterator[Visit]:
     assert visit.addresses == {api.url}
 
 
-def test_a_wrong_password_and_the_right_one(browser: Browser, api: Api):
+def test_a_wrong_password_and_the_right_one(browser: Any, api: Api):
     visit = Visit(browser, api)
     visit.log_in("guest", "wrong")
     expect(visit.page.get_by_role("alert")).to_have_text("That user and password do not log in here.")
@@ -106,7 +107,7 @@ def test_a_wrong_password_and_the_right_one(browser: Browser, api: Api):
     visit.context.close()
 
 
-def test_an_address_is_kept_over_the_log_in(browser: Browser, api: Api):
+def test_an_address_is_kept_over_the_log_in(browser: Any, api: Api):
     visit = Visit(browser, api)
     visit.page.goto(f"{api.url}/#/queues?name=abc")
     visit.page.get_by_label("User").fill("guest")
@@ -157,6 +158,7 @@ def test_a_queue_from_its_declaration_to_its_end(visit: Visit, api: Api):
     visit.send("Unbind")
     expect(page.get_by_role("region", name="Bindings")).not_to_contain_text("a.#")
     visit.press("Delete")
+    expect(page.locator("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_have_count(0)
     visit.press("Delete")
@@ -211,7 +213,11 @@ def test_a_user_with_tags_and_permissions(visit: Visit, api: Api):
     visit.fill("Read", "")
     visit.send("Set permissions")
     assert api.get("/permissions/%2F/browsed") == {
-        "user": "browsed", "vhost": "/", "configure": "^mine", "write": ".*", "read": ""
+        "user": "browsed",
+        "vhost": "/",
+        "configure": "^mine",
+        "write": ".*",
+        "read": "",
     }
     visit.press("Change tags")
     page.locator("dialog").get_by_label("Monitoring").uncheck()
@@ -279,7 +285,9 @@ def test_a_connection_is_seen_and_closed(visit: Visit, api: Api):
         client.process_data_events(10)
 
 
-@pytest.mark.parametrize("name", [HOSTILE, "a/b?c#d%2F", "\u202egpj", " ", "\u00fc \U0001f407", "a\nb", "'\"><script>"])
+@pytest.mark.parametrize(
+    "name", [HOSTILE, "a/b?c#d%2F", "\u202egpj", " ", "\u00fc \U0001f407", "a\tb", "'\"><script>"]
+)
 def test_names_are_text(visit: Visit, api: Api, name: str):
     page = visit.page
     path = quote(name, safe="")
@@ -292,7 +300,8 @@ def test_names_are_text(visit: Visit, api: Api, name: str):
     link.click()
     expect(page.locator("article .up")).to_have_text("← Queues")
     expect(page.locator("article.page:not([aria-busy])")).to_be_visible()
-    unseen = name.replace("\u202e", "\\u{202e}").replace("\n", "\\u{a}")
+    unseen = name.replace("\u202e", "\\u{202e}").replace("\t", "\\u{9}")
+    unseen = "\\u{20}" if unseen == " " else unseen
     assert page.locator("h1").text_content() == unseen
     expect(page.get_by_role("region", name="Bindings").locator("code").last).to_have_text(unseen)
     visit.press("Delete")
@@ -372,12 +381,12 @@ def test_it_is_live_while_it_is_seen_one_request_at_a_time(visit: Visit, api: Ap
     )
     page.wait_for_timeout(500)
     requests: list[object] = []
-    page.on("request", requests.append)
+    page.on("request", lambda request: requests.append(request))
     page.wait_for_timeout(4500)
     assert requests == []
 
 
-def test_a_session_that_has_ended_asks_again_and_goes_on(browser: Browser, api: Api):
+def test_a_session_that_has_ended_asks_again_and_goes_on(browser: Any, api: Api):
     visit = Visit(browser, api)
     visit.log_in()
     visit.go("exchanges")
@@ -390,7 +399,7 @@ def test_a_session_that_has_ended_asks_again_and_goes_on(browser: Browser, api: 
     visit.context.close()
 
 
-def test_who_may_less_is_shown_less(browser: Browser, api: Api):
+def test_who_may_less_is_shown_less(browser: Any, api: Api):
     visit = Visit(browser, api)
     visit.log_in("clerk")
     expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -442,7 +451,7 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("look", "width", "height", "colours"), LOOKS)
-def test_each_page_fits(browser: Browser, api: Api, busy: None, shots: Path, look, width, height, colours):
+def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, width, height, colours):
     """No page is wider than the window, nothing goes wrong on it; and how it looks is in a file."""
     phone = {"is_mobile": True, "has_touch": True} if look == "phone" else {}
     visit = Visit(browser, api, viewport={"width": width, "height": height}, color_scheme=colours, **phone)

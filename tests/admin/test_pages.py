@@ -42,8 +42,12 @@ def test_every_file_is_served_as_it_is_to_anybody(api: Api):
 
 
 def test_the_policy_lets_in_what_the_broker_serves_and_nothing_else(api: Api):
-    policy = dict(part.strip().split(" ", 1) for part in fetched(api, "").headers["content-security-policy"].split(";"))
-    assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == policy["form-action"] == "'none'"
+    policy = dict(
+        part.strip().split(" ", 1) for part in fetched(api, "").headers["content-security-policy"].split(";")
+    )
+    assert (
+        policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == policy["form-action"] == "'none'"
+    )
     assert {policy[f"{kind}-src"] for kind in ("script", "style", "img", "connect")} == {"'self'"}
     assert policy["require-trusted-types-for"] == "'script'"
     assert "unsafe" not in str(policy)
@@ -57,7 +61,8 @@ def test_a_file_that_is_the_same_is_not_sent_again(api: Api):
 
 
 @pytest.mark.parametrize(
-    "path", ["/index.html", "/js", "/js/", "/js/../app.py", "/js/%2e%2e/app.py", "/..%2fapp.py", "/js/none.js", "//", "/%00"]
+    "path",
+    ["/index.html", "/js", "/js/", "/js/../app.py", "/js/%2e%2e/app.py", "/..%2fapp.py", "/js/none.js", "//", "/%00"],
 )
 def test_nothing_else_is_served(api: Api, path: str):
     answer = httpx2.get(httpx2.URL(api.url, raw_path=path.encode()))
@@ -91,7 +96,7 @@ def test_no_file_names_an_address_outside(name: str):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_script_makes_html_or_code_of_text(name: str):
-    made = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|\bFunction\(|setHTML|srcdoc|javascript:"
+    made = r"(?:inner|outer|Adjacent|set)HTML|document\.write|DOMParser|\beval\b|\bFunction\(|srcdoc|javascript:"
     assert re.findall(made, text(name)) == []
 
 

@@ -16,7 +16,7 @@ function filled(element, { on = {}, set = {}, ...attributes }, children) {
   for (const [name, value] of Object.entries(attributes)) attribute(element, name, value);
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
   Object.assign(element, set);
-  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 

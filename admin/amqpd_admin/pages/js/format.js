@@ -61,7 +61,7 @@ export function moment(ms) {
 }
 
 // Characters that show nothing, or change how their neighbours are shown: a name must not look like another one.
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]|^\s|\s$/gu;
 
 /** A name from a client, with what cannot be seen written out. */
 export function name(text) {

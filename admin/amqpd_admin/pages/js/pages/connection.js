@@ -18,8 +18,9 @@ export function connection({ name: connectionName }) {
   const traffic = new Chart({ title: "Traffic", series: ["Received", "Sent"], format: byteRate });
   const about = facts();
   const client = facts();
+  const [, numbers, ...more] = channelColumns();
   const channels = new Table({
-    columns: channelColumns().slice(1),
+    columns: [{ ...numbers, kind: "name" }, ...more],
     key: (row) => row.name,
     label: "Channels",
     empty: () => empty("No channels", "The client has opened none, or has closed all."),

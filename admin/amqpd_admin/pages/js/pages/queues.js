@@ -1,6 +1,6 @@
 // All queues, and a new one.
 
-import { ask, get, path } from "/js/api.js";
+import { ask, path } from "/js/api.js";
 import { notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
 import { formDialog, select, table, text, tick } from "/js/form.js";
