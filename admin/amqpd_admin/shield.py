@@ -42,19 +42,56 @@ class Shield:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
+        body = _Body(receive, self._body_bytes_max)
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start" and not body.ended:
+                # Else the server closes the connection, and the client's next request on it fails without a word.
+                await body.drain()
+                if not body.ended:
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
         if scope["method"] not in SAFE and _is_foreign(headers):
-            answer = refusal(403, "forbidden", "a request on behalf of another site changes nothing")
-            await answer(scope, receive, send)
+            foreign = refusal(403, "forbidden", "a request on behalf of another site changes nothing")
+            await foreign(scope, receive, answer)
             return
         if int(headers.get(b"content-length", b"0") or b"0") > self._body_bytes_max:
-            await _drain(receive, max(self._body_bytes_max, DRAINED_BYTES_MIN))
-            await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, send)
+            await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, answer)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         inner = {**scope, "path": raw.decode("ascii", "replace")}
+        outward: Send = answer
         if scope["method"] == "HEAD":
-            inner["method"], send = "GET", _without_body(send)
-        await self._app(inner, _bounded(receive, self._body_bytes_max), send)
+            inner["method"], outward = "GET", _without_body(answer)
+        await self._app(inner, body.receive, outward)
+
+
+class _Body:
+    """Of one request. One that says no length ends where it is too long, and is not JSON then."""
+
+    def __init__(self, receive: Receive, bytes_max: int) -> None:
+        self._receive = receive
+        self._bytes_max = bytes_max
+        self._came = 0
+        self.ended = False
+        """all of it has come, or the client has left"""
+
+    async def receive(self) -> Message:
+        message = await self._next()
+        return {"type": "http.disconnect"} if self._came > self._bytes_max else message
+
+    async def drain(self) -> None:
+        """What is left of it, up to a bound."""
+        with trio.move_on_after(DRAIN_S):
+            while not self.ended and self._came <= max(self._bytes_max, DRAINED_BYTES_MIN):
+                await self._next()
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        self._came += len(message.get("body", b""))
+        self.ended = not message.get("more_body", False)
+        return message
 
 
 def _is_foreign(headers: dict[bytes, bytes]) -> bool:
@@ -77,33 +114,8 @@ def is_own(headers: Mapping[str, str]) -> bool:
     return headers.get("sec-fetch-site", "same-origin" if origin is not None else "") == "same-origin"
 
 
-async def _drain(receive: Receive, bytes_max: int) -> None:
-    came, more = 0, True
-    with trio.move_on_after(DRAIN_S):
-        while more and came <= bytes_max:
-            message = await receive()
-            came += len(message.get("body", b""))
-            more = message.get("more_body", False)
-
-
 def _without_body(send: Send) -> Send:
     async def headers_alone(message: Message) -> None:
         await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
     return headers_alone
-
-
-def _bounded(receive: Receive, bytes_max: int) -> Receive:
-    """A body that says no length ends where it is too long, and is not JSON then."""
-    came = 0
-
-    async def bounded() -> Message:
-        nonlocal came
-        message = await receive()
-        if message["type"] == "http.request":
-            came += len(message.get("body", b""))
-            if came > bytes_max:
-                return {"type": "http.disconnect"}
-        return message
-
-    return bounded

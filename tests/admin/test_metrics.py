@@ -14,6 +14,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
+import amqpd
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text
 from amqpd_admin.routes.metrics import ready
@@ -180,7 +181,7 @@ def test_the_node_says_what_it_is(api: Api):
     identity = next(dict(labels) for name, labels in found if name == "rabbitmq_identity_info")
     overview = api.get("/overview")
     assert (identity["rabbitmq_node"], identity["rabbitmq_cluster"]) == (overview["node"], overview["cluster_name"])
-    assert value(found, "amqpd_kernel_info", kernel="python") == 1
+    assert value(found, "amqpd_kernel_info", kernel=amqpd.KERNEL) == 1
     assert value(found, "rabbitmq_process_max_fds") > value(found, "rabbitmq_process_open_fds") > 0
     assert value(found, "rabbitmq_resident_memory_limit_bytes") > value(
         found, "rabbitmq_process_resident_memory_bytes"
