@@ -41,6 +41,7 @@ from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
 from amqpd.management.sampling import run_measurements, run_samples
+from amqpd.management.slow_expressions import tell_given_up
 from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
@@ -244,6 +245,7 @@ class Broker:
                 "free memory": return_free_memory,
                 "measurements": partial(run_measurements, self.node, self.pump.settle),
                 "samples": partial(run_samples, self.node),
+                "expressions": tell_given_up,
                 "alarms": self._alarms.run,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
                 "scrub": self._scrub.run,

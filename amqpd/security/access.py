@@ -8,10 +8,9 @@ empty one matches only the empty name. 3. A pattern that does not compile, or is
 Not here: when which permission is needed (`channels.py`), the reply text's `ACCESS_REFUSED - `
 (`connection.py`).
 
-Facts from RabbitMQ's documentation ("Access Control") and rabbit_access_control.erl. What differs: patterns
-are Python's, not PCRE's; the two agree on what permissions are written with. What is put for `{username}`
-and its like stands for itself, its dots and stars are not operators (a name must not widen its own
-permission). What is not bounded: see `topology/expressions.py`.
+Facts from RabbitMQ's documentation ("Access Control") and rabbit_access_control.erl. What differs: what is put for
+`{username}` and its like stands for itself, its dots and stars are not operators (a name must not widen its own
+permission).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Literal
 
 from pamqp.exceptions import AMQPAccessRefused
 
-from amqpd.topology.expressions import PatternError, compile_expression
+from amqpd.topology.expressions import Expression, PatternError, compile_expression
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import PermissionRecord, TopicPermissionRecord
 
@@ -39,8 +38,6 @@ ANSWERS_BYTES_MAX = 8 * 1024 * 1024
 ANSWER_BYTES = 320
 PATTERNS_MAX = 2_000
 
-_NOTHING = re.compile(r"(?!)")
-
 
 class Access:
     """Answers permission questions from the topology, and remembers answers until it changes."""
@@ -50,7 +47,7 @@ class Access:
         self._version = topology.version
         self._answers: dict[tuple[str, ...], bool] = {}
         self._answers_bytes = 0
-        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._patterns: dict[str, Expression | None] = {}
 
     def may_enter(self, user: str, vhost: str) -> bool:
         """Whether the virtual host and the user exist, and the user has any permission record on it."""
@@ -114,19 +111,18 @@ class Access:
         return answer
 
     def _search(self, pattern: str, name: str) -> bool:
-        compiled = self._patterns.get(pattern)
-        if compiled is None:
+        if pattern not in self._patterns:
             if len(self._patterns) >= PATTERNS_MAX:
                 self._patterns.clear()
             try:
-                compiled = compile_pattern(pattern)
+                self._patterns[pattern] = compile_pattern(pattern)
             except PatternError:
-                compiled = _NOTHING
-            self._patterns[pattern] = compiled
-        return compiled.search(name) is not None
+                self._patterns[pattern] = None
+        compiled = self._patterns[pattern]
+        return compiled is not None and compiled.is_in(name)
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> Expression:
     """Raises PatternError with the reason; the empty pattern is `^$`."""
     return compile_expression(pattern or "^$")
 

@@ -13,12 +13,11 @@ Source: rabbit_policy.erl; https://www.rabbitmq.com/docs/policies.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from amqpd.topology.expressions import PatternError, compile_expression
+from amqpd.topology.expressions import Expression, PatternError, compile_expression
 from amqpd.topology.policy_keys import PolicyInvalid, applies_to_type, check_definition, erlang_term, merge
 from amqpd.vocabulary.records import Change, Key, PolicyRecord, Put
 
@@ -148,19 +147,19 @@ class _Ordered:
 
     def __init__(self, records: Iterable[PolicyRecord]) -> None:
         ordered = sorted(records, key=lambda record: (-record.priority, record.name))
-        self._searches = [(record, pattern.search) for record in ordered if (pattern := _compiled(record))]
+        self._searches = [(record, pattern.is_in) for record in ordered if (pattern := _compiled(record))]
 
     def first(self, kind: Kind, name: str, queue_type: str) -> PolicyRecord | None:
         names = ("all", "exchanges") if kind == "exchange" else ("all", "queues", _OF_TYPE.get(queue_type, "queues"))
-        for record, search in self._searches:
-            if record.apply_to not in names or search(name) is None:
+        for record, is_in in self._searches:
+            if record.apply_to not in names or not is_in(name):
                 continue
             if kind == "exchange" or applies_to_type(record.definition, queue_type):
                 return record
         return None
 
 
-def _compiled(record: PolicyRecord) -> re.Pattern[str] | None:
+def _compiled(record: PolicyRecord) -> Expression | None:
     try:
         return compile_expression(record.pattern)
     except PatternError:
