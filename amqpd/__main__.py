@@ -59,6 +59,7 @@ COMMANDS = {
     "check": ("amqpd.commands.check", "check", "Look for damage in the data of a stopped broker, and repair it."),
     "backup": ("amqpd.commands.backup", "backup", "Copy messages and definitions while the broker goes on."),
     "restore": ("amqpd.commands.backup", "restore", "Put a backup into the data directory of a stopped broker."),
+    "ctl": ("amqpd.commands.ctl", "ctl", "Use rabbitmqctl's words, for scripts that were written for RabbitMQ."),
     "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),
 }
 

@@ -72,7 +72,7 @@ def export_definitions(file: Path, vhost: str | None, data_dir: Path) -> None:
     if str(file) == "-":
         click.echo(text, nl=False)
     else:
-        _write(file, text)
+        write(file, text)
         click.echo(f"wrote {file}")
 
 
@@ -106,7 +106,7 @@ def plan(file: Path, vhost: str | None, prune: bool, skip_conflicts: bool, full:
       amqpd definitions plan all.json
       amqpd definitions plan all.json --prune --full
     """
-    wanted = _read_file(file, vhost)
+    wanted = read_file(file, vhost)
     found = carry_out(data_dir, use_cases.planned, wanted, prune=prune)
     _show(wanted, describe(found, full))
     if not skip_conflicts:
@@ -154,7 +154,7 @@ def import_definitions(
             plan, file=file, vhost=vhost, prune=prune, skip_conflicts=skip_conflicts, full=full, data_dir=data_dir
         )
         return
-    wanted = _read_file(file, vhost)
+    wanted = read_file(file, vhost)
     with _conflicts():
         found = carry_out(
             data_dir,
@@ -181,7 +181,7 @@ def _conflicts() -> Iterator[None]:
         raise
 
 
-def _read_file(file: Path, vhost: str | None) -> Definitions:
+def read_file(file: Path, vhost: str | None) -> Definitions:
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as source:
             text = source.read(FILE_BYTES_MAX + 1)
@@ -199,7 +199,7 @@ def _read_file(file: Path, vhost: str | None) -> Definitions:
         raise click.ClickException(f"{file} cannot be imported: {what}") from None
 
 
-def _write(file: Path, text: str) -> None:
+def write(file: Path, text: str) -> None:
     """Whole or not at all."""
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)

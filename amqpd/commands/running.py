@@ -64,7 +64,11 @@ def listing(
     return click.command("list", help=help_text)(click.option("--vhost", help="Only in this virtual host.")(command))
 
 
-def _nobody(data_dir: Path) -> click.ClickException:
-    return click.ClickException(
+class NobodyThere(click.ClickException):
+    """No broker runs on the data directory."""
+
+
+def _nobody(data_dir: Path) -> NobodyThere:
+    return NobodyThere(
         f"no broker runs on {data_dir}: name its data directory with --data-dir, or start it (amqpd serve)"
     )

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from amqpd.management import alarms, connections, inventory, traces, transients
+from amqpd.management import alarms, connections, inventory, queues, traces, transients
 from amqpd.management.control import Handler, Listing, Stream, caller
 from amqpd.management.damaged_rows import DamagedRows, Which
 from amqpd.management.errors import BadArgument
@@ -56,7 +56,23 @@ def handlers(on: Running) -> Mapping[str, Handler]:
     async def change_transients(arguments: Arguments) -> dict[str, Any]:
         return {"changed": await transients.change(on, _changes(arguments))}
 
+    async def delete_queue(arguments: Arguments) -> dict[str, Any]:
+        count = await queues.delete(
+            on,
+            caller(),
+            _vhost(arguments),
+            _required(arguments, "name"),
+            if_unused=arguments.get("if_unused") is True,
+            if_empty=arguments.get("if_empty") is True,
+        )
+        return {"messages": count}
+
+    async def purge_queue(arguments: Arguments) -> dict[str, Any]:
+        return {"messages": await queues.purge(on, caller(), _vhost(arguments), _required(arguments, "name"))}
+
     return {
+        "queue delete": delete_queue,
+        "queue purge": purge_queue,
         "connection close": close_connections,
         "alarm set": set_alarm,
         "alarm clear": clear_alarm,

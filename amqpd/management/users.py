@@ -18,7 +18,7 @@ import trio
 from amqpd.management.errors import AlreadyExists, BadArgument
 from amqpd.management.metadata import Metadata, Plan, check_name, found_user
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
-from amqpd.security.authentication.passwords import hash_password
+from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.plans import delete_user
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Put, UserRecord
@@ -73,6 +73,14 @@ async def set_password(metadata: Metadata, name: str, password: bytes | None) ->
     await metadata.change(
         lambda topology: Plan([Put(replace(found_user(topology, name), password_hash=password_hash))])
     )
+
+
+async def authenticated(metadata: Metadata, name: str, password: bytes) -> bool:
+    """Whether the user is there and the password is its own."""
+    user = (await metadata.read()).users.get(name)
+    if user is None or len(password) > PASSWORD_BYTES_MAX:
+        return False
+    return await trio.to_thread.run_sync(verify_password, user.password_hash, password)
 
 
 async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ class VhostRow(TypedDict):
     queues: int
     default_queue_type: str
     """of queues that name none and can be of it; empty: classic"""
+    tags: list[str]
 
 
 async def listed(metadata: Metadata) -> list[VhostRow]:
@@ -37,6 +38,7 @@ async def listed(metadata: Metadata) -> list[VhostRow]:
             "description": record.description,
             "queues": len(topology.vhosts[name].queues),
             "default_queue_type": str(record.metadata.get("default_queue_type", "")),
+            "tags": list(record.metadata.get("tags", ())),
         }
         for name, record in sorted(topology.vhost_records.items())
     ]

@@ -1,0 +1,162 @@
+"""`amqpd ctl`: what is done to a running broker: queues deleted and purged, connections closed, alarms, traces.
+
+What comes in: rabbitmqctl's words. What goes out: what was done.
+Not here: what is checked and done (`amqpd/management/`), what a stopped broker has, too (`users.py`, `vhosts.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqpd.commands.ctl.call import DATA, UNAVAILABLE, USAGE, Call, Failed, command
+from amqpd.commands.running import NobodyThere
+from amqpd.management.errors import NotFound, Unavailable
+
+AWAITED_S = 300.0
+LOOK_S = 0.2
+
+
+@command("delete_queue", {NotFound: USAGE})
+@click.argument("queue")
+@click.option("-e", "--if-empty", is_flag=True)
+@click.option("-u", "--if-unused", is_flag=True)
+def delete_queue(call: Call, queue: str, if_empty: bool, if_unused: bool) -> None:
+    """Delete a queue with ITS MESSAGES."""
+    conditions = [name for name, said in (("empty", if_empty), ("unused", if_unused)) if said]
+    only = f" if queue is {' and '.join(conditions)}" if conditions else ""
+    call.said.sentence(f"Deleting queue '{queue}' on vhost '{call.vhost}'{only} ...")
+    done = call.ask("queue delete", vhost=call.vhost, name=queue, if_empty=if_empty, if_unused=if_unused)
+    call.said.sentence(f"Queue was successfully deleted with {done['messages']} ready messages")
+
+
+@command("purge_queue")
+@click.argument("queue")
+def purge_queue(call: Call, queue: str) -> None:
+    """Delete all messages that are ready in a queue."""
+    call.said.sentence(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
+    call.ask("queue purge", vhost=call.vhost, name=queue)
+
+
+@command("close_connection")
+@click.argument("connection", metavar="PID")
+@click.argument("explanation")
+def close_connection(call: Call, connection: str, explanation: str) -> None:
+    """Close the connection that list_connections shows with this pid."""
+    call.said.sentence(f"Closing connection {connection}, reason: {explanation}...")
+    call.ask("connection close", id=connection, reason=explanation)
+
+
+@command("close_all_connections")
+@click.argument("explanation")
+@click.option("--global", "every", is_flag=True, help="In all virtual hosts.")
+@click.option("--per-connection-delay", hidden=True)
+@click.option("--limit", hidden=True)
+def close_all_connections(
+    call: Call, explanation: str, every: bool, per_connection_delay: str | None, limit: str | None
+) -> None:
+    """Close all connections in a virtual host."""
+    if limit not in (None, "0") or per_connection_delay not in (None, "0"):
+        raise Failed("--limit and --per-connection-delay are not known here: all are closed at once", USAGE)
+    where = "" if every else f" in vhost {call.vhost}"
+    call.said.sentence(f"Closing all connections{where}, reason: {explanation}...")
+    which: dict[str, Any] = {"all": True} if every else {"vhost": call.vhost}
+    try:
+        closed = call.ask("connection close", reason=explanation, **which)["closed"]
+    except NotFound:
+        closed = 0
+    call.said.sentence(f"Closed {closed} connections")
+
+
+@command("close_all_user_connections")
+@click.argument("username")
+@click.argument("explanation")
+def close_all_user_connections(call: Call, username: str, explanation: str) -> None:
+    """Close all connections of a user."""
+    call.said.sentence(f"Closing connections of user {username}, reason: {explanation}...")
+    try:
+        call.ask("connection close", user=username, reason=explanation)
+    except NotFound:
+        return
+
+
+@command("trace_on")
+def trace_on(call: Call) -> None:
+    """Copy all messages of a virtual host to the exchange amq.rabbitmq.trace."""
+    call.said.sentence(f'Starting tracing for vhost "{call.vhost}" ...')
+    call.ask("trace on", vhost=call.vhost)
+    call.said.sentence(f"Trace enabled for vhost {call.vhost}")
+
+
+@command("trace_off")
+def trace_off(call: Call) -> None:
+    """End that."""
+    call.said.sentence(f'Stopping tracing for vhost "{call.vhost}" ...')
+    call.ask("trace off", vhost=call.vhost)
+    call.said.sentence(f"Trace disabled for vhost {call.vhost}")
+
+
+@command("ping")
+def ping(call: Call) -> None:
+    """Say whether the broker runs and answers."""
+    call.said.sentence("Will ping the broker. Timeout: 60000 ms.")
+    call.ask("status")
+    call.said.sentence("Ping succeeded")
+
+
+@command("node_health_check")
+def node_health_check(call: Call) -> None:
+    """Say whether the broker runs, without an alarm and with all its queues in service."""
+    status = call.ask("status")
+    call.said.sentence(f"Checking health of node {status['node']} ...")
+    if status["alarms"]:
+        raise Failed(f"resource alarm(s) in effect: {', '.join(status['alarms'])}", UNAVAILABLE)
+    if status["queues_out_of_service"]:
+        raise Failed("queues are out of service: see `amqpd status`", UNAVAILABLE)
+    call.said.sentence("Health check passed")
+
+
+@command("await_startup")
+def await_startup(call: Call) -> None:
+    """Wait until the broker runs."""
+    _await(call, AWAITED_S if call.timeout_s is None else call.timeout_s)
+
+
+@command("await_online_nodes")
+@click.argument("count", type=int)
+def await_online_nodes(call: Call, count: int) -> None:
+    """Wait until this many members of the cluster are there."""
+    timeout_s = AWAITED_S if call.timeout_s is None else call.timeout_s
+    call.said.sentence(f"Will wait for at least {count} nodes to join the cluster. Timeout: {timeout_s:g} seconds.")
+    ends = time.monotonic() + timeout_s
+    while (there := _online(_await(call, ends - time.monotonic()))) < count:
+        if time.monotonic() > ends:
+            raise Failed(f"{there} of {count} nodes are there after {timeout_s:g} seconds", DATA)
+        time.sleep(LOOK_S)
+
+
+@command("wait")
+@click.argument("pidfile", required=False, type=click.Path(path_type=Path))
+@click.option("-P", "--pid", type=int)
+def wait(call: Call, pidfile: Path | None, pid: int | None) -> None:
+    """Wait until the broker runs. Its data directory says which; the pid does not count."""
+    _await(call, AWAITED_S if call.timeout_s is None else call.timeout_s)
+
+
+def _await(call: Call, timeout_s: float) -> dict[str, Any]:
+    ends = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call.ask("status")
+        except (Unavailable, NobodyThere):
+            if time.monotonic() > ends:
+                raise Failed(f"no broker answers after {timeout_s:g} seconds", DATA) from None
+        time.sleep(LOOK_S)
+
+
+def _online(status: dict[str, Any]) -> int:
+    peers = status.get("cluster", {}).get("peers", ())
+    return 1 + len(peers)

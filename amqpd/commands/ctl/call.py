@@ -1,0 +1,145 @@
+"""One command of `amqpd ctl`: the options that all have, and how it fails.
+
+What comes in: a function and its help. What goes out: a command of click that prints as rabbitmqctl does and ends
+with its exit codes.
+Rules: 1. rabbitmqctl's options that say how a node is reached (--node, --longnames, --erlang-cookie) are taken and
+mean nothing: the broker is that of the data directory. 2. What is refused is two lines on standard error, `Error:`
+and why.
+Not here: what the commands do.
+
+Source: sysexits.h, as rabbitmqctl uses it (https://www.rabbitmq.com/docs/cli#exit-codes).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+
+import click
+
+from amqpd.commands import metadata, running
+from amqpd.commands.ctl.said import FORMATTERS, Said
+from amqpd.commands.options import data_dir_option
+from amqpd.management.errors import ManagementError, NotFound
+from amqpd.management.metadata import Metadata
+from amqpd.vocabulary.escapes import escaped_lines
+
+USAGE, DATA, NO_USER, UNAVAILABLE, SOFTWARE = 64, 65, 67, 69, 70
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Failed(Exception):
+    """It could not be done. The exit code, and what is said behind `Error:`."""
+
+    def __init__(self, text: str, code: int = UNAVAILABLE) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a command has beside its own words."""
+
+    data_dir: Path
+    vhost: str
+    timeout_s: float | None
+    said: Said
+
+    def change(
+        self,
+        use_case: Callable[Concatenate[Metadata, P], Awaitable[T]],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Of metadata. Raises ManagementError."""
+        return _unwrapped(metadata.carry_out, self.data_dir, use_case, *arguments, **named)
+
+    def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """Of a running broker. Raises ManagementError."""
+        return _unwrapped(running.ask, self.data_dir, command, arguments)
+
+    def rows(self, command: str, order: tuple[str, ...], **filters: Any) -> list[dict[str, Any]]:
+        return _unwrapped(running.ask_rows, self.data_dir, command, filters, order)
+
+    def vhost_known(self) -> None:
+        """Raises NotFound."""
+        from amqpd.management import vhosts
+
+        if self.vhost not in (row["name"] for row in self.change(vhosts.listed)):
+            raise NotFound(f"Virtual host '{self.vhost}' does not exist")
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("-n", "--node", hidden=True),
+        click.option("-l", "--longnames", is_flag=True, hidden=True),
+        click.option("--erlang-cookie", hidden=True),
+        click.option("--script-name", hidden=True),
+        click.option("--print-stacktrace", is_flag=True, hidden=True),
+        click.option("-t", "--timeout", type=float, metavar="S", help="Seconds that it may take."),
+        click.option("-q", "--quiet", is_flag=True, help="No sentence before the result."),
+        click.option("-s", "--silent", is_flag=True, help="No sentence, and no headings."),
+        click.option("--formatter", type=click.Choice(FORMATTERS), default="table", help="How lists are written."),
+        click.option("--no-table-headers", is_flag=True, help="No headings."),
+        click.option("-p", "--vhost", default="/", metavar="VHOST", help="The virtual host."),
+    ):
+        command = option(command)
+    return data_dir_option(command)
+
+
+def command(name: str, codes: dict[type[ManagementError], int] | None = None) -> Callable[..., click.Command]:
+    """For a function of a `Call` and its own parameters. `codes`: exit codes of refusals that are not 69."""
+
+    def made(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(
+            data_dir: Path,
+            vhost: str,
+            timeout: float | None,
+            quiet: bool,
+            silent: bool,
+            formatter: str,
+            no_table_headers: bool,
+            node: str | None,
+            longnames: bool,
+            erlang_cookie: str | None,
+            script_name: str | None,
+            print_stacktrace: bool,
+            **own: Any,
+        ) -> None:
+            call = Call(data_dir, vhost, timeout, Said(quiet, silent, formatter, not no_table_headers))
+            try:
+                function(call, **own)
+            except Failed as error:
+                complain(str(error), error.code)
+            except click.UsageError:
+                raise
+            except click.ClickException as error:
+                complain(error.format_message(), UNAVAILABLE)
+            except ManagementError as error:
+                code = next((code for kind, code in (codes or {}).items() if isinstance(error, kind)), UNAVAILABLE)
+                complain(str(error), code)
+
+        return click.command(name)(common_options(run))
+
+    return made
+
+
+def complain(text: str, code: int) -> NoReturn:
+    click.echo(escaped_lines(f"Error:\n{text}"), err=True)
+    click.get_current_context().exit(code)
+
+
+def _unwrapped(ask: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Other commands have one exit code for every refusal: here its kind counts."""
+    try:
+        return ask(*arguments, **named)
+    except click.ClickException as error:
+        if isinstance(error.__cause__, ManagementError):
+            raise error.__cause__ from None
+        raise

@@ -1,0 +1,85 @@
+"""`amqpd ctl`: the node and its cluster, and definitions.
+
+What comes in: rabbitmqctl's words. What goes out: what is known of the node; files.
+Not here: `amqpd status`, `cluster` and `definitions`, which say more.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqpd import __version__
+from amqpd.commands.ctl.call import DATA, Call, Failed, command
+from amqpd.commands.definitions import read_file, write
+from amqpd.management import definitions
+from amqpd.vocabulary.escapes import readable_json
+
+
+@command("version")
+def version(call: Call) -> None:
+    """Say which version this is."""
+    call.said.result(__version__)
+
+
+@command("status")
+def status(call: Call) -> None:
+    """Show the node: alarms, what is open, what is in memory."""
+    found = call.ask("status")
+    if call.said.formatter == "json":
+        call.said.result(json.dumps({**found, "amqpd_version": __version__}))
+        return
+    call.said.sentence(f"Status of node {found['node']} ...")
+    call.said.result(f"Runtime\n\namqpd version: {__version__}\nNode name: {found['node']}")
+    alarms = ", ".join(found["alarms"]) or "(none)"
+    call.said.result(f"\nAlarms\n\n{alarms}")
+    totals = {"Connection count": "connections", "Queue count": "queues", "Virtual host count": "vhosts"}
+    lines = "\n".join(f"{name}: {found[key]}" for name, key in totals.items())
+    call.said.result(f"\nTotals\n\n{lines}")
+
+
+@command("cluster_status")
+def cluster_status(call: Call) -> None:
+    """Show the nodes of the cluster."""
+    found = call.ask("status")
+    running = [found["node"], *sorted(found.get("cluster", {}).get("peers", {}))]
+    if call.said.formatter == "json":
+        call.said.result(readable_json({"running_nodes": running, "alarms": found["alarms"]}))
+        return
+    call.said.sentence(f"Cluster status of node {found['node']} ...")
+    call.said.result("Running Nodes\n\n" + "\n".join(running))
+
+
+@command("export_definitions")
+@click.argument("path")
+@click.option("--format", "kind", type=click.Choice(("json",)), default="json")
+def export_definitions(call: Call, path: str, kind: str) -> None:
+    """Write all definitions to a file; - is standard output."""
+    text = call.change(definitions.exported)
+    if path == "-":
+        call.said.result(text)
+        return
+    call.said.sentence(f'Exporting definitions in JSON to a file at "{path}" ...')
+    try:
+        write(Path(path), text)
+    except click.ClickException as error:
+        raise Failed(error.format_message(), DATA) from None
+
+
+@command("import_definitions")
+@click.argument("path", required=False)
+@click.option("--format", "kind", type=click.Choice(("json",)), default="json")
+@click.option("--skip-if-unchanged", is_flag=True)
+def import_definitions(call: Call, path: str | None, kind: str, **_: Any) -> None:
+    """Make the broker have what a file says, or standard input. What is there otherwise stays so."""
+    said = "standard input" if path in (None, "-") else f'a file at "{path}"'
+    call.said.sentence(f"Importing definitions in JSON from {said} ...")
+    try:
+        wanted = read_file(Path(path or "-"), None)
+    except click.ClickException as error:
+        raise Failed(error.format_message(), DATA) from None
+    call.change(definitions.import_definitions, wanted, skip_conflicts=True)
+    call.said.sentence("Successfully started definition import.")
