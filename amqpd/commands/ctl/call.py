@@ -13,7 +13,8 @@ Source: sysexits.h, as rabbitmqctl uses it (https://www.rabbitmq.com/docs/cli#ex
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -57,14 +58,17 @@ class Call:
         **named: P.kwargs,
     ) -> T:
         """Of metadata. Raises ManagementError."""
-        return _unwrapped(metadata.carry_out, self.data_dir, use_case, *arguments, **named)
+        with _kinds():
+            return metadata.carry_out(self.data_dir, use_case, *arguments, **named)
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Of a running broker. Raises ManagementError."""
-        return _unwrapped(running.ask, self.data_dir, command, arguments)
+        with _kinds():
+            return running.ask(self.data_dir, command, arguments)
 
     def rows(self, command: str, order: tuple[str, ...], **filters: Any) -> list[dict[str, Any]]:
-        return _unwrapped(running.ask_rows, self.data_dir, command, filters, order)
+        with _kinds():
+            return running.ask_rows(self.data_dir, command, filters, order)
 
     def vhost_known(self) -> None:
         """Raises NotFound."""
@@ -135,10 +139,11 @@ def complain(text: str, code: int) -> NoReturn:
     click.get_current_context().exit(code)
 
 
-def _unwrapped(ask: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+@contextmanager
+def _kinds() -> Iterator[None]:
     """Other commands have one exit code for every refusal: here its kind counts."""
     try:
-        return ask(*arguments, **named)
+        yield
     except click.ClickException as error:
         if isinstance(error.__cause__, ManagementError):
             raise error.__cause__ from None
