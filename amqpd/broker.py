@@ -3,9 +3,9 @@
 What comes in: settings, and the event that asks for the end. What goes out: nothing; `serve` returns after the drain,
 or raises the failure that stops the node.
 Rules: 1. Ports are bound before the data directory is touched, and listen only when everything is recovered. 2. The
-nursery tree mirrors ownership: what fails takes the node with it. 3. The drain: stop accepting, close clients with
-320, flush the metadata store and the journal, each within `drain_timeout_s`. 4. The audit log ends last, when nothing
-that it records can happen any more.
+nursery tree mirrors ownership: what fails takes the node with it. 3. The drain: stop accepting, end the face, close
+clients with 320, flush the metadata store and the journal, each within `drain_timeout_s`. 4. The audit log ends last,
+when nothing that it records can happen any more.
 Not here: signals and exit codes (`commands/serve.py`).
 """
 
@@ -287,6 +287,10 @@ class Broker:
         log.info("draining", connections=self.pump.link_count, timeout_s=timeout_s)
         self.node.draining = True
         self.pump.acceptor.stop()
+        if self._face is not None:
+            # Before anything is flushed: what it was asked to change is in there, or was refused.
+            with trio.move_on_after(timeout_s):
+                await self._face.end()
         with trio.move_on_after(timeout_s):
             for connection in list(self.node.connections.values()):
                 reason = "broker forced connection closure with reason 'shutdown'"

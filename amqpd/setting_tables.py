@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from amqpd.setting_types import GIB, KIB, MIB, Bytes, Count, Level, Names, Place, Port, Seconds, refuse_long
+from amqpd.setting_types import GIB, KIB, MIB, Bytes, Count, Hosts, Level, Names, Place, Port, Seconds, refuse_long
 
 
 class TlsSettings(BaseModel):
@@ -98,6 +98,8 @@ class HttpSettings(BaseModel):
     connections_max: Annotated[Count, Field(ge=1, le=10_000)] = 500
     # Of one request. RabbitMQ's default; definitions are the largest.
     body_bytes_max: Annotated[Bytes, Field(ge=1 * KIB, le=512 * MIB)] = 20_000_000
+    # Names under which browsers may ask, beside this machine's own: that of a proxy in front, for example.
+    hosts: Hosts = ()
     # RabbitMQ's are open to everybody who reaches its port for them. Here they are on the port of the API, and name
     # queues, users' connections and virtual hosts.
     metrics_open: bool = False

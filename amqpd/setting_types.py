@@ -115,6 +115,19 @@ def require_label(value: str) -> str:
     return value
 
 
+def bare_host(value: str) -> str:
+    """As names of hosts are compared: in lower case, without the dot that ends a complete one."""
+    return value.lower().removesuffix(".")
+
+
+def require_hosts(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Normalised."""
+    for each in value:
+        if re.fullmatch(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?", each) is None:
+            raise ValueError(f"must be names of hosts, without a port: {each!r} is none")
+    return tuple(map(bare_host, value))
+
+
 def require_odd(value: int) -> int:
     if value % 2 == 0:
         raise ValueError(f"must be odd: {value} copies outlive no more losses than {value - 1}")
@@ -146,6 +159,7 @@ ShortName = Annotated[str, AfterValidator(refuse_long)]
 StoreUrl = Annotated[str, AfterValidator(require_store_address)]
 NodeName = Annotated[str, AfterValidator(complete_node_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
+Hosts = Annotated[Names, AfterValidator(require_hosts)]
 Level = Annotated[str, AfterValidator(require_level)]
 Listening = Annotated[str, AfterValidator(require_endpoint)]
 Reachable = Annotated[str, AfterValidator(require_reachable)]

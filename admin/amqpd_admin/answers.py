@@ -38,6 +38,7 @@ STATUS: dict[type[ManagementError], tuple[int, str]] = {
     Conflict: (400, "bad_request"),
     Unavailable: (503, "service_unavailable"),
 }
+BUG = (500, "internal_server_error")
 NAMES = {404: "Object Not Found", 405: "method_not_allowed"}
 # RabbitMQ's order in `Allow`; each route answers OPTIONS, and HEAD where it answers GET.
 METHODS = ("HEAD", "GET", "PUT", "POST", "DELETE", "OPTIONS")
@@ -103,7 +104,7 @@ async def of_refusal(_: Request, error: Exception) -> Response:
 
 
 async def of_use_case(request: Request, error: Exception) -> Response:
-    status, name = STATUS.get(type(error), (500, "internal_server_error"))  # type: ignore[arg-type]
+    status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), BUG)
     if not isinstance(error, NotFound):
         return refusal(status, name, str(error))
     if request.method not in ("PUT", "POST"):

@@ -8,7 +8,7 @@ Not here: the server (`server.py`), what a request may be at all (`shield.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 from fastapi import Depends, FastAPI
@@ -23,6 +23,8 @@ from amqpd.config import Settings
 from amqpd.management.errors import ManagementError
 from amqpd.management.face import Behind
 from amqpd_admin import answers
+from amqpd_admin.fatal import Fatal
+from amqpd_admin.hosts import Hosts
 from amqpd_admin.login import log_in
 from amqpd_admin.routes import (
     absent,
@@ -69,8 +71,16 @@ ROUTERS = (
 )
 
 
-def make_app(behind: Behind, settings: Settings, addresses: Sequence[str] = ()) -> ASGIApp:
-    """Its document is at /api/openapi.json. `addresses`: where it is served, as URLs."""
+def make_app(
+    behind: Behind,
+    settings: Settings,
+    addresses: Sequence[str],
+    *,
+    hosts: Hosts,
+    fatal: Callable[[BaseException], None],
+) -> ASGIApp:
+    """Its document is at /api/openapi.json. `addresses`: where it is served, as URLs. `fatal` is told of what ends
+    the node."""
     app = FastAPI(
         title="amqpd management API",
         version=__version__,
@@ -102,4 +112,6 @@ def make_app(behind: Behind, settings: Settings, addresses: Sequence[str] = ()) 
     app.add_exception_handler(RequestValidationError, answers.of_form)
     app.add_exception_handler(HTTPException, answers.of_route)
     app.add_exception_handler(Exception, answers.of_bug)
-    return Shield(app, settings.http.body_bytes_max)
+    # Inside of what answers 500 to any exception, which would first send that.
+    app.add_middleware(Fatal, tell=fatal)
+    return Shield(app, settings.http.body_bytes_max, hosts)

@@ -2,18 +2,24 @@
 
 What comes in: a request. What goes out: its JSON object; members of it, of their kinds.
 Rules: 1. No body, and `null`, are an object without members. 2. What content type a body is said to have counts for
-nothing: curl says that of a form. 3. A member of another kind is refused with its name.
+nothing: curl says that of a form. 3. A member of another kind is refused with its name. 4. No more of a body is held
+than it may have. 5. What is nested deeper than `LEVELS_MAX`, and numbers that are none in JSON, are refused here;
+what texts may have in them is said by what would keep them (`amqpd/management/`): a name may be octets that are no
+UTF-8, which JSON spells as half surrogates.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from amqpd.wire.values import NESTING_MAX
 from amqpd_admin.answers import bad_request
 
 Body = dict[str, Any]
@@ -21,16 +27,13 @@ BYTES_MAX = 1 << 18
 """JSON is read in one go: some milliseconds. What describes a thing is far smaller; a message says its own bound"""
 LINES_MIN = 4
 """so many missing members are said on lines of their own, as in RabbitMQ"""
+LEVELS_MAX = 2 * NESTING_MAX
+"""arguments, which may have the half, are nested in a body, and in parameters maybe again"""
 
 
 async def body_of(request: Request, bytes_max: int = BYTES_MAX) -> Body:
     """Raises Refusal."""
-    try:
-        text = await request.body()
-    except ClientDisconnect:
-        raise bad_request("Exceeded HTTP request body size limit") from None
-    if len(text) > bytes_max:
-        raise bad_request("Exceeded HTTP request body size limit")
+    text = await octets_of(request, bytes_max)
     if text.strip() in (b"", b"null", b"undefined"):
         return {}
     try:
@@ -42,7 +45,22 @@ async def body_of(request: Request, bytes_max: int = BYTES_MAX) -> Body:
         raise bad_request(f"invalid payload: {said}")
     if not isinstance(found, dict):
         raise bad_request("not_json")
+    _check(found)
     return found
+
+
+async def octets_of(request: Request, bytes_max: int) -> bytes:
+    """A body as it came. Raises Refusal."""
+    held = bytearray()
+    try:
+        async with aclosing(request.stream()) as pieces:
+            async for piece in pieces:
+                held += piece
+                if len(held) > bytes_max:
+                    raise bad_request("Exceeded HTTP request body size limit")
+    except ClientDisconnect:
+        raise bad_request("the client left before its request was whole") from None
+    return bytes(held)
 
 
 def need(body: Body, *names: str) -> None:
@@ -90,6 +108,24 @@ def table(body: Body, name: str) -> Body:
     if not isinstance(value, dict):
         raise bad_request(f"{name} must be an object")
     return value
+
+
+def _check(body: Body) -> None:
+    """Raises Refusal."""
+    level: list[Any] = [body]
+    for _ in range(LEVELS_MAX):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+            elif isinstance(each, float) and not math.isfinite(each):
+                raise bad_request("a number of the body is too large")
+        if not inner:
+            return
+        level = inner
+    raise bad_request(f"the request body is nested deeper than {LEVELS_MAX} levels")
 
 
 def _no_number(name: str) -> None:

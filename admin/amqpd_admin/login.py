@@ -7,7 +7,9 @@ permissions on the virtual host decide the rest, where a use case asks for them.
 not `async` in threads, where the node must not be touched: here everything is. 4. A refusal never says whether the
 user exists; the log does. 5. A request of the pages (`PAGES`) is its session's, whatever password the browser
 remembers, and a refusal of it does not make the browser ask for one. 6. A session is as good as its user: with
-another password, or from where the user may not log in, it is none.
+another password, or from where the user may not log in, it is none. 7. Who asks is known before anything of a body
+is read: log-in is what the router depends on, and bodies are read inside of the routes (`bodies.py`). A body with
+which somebody logs in may have 16 KiB.
 Not here: what a use case allows; how a session begins (`routes/session.py`).
 
 Source: https://www.rabbitmq.com/docs/management#permissions (tags), RFC 7617 (Basic).
@@ -19,7 +21,6 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Annotated
 
 import structlog
@@ -30,6 +31,7 @@ from amqpd.management.face import Behind
 from amqpd.management.operators import Operator
 from amqpd.process.services import address_of
 from amqpd.security.authentication.logins import Accepted
+from amqpd.transport.link import is_loopback
 from amqpd_admin.answers import Refusal
 from amqpd_admin.cookies import token_of
 from amqpd_admin.paths import decoded
@@ -134,7 +136,7 @@ def by_session(request: Request) -> Who | None:
 def _place(request: Request) -> tuple[str, bool]:
     """The client's address, and whether it is on this machine."""
     host = request.client.host if request.client is not None else ""
-    return host, ip_address(host).is_loopback if host else False
+    return host, is_loopback(host)
 
 
 def _with_tag(verdict: Accepted, behind: Behind) -> Who:

@@ -1,40 +1,40 @@
-"""The HTTP server in the broker's own nursery: ports, and connections with their bounds.
+"""The HTTP server in the broker's own nursery: ports, how many connections, and the end.
 
 What comes in: settings; the running broker. What goes out: a server, as `amqpd.management.face.Face` wants it.
-Rules: 1. More connections than `http.connections_max` are closed unread, before anybody has said who they are. 2. A
-client that does not take 64 KiB of an answer within `SEND_S` is cut off: Hypercorn lets nobody interrupt it while it
-sends. 3. What goes wrong in one connection is that one's, and in the log.
-Not here: what is served (`app.py`), how a port is bound (`amqpd/transport/listeners.py`).
+Rules: 1. More connections than `http.connections_max` are closed unread, before anybody has said who they are.
+2. What goes wrong in one connection is that one's, and in the log; what ends the node (`faults.ENDS_NODE`) ends it
+from here, wherever in a request it was met. 3. At the end no request is taken any more, those that run have `END_S`,
+and a client that does not read its answer has no more than that.
+Not here: bounds of a connection (`connection.py`), what is served (`app.py`), how a port is bound
+(`amqpd/transport/listeners.py`).
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
+from functools import partial
 from typing import Any
 
 import structlog
 import trio
 from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import wrap_app
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqpd.config import Settings
-from amqpd.faults import ENDS_NODE
 from amqpd.management.face import Behind
 from amqpd.transport.listeners import Listener, close_listeners, open_http_listeners, start_listening
 from amqpd.transport.tls import server_context
+from amqpd_admin import connection
+from amqpd_admin.answers import refusal
 from amqpd_admin.app import make_app
+from amqpd_admin.connection import BoundedStream, Connection
+from amqpd_admin.fatal import Fatal, ends_node
+from amqpd_admin.hosts import Hosts
 
-# What the broker grants a client of AMQP, too (send_timeout_s).
-SEND_S = 30.0
-PIECE_BYTES = 1 << 16
-# Of each read, not of a request as a whole; and of a TLS handshake. RabbitMQ's `request_timeout` is a minute.
-READ_S = 60
-# A monitoring tool asks each 15 s as a rule: it keeps its connection.
-KEEP_ALIVE_S = 75.0
+# A request takes milliseconds; one that takes longer is an import, which is made again when it was cut off.
+END_S = 2.0
 
 log = structlog.get_logger(component="http")
 
@@ -46,7 +46,12 @@ class HttpFace:
         self._settings = settings
         self._listeners: list[Listener] = []
         self._tls: ssl.SSLContext | None = None
-        self._connections = 0
+        self._open: set[BoundedStream] = set()
+        self._closed = trio.lowlevel.ParkingLot()
+        """for those who wait until none is open"""
+        self._ending = trio.Event()
+        self._running = False
+        self._ended = trio.lowlevel.ParkingLot()
 
     @property
     def addresses(self) -> list[str]:
@@ -64,86 +69,100 @@ class HttpFace:
     def close(self) -> None:
         close_listeners(self._listeners)
 
+    async def end(self) -> None:
+        self._ending.set()
+        close_listeners(self._listeners)
+        while self._running:
+            await self._ended.park()
+
     async def run(self, behind: Behind) -> None:
-        config = _config()
+        if self._ending.is_set():
+            return
+        self._running = True
+        try:
+            await self._run(behind)
+        finally:
+            self._running = False
+            self._ended.unpark_all()
+
+    async def _run(self, behind: Behind) -> None:
+        hosts = Hosts(self._settings)
+        fatal: list[BaseException] = []
+        over = trio.Event()
+
+        def failed(error: BaseException) -> None:
+            fatal.append(error)
+            over.set()
+
+        async def ended() -> None:
+            await self._ending.wait()
+            over.set()
+
         context = WorkerContext(None)
-        application = make_app(behind, self._settings, self.addresses)
-        ends: list[BaseException] = []
-        ended = trio.Event()
-
-        async def contained(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await application(scope, receive, send)
-            except ENDS_NODE as error:
-                # Hypercorn would log it, and go on.
-                ends.append(error)
-                ended.set()
-                raise
-
-        app = wrap_app(contained, config.wsgi_max_body_size, "asgi")  # type: ignore[arg-type]
-
-        async def serve(stream: trio.SocketStream) -> None:
-            if self._connections >= self._settings.http.connections_max:
-                await trio.aclose_forcefully(stream)
-                return
-            self._connections += 1
-            bounded: Any = BoundedStream(stream)
-            if self._tls is not None:
-                bounded = trio.SSLStream(bounded, self._tls, server_side=True, https_compatible=True)
-            try:
-                await Connection(app, config, context, ConnectionState({}), bounded)
-            except ENDS_NODE:
-                raise
-            except Exception:
-                log.exception("http connection failed")
-            finally:
-                self._connections -= 1
-
+        application = Fatal(make_app(behind, self._settings, self.addresses, hosts=hosts, fatal=failed), failed)
+        serve = partial(self._serve, self._until_the_end(application), _config(), context)
         # A copy of each socket: what serves them closes them, and after a failure it is begun again.
         listeners = [
             trio.SocketListener(trio.socket.from_stdlib_socket(each.socket.dup())) for each in self._listeners
         ]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, serve, listeners)
-            await ended.wait()
-            raise ends[0]
+        async with trio.open_nursery() as connections:
+            try:
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(partial(trio.serve_listeners, handler_nursery=connections), serve, listeners)
+                    accepting.start_soon(_learn_name, hosts)
+                    accepting.start_soon(ended)
+                    await over.wait()
+                    accepting.cancel_scope.cancel()
+                if not fatal:
+                    # Hypercorn closes those without a request, and the others after their answers.
+                    await context.terminated.set()
+                    with trio.move_on_after(END_S):
+                        while self._open:
+                            await self._closed.park()
+            finally:
+                # Else what sends, which nobody may interrupt, would hold the end up for `connection.SEND_S`.
+                for each in self._open:
+                    each.cut()
+            connections.cancel_scope.cancel()
+        if fatal:
+            raise fatal[0]
+
+    def _until_the_end(self, application: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if self._ending.is_set() and scope["type"] == "http":
+                await refusal(503, "service_unavailable", "the node is being shut down")(scope, receive, send)
+            else:
+                await application(scope, receive, send)
+
+        return answer
+
+    async def _serve(
+        self, application: ASGIApp, config: Config, context: WorkerContext, stream: trio.SocketStream
+    ) -> None:
+        if len(self._open) >= self._settings.http.connections_max:
+            await trio.aclose_forcefully(stream)
+            return
+        bounded = BoundedStream(stream)
+        through: Any = bounded
+        if self._tls is not None:
+            through = trio.SSLStream(bounded, self._tls, server_side=True, https_compatible=True)
+        self._open.add(bounded)
+        try:
+            await Connection(application, config, context, through, bounded)
+        except Exception as error:
+            if ends_node(error):
+                raise
+            log.exception("http connection failed")
+        finally:
+            self._open.discard(bounded)
+            if not self._open:
+                self._closed.unpark_all()
 
 
-class Connection(TCPServer):
-    """Ends when its client has left: Hypercorn's goes on until the client has been idle for `KEEP_ALIVE_S`."""
-
-    async def _read_data(self) -> None:
-        await super()._read_data()
-        await self.idle_task.stop()
-
-
-class BoundedStream(trio.abc.HalfCloseableStream):
-    """Rule 2, of one connection. Has `socket`, which Hypercorn asks for both addresses."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self.socket = stream.socket
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        view = memoryview(data)
-        for at in range(0, len(view), PIECE_BYTES):
-            with trio.move_on_after(SEND_S) as scope:
-                await self._stream.send_all(view[at : at + PIECE_BYTES])
-            if scope.cancelled_caught:
-                await trio.aclose_forcefully(self._stream)
-                raise trio.BrokenResourceError(f"{PIECE_BYTES} bytes were not taken within {SEND_S:g} s")
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes)
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+async def _learn_name(hosts: Hosts) -> None:
+    """It is asked of DNS, which may take seconds, and may not answer."""
+    limiter = trio.CapacityLimiter(1)
+    hosts.add(await trio.to_thread.run_sync(socket.getfqdn, abandon_on_cancel=True, limiter=limiter))
 
 
 class _Log:
@@ -166,7 +185,10 @@ def _config() -> Config:
     config = Config()
     config.logger_class = _Log  # type: ignore[assignment]
     config.include_server_header = False
-    config.read_timeout = READ_S
-    config.ssl_handshake_timeout = READ_S
-    config.keep_alive_timeout = KEEP_ALIVE_S
+    # Time is bounded by `connection.py`, except between two requests.
+    config.read_timeout = None
+    config.ssl_handshake_timeout = connection.REQUEST_S
+    config.keep_alive_timeout = connection.KEEP_ALIVE_S
+    # What came of a body before it was asked for: one piece, and that the client has left.
+    config.max_app_queue_size = 2
     return config

@@ -4,9 +4,10 @@ What comes in: requests as the server has read them. What goes out: the same wit
 answer that refuses them.
 Rules: 1. A path's parts are told apart before they are decoded: the virtual host "/" is one part, `%2F`. 2. A change
 that a browser makes on behalf of another site is refused: it would come with the password that the browser remembers.
-3. A body has a bound. 4. HEAD is GET without the body. 5. A session's cookie comes by itself, too: with it, a change
-must prove that it is of this site (`is_own`, which `login.py` asks).
-Not here: who may do what (`login.py`).
+3. A body has a bound, and all bodies together. Nothing of one is held before somebody asks for it, which is after the
+log-in. 4. HEAD is GET without the body. 5. A session's cookie comes by itself, too: with it, a change must prove that
+it is of this site (`is_own`, which `login.py` asks). 6. A browser asks under one of the broker's names (`hosts.py`).
+Not here: who may do what (`login.py`), how long a request may take (`connection.py`).
 
 Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetch Metadata), RFC 6454 (Origin).
 """
@@ -16,23 +17,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+import structlog
 import trio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from amqpd_admin.answers import refusal
+from amqpd_admin import held
+from amqpd_admin.answers import Refusal, bad_request, refusal
+from amqpd_admin.held import Held
+from amqpd_admin.hosts import Hosts
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a body that is too long: a client that still sends when it is answered may see no answer, but a reset.
 DRAINED_BYTES_MIN = 1 << 20
 DRAIN_S = 2.0
+RETRY_AFTER_S = 5
+
+log = structlog.get_logger(component="http")
 
 
 class Shield:
     """Around the whole application."""
 
-    def __init__(self, app: ASGIApp, body_bytes_max: int) -> None:
+    def __init__(self, app: ASGIApp, body_bytes_max: int, hosts: Hosts) -> None:
         self._app = app
         self._body_bytes_max = body_bytes_max
+        self._hosts = hosts
+        self._held = Held(max(held.BYTES_MAX, body_bytes_max))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -42,7 +52,7 @@ class Shield:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
-        body = _Body(receive, self._body_bytes_max)
+        body = _Body(receive, self._body_bytes_max, self._held)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start" and not body.ended:
@@ -52,6 +62,11 @@ class Shield:
                     message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
+        strange = self._hosts.refuse(headers)
+        if strange is not None:
+            log.warning("http access denied", reason=strange, address=(scope["client"] or ("",))[0])
+            await refusal(421, "misdirected_request", strange)(scope, receive, answer)
+            return
         if scope["method"] not in SAFE and _is_foreign(headers):
             foreign = refusal(403, "forbidden", "a request on behalf of another site changes nothing")
             await foreign(scope, receive, answer)
@@ -64,34 +79,64 @@ class Shield:
         outward: Send = answer
         if scope["method"] == "HEAD":
             inner["method"], outward = "GET", _without_body(answer)
-        await self._app(inner, body.receive, outward)
+        try:
+            await self._app(inner, body.receive, outward)
+        finally:
+            body.give_back()
 
 
 class _Body:
-    """Of one request. One that says no length ends where it is too long, and is not JSON then."""
+    """Of one request."""
 
-    def __init__(self, receive: Receive, bytes_max: int) -> None:
+    def __init__(self, receive: Receive, bytes_max: int, all_held: Held) -> None:
         self._receive = receive
         self._bytes_max = bytes_max
-        self._came = 0
+        self._all_held = all_held
+        self._came = self._counted = 0
+        self._left = self._drained = False
+        self._turn = trio.Lock()
         self.ended = False
         """all of it has come, or the client has left"""
 
     async def receive(self) -> Message:
+        """For what holds it. Raises Refusal."""
+        before = self._came
         message = await self._next()
-        return {"type": "http.disconnect"} if self._came > self._bytes_max else message
+        if self._drained:
+            # Somebody waits for the client to leave, and holds nothing.
+            return message
+        if self._came > self._bytes_max:
+            raise bad_request("Exceeded HTTP request body size limit")
+        counted = self._all_held.take(before, self._came - before)
+        if counted is None:
+            reason = "the requests that come just now are too large all together: try again"
+            raise Refusal(503, "service_unavailable", reason, {"retry-after": str(RETRY_AFTER_S)})
+        self._counted += counted
+        return message
 
     async def drain(self) -> None:
-        """What is left of it, up to a bound."""
+        """What is left of it, up to a bound. Nobody holds what comes from here on."""
+        self._drained = True
         with trio.move_on_after(DRAIN_S):
             while not self.ended and self._came <= max(self._bytes_max, DRAINED_BYTES_MIN):
-                await self._next()
+                await self._next(unless_ended=True)
 
-    async def _next(self) -> Message:
-        message = await self._receive()
-        self._came += len(message.get("body", b""))
-        self.ended = not message.get("more_body", False)
-        return message
+    def give_back(self) -> None:
+        """The request ends."""
+        self._all_held.give_back(self._counted)
+        self._counted = 0
+
+    async def _next(self, *, unless_ended: bool = False) -> Message:
+        # An answer in pieces listens for its client to leave while it is sent: it may take the last of the body from
+        # under what drains, which would wait for another.
+        async with self._turn:
+            if self._left or (unless_ended and self.ended):
+                return {"type": "http.disconnect"}
+            message = await self._receive()
+            self._left = message["type"] == "http.disconnect"
+            self._came += len(message.get("body", b""))
+            self.ended = not message.get("more_body", False)
+            return message
 
 
 def _is_foreign(headers: dict[bytes, bytes]) -> bool:

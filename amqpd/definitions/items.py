@@ -32,7 +32,7 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.wire.json_values import BadValue, as_object, from_json, is_text
+from amqpd.wire.json_values import BadValue, as_object, check_kept, from_json, is_text
 from amqpd.wire.values import arguments_key
 
 # AMQP 0-9-1 writes names as short strings (4.2.5.3).
@@ -251,7 +251,7 @@ def _flag(item: Item, member: str, default: bool) -> bool:
 
 def _pattern(item: Item, member: str) -> str:
     value = item.get(member)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not is_text(value):
         raise ItemError(f"{member} is not a text")
     try:
         compile_expression(value)
@@ -291,7 +291,7 @@ def _tags(value: Any) -> tuple[str, ...]:
 def _checked(value: Any, member: str) -> Any:
     """A value that is kept as JSON."""
     try:
-        from_json(value)
+        check_kept(value)
     except BadValue as error:
         raise ItemError(f"{member}: {error}") from None
     return value

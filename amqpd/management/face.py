@@ -39,7 +39,7 @@ class Behind:
 
 
 class Face(Protocol):
-    """In this order: `bind`, `listen`, `run` any number of times, `close`."""
+    """In this order: `bind`, `listen`, `run` any number of times, `end`, `close`; `end` may be left out."""
 
     @property
     def addresses(self) -> list[str]:
@@ -52,7 +52,10 @@ class Face(Protocol):
         """Raises StartupError."""
 
     async def run(self, behind: Behind) -> None:
-        """Until cancelled."""
+        """Until cancelled, or ended."""
+
+    async def end(self) -> None:
+        """Nobody is let in any more; what runs is given a short time. When this returns, nothing of it runs."""
 
     def close(self) -> None:
         """Its ports are free."""

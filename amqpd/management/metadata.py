@@ -16,10 +16,12 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Key, Record, UserRecord, VhostRecord
+from amqpd.wire.json_values import BadValue, check_kept
 
 # AMQP 0-9-1 writes names as short strings (4.2.5.3); user names are held to the same.
 NAME_BYTES_MAX = 255
@@ -94,7 +96,16 @@ def check_name(kind: str, name: str) -> None:
     """Raises BadArgument for a name that no client could use."""
     if not name:
         raise BadArgument(f"a {kind} needs a name that is not empty")
-    if len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+    if len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
         raise BadArgument(f"the {kind}'s name is longer than {NAME_BYTES_MAX} bytes")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise BadArgument(f"the {kind}'s name has control characters, or is not UTF-8")
+
+
+def check_value(kind: str, value: Any) -> None:
+    """Of a text, or another value of JSON, that is kept. Raises BadArgument for what cannot be, or could not be
+    written into a definition file again."""
+    try:
+        check_kept(value)
+    except BadValue as error:
+        raise BadArgument(f"the {kind} cannot be kept: {error}") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, found_vhost
+from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, check_value, found_vhost
 from amqpd.topology.parameters import KEPT_FOR_OTHERS, ParameterInvalid, check_parameter
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put
@@ -47,6 +47,7 @@ async def listed(metadata: Metadata, vhost: str | None = None) -> list[Parameter
 async def put(metadata: Metadata, vhost: str, component: str, name: str, value: Any) -> bool:
     """Whether amqpd does something with it: other components' parameters are kept. Raises BadArgument, NotFound."""
     check_name("parameter", name)
+    check_value("value", value)
     record = ParameterRecord(vhost, component, name, value)
 
     def plan(topology: Topology) -> Plan:
@@ -83,6 +84,7 @@ async def listed_global(metadata: Metadata) -> list[GlobalParameterRow]:
 async def put_global(metadata: Metadata, name: str, value: Any) -> None:
     """Raises BadArgument."""
     check_name("parameter", name)
+    check_value("value", value)
     record = ParameterRecord("", "", name, value)
     await metadata.change(lambda _: Plan([Put(record)]))
 

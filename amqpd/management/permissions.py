@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata import Metadata, Plan, check_filter, found_user, found_vhost
+from amqpd.management.metadata import Metadata, Plan, check_filter, check_value, found_user, found_vhost
 from amqpd.security.access import compile_pattern
 from amqpd.topology.expressions import PatternError
 from amqpd.topology.state import Topology
@@ -102,6 +102,7 @@ async def put_topic(metadata: Metadata, vhost: str, user: str, exchange: str, wr
     _check_patterns(write=write, read=read)
     if not exchange:
         raise BadArgument("topic permissions are for topic exchanges, the default exchange is none")
+    check_value("exchange's name", exchange)
 
     def plan(topology: Topology) -> Plan:
         on, to = found_vhost(topology, vhost), found_user(topology, user)
@@ -126,6 +127,7 @@ async def clear_topic(metadata: Metadata, vhost: str, user: str, exchange: str |
 
 def _check_patterns(**patterns: str) -> None:
     for name, pattern in patterns.items():
+        check_value(f"{name} pattern", pattern)
         try:
             compile_pattern(pattern)
         except PatternError as error:

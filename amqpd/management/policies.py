@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, found_vhost
+from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, check_value, found_vhost
 from amqpd.topology.policies import check_policy
 from amqpd.topology.policy_keys import PolicyInvalid
 from amqpd.topology.state import Topology
@@ -52,6 +52,8 @@ async def put(
     """Also in place of one of that name. Raises BadArgument, NotFound."""
     kind = KINDS[operator]
     check_name(kind, name)
+    check_value("pattern", pattern)
+    check_value("definition", dict(definition))
     record = PolicyRecord(vhost, name, pattern, apply_to, definition, priority, operator)
     try:
         check_policy(record)

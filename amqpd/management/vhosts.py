@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from amqpd.management.errors import AlreadyExists, Conflict
-from amqpd.management.metadata import Metadata, Plan, check_name, found_vhost
+from amqpd.management.metadata import Metadata, Plan, check_name, check_value, found_vhost
 from amqpd.topology.plans import create_vhost, delete_vhost
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Put
@@ -56,6 +56,9 @@ async def add(
     if tags:
         kept["tags"] = list(tags)
     check_name("virtual host", name)
+    check_value("description", description)
+    for key, value in kept.items():
+        check_value(key, value)
 
     def plan(topology: Topology) -> Plan:
         if name in topology.vhost_records:
@@ -66,17 +69,18 @@ async def add(
 
 
 async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> None:
-    """For queues that are declared from now on. Raises NotFound."""
+    """For queues that are declared from now on. Raises BadArgument, NotFound."""
     await _keep(metadata, name, default_queue_type=kind)
 
 
 async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> None:
-    """Instead of those that it has. Raises NotFound."""
+    """Instead of those that it has. Raises BadArgument, NotFound."""
     await _keep(metadata, name, tags=list(tags))
 
 
 async def set_description(metadata: Metadata, name: str, description: str) -> None:
-    """Raises NotFound."""
+    """Raises BadArgument, NotFound."""
+    check_value("description", description)
     await metadata.change(lambda topology: Plan([Put(replace(found_vhost(topology, name), description=description))]))
 
 
@@ -86,6 +90,9 @@ async def protect(metadata: Metadata, name: str, protected: bool) -> None:
 
 
 async def _keep(metadata: Metadata, name: str, **kept: Any) -> None:
+    for key, value in kept.items():
+        check_value(key, value)
+
     def plan(topology: Topology) -> Plan:
         record = found_vhost(topology, name)
         return Plan([Put(replace(record, metadata={**record.metadata, **kept}))])

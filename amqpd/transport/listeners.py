@@ -32,6 +32,9 @@ BACKLOG = 0xFFFF
 FREE_PORT_ATTEMPTS = 16
 # Descriptors that are not client connections: journal, metadata store, control socket, logs, links to come.
 DESCRIPTORS_RESERVED = 256
+# Of the management API beside its connections: listening sockets, a copy of each, and a connection that is one more
+# than it may have.
+DESCRIPTORS_OF_HTTP = 32
 
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 
@@ -100,13 +103,16 @@ def connections_possible(settings: Settings) -> int:
     Raises the soft limit of open files to the hard one first: the soft one (often 1024) is for programs that
     use select(2), which the broker does not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = settings.connections_max + DESCRIPTORS_RESERVED
+    reserved = DESCRIPTORS_RESERVED
+    if settings.http.enabled:
+        reserved += DESCRIPTORS_OF_HTTP + settings.http.connections_max
+    wanted = settings.connections_max + reserved
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return settings.connections_max
-    possible = max(1, soft - DESCRIPTORS_RESERVED)
+    possible = max(1, soft - reserved)
     # The default was not asked for: then it is only worth knowing.
     tell = log.warning if "connections_max" in settings.model_fields_set else log.info
     tell("limit of open files bounds the connections", open_files=soft, connections=possible)

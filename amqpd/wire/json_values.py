@@ -68,7 +68,27 @@ def from_json(value: Any, levels_left: int = NESTING_MAX) -> Any:
         return {_name(name): from_json(member, levels_left - 1) for name, member in value.items()}
     if isinstance(value, list):
         return [from_json(member, levels_left - 1) for member in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadValue("a number in it is too large, or is none")  # Python reads 1e999 as infinity
     return value
+
+
+def check_kept(value: Any) -> None:
+    """Of what is kept as JSON, such as a parameter: what a field table could hold, and all names in it are texts.
+    Raises BadValue."""
+    from_json(value)
+    _check_names(value)
+
+
+def _check_names(value: Any) -> None:
+    if isinstance(value, dict):
+        for name, member in value.items():
+            if not is_text(name):
+                raise BadValue("it has half a surrogate pair, which is no character")
+            _check_names(member)
+    elif isinstance(value, list):
+        for member in value:
+            _check_names(member)
 
 
 def json_text(value: Any) -> str:

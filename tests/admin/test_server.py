@@ -12,8 +12,8 @@ import pytest
 import trio
 import trustme
 
-from amqpd_admin import server
-from amqpd_admin.server import BoundedStream
+from amqpd_admin import connection
+from amqpd_admin.connection import BoundedStream
 from tests.admin.conftest import Api
 from tests.clients.broker_process import BrokerProcess, free_port
 
@@ -60,6 +60,27 @@ def test_more_connections_than_the_bound_are_closed_and_clients_of_amqp_are_serv
             assert any(another(port) for _ in range(1000))
             # SIGTERM, with a connection that is open and idle.
             assert broker.terminate(30) == 0
+    finally:
+        broker.close()
+
+
+def test_the_broker_s_end_waits_for_no_client_of_http(tmp_path: Path):
+    """Half a minute for one that does not read, when it was waited for until its piece was taken."""
+    broker, port = broker_with(tmp_path)
+    asked_often = b"GET /api/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200
+    late = b"PUT /api/vhosts/late HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 2\r\n\r\n{"
+    try:
+        with opened(port) as unread, opened(port) as unsent, opened(port) as idle:
+            unread.sendall(asked_often)
+            assert unread.recv(1) == b"H"
+            unsent.sendall(late)
+            assert asked(idle).startswith(b"HTTP/1.1 401")
+            assert broker.terminate(20) == 0
+            with pytest.raises(ConnectionError):
+                opened(port)
+        assert "flushed=True" in broker.log
+        broker.start()
+        assert httpx2.get(f"http://127.0.0.1:{port}/api/vhosts/late", auth=("guest", "guest")).status_code == 404
     finally:
         broker.close()
 
@@ -126,7 +147,7 @@ def test_what_is_no_http_is_that_connection_s_alone(api: Api, garbage: bytes):
 
 
 async def stalled(monkeypatch: pytest.MonkeyPatch) -> tuple[BoundedStream, Any]:
-    monkeypatch.setattr(server, "SEND_S", 0.05)
+    monkeypatch.setattr(connection, "SEND_S", 0.05)
     ours, theirs = socket.socketpair()
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
     return BoundedStream(stream), theirs
@@ -204,7 +225,7 @@ def test_a_web_socket_is_refused(api: Api):
 async def test_who_reads_slowly_gets_all_of_it(monkeypatch):
     """The bound is for each piece, not for the whole answer."""
     bounded, theirs = await stalled(monkeypatch)
-    monkeypatch.setattr(server, "SEND_S", 5.0)
+    monkeypatch.setattr(connection, "SEND_S", 5.0)
     got = 0
     with theirs:
         theirs.setblocking(False)

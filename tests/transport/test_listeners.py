@@ -16,6 +16,7 @@ from amqpd.config import Settings
 from amqpd.errors import StartupError
 from amqpd.transport import listeners
 from amqpd.transport.listeners import (
+    DESCRIPTORS_OF_HTTP,
     DESCRIPTORS_RESERVED,
     Listener,
     close_listeners,
@@ -215,3 +216,17 @@ def test_descriptors_bound_the_connections(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: done.append(limits))
     assert connections_possible(Settings(connections_max=wanted)) == possible
     assert done == ([raised] if raised else [])
+
+
+@pytest.mark.parametrize(("enabled", "http"), [(True, 500 + DESCRIPTORS_OF_HTTP), (False, 0)])
+def test_connections_of_http_have_descriptors_of_their_own(
+    enabled: bool, http: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[int, int]] = []
+    settings = Settings(connections_max=10_000, http={"enabled": enabled, "connections_max": 500})
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2048, 2048))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: done.append(limits))
+    assert connections_possible(settings) == 2048 - DESCRIPTORS_RESERVED - http
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    assert connections_possible(settings) == 10_000
+    assert done[-1] == (10_000 + DESCRIPTORS_RESERVED + http, resource.RLIM_INFINITY)

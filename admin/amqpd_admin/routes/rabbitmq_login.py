@@ -14,15 +14,18 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd_admin.answers import gone, reply
+from amqpd_admin.bodies import octets_of
 from amqpd_admin.login import by_password, log_in
 
 router = APIRouter(tags=["login"])
+# A name and a password, which anybody may send.
+BYTES_MAX = 1 << 14
 
 
 @router.post("/login")
 async def enter(request: Request) -> Response:
     """`username` and `password`, as a form; without them, the header `Authorization` counts."""
-    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    form = parse_qs((await octets_of(request, BYTES_MAX)).decode("utf-8", "replace"))
     if "username" not in form:
         who = await log_in(request)
         value = request.headers.get("authorization", "").partition(" ")[2]

@@ -21,6 +21,8 @@ from amqpd_admin.sessions import Sessions
 
 router = APIRouter(prefix="/amqpd/session", tags=["session"])
 TOKEN_BYTES = 32
+# A name and a password, which anybody may send.
+BYTES_MAX = 1 << 14
 
 log = structlog.get_logger(component="http")
 
@@ -38,7 +40,7 @@ async def show(request: Request) -> Response:
 @router.post("", status_code=201)
 async def begin(request: Request) -> Response:
     """`name`, `password`. The answer sets the cookie."""
-    body = await body_of(request)
+    body = await body_of(request, BYTES_MAX)
     password = text(body, "password").encode("utf-8", "surrogatepass")
     who = await by_password(request, text(body, "name"), password, SESSION_REALM)
     token, sessions = secrets.token_urlsafe(TOKEN_BYTES), _sessions(request)
