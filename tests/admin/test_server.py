@@ -68,7 +68,8 @@ def test_the_broker_s_end_waits_for_no_client_of_http(tmp_path: Path):
     """Half a minute for one that does not read, when it was waited for until its piece was taken."""
     broker, port = broker_with(tmp_path)
     asked_often = b"GET /api/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200
-    late = b"PUT /api/vhosts/late HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 2\r\n\r\n{"
+    late = b"PUT /api/vhosts/late HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+    late += b"Content-Length: 2\r\n\r\n{"
     try:
         with opened(port) as unread, opened(port) as unsent, opened(port) as idle:
             unread.sendall(asked_often)
@@ -78,7 +79,7 @@ def test_the_broker_s_end_waits_for_no_client_of_http(tmp_path: Path):
             assert broker.terminate(20) == 0
             with pytest.raises(ConnectionError):
                 opened(port)
-        assert "flushed=True" in broker.log
+        assert "drained" in broker.log
         broker.start()
         assert httpx2.get(f"http://127.0.0.1:{port}/api/vhosts/late", auth=("guest", "guest")).status_code == 404
     finally:
