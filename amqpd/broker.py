@@ -385,7 +385,7 @@ class Broker:
         on = Running(self.node, self.pump.settle, self._board)
         metadata = LiveMetadata(on, self._store, self._sync)
         addresses = [(each.host, each.port, each.tls) for each in listeners]
-        parts = (on, metadata, self._logins, self.node.access, self._facts, self._figures)
+        parts = (on, metadata, self._logins, self.node.access, self._figures)
         return Behind(*parts, self._cluster is not None, addresses)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,10 @@ class Who:
     def sees(self, vhost: str) -> bool:
         return self.monitors or self.enters(vhost)
 
+    def sees_connection(self, user: str) -> bool:
+        """One of that user, with its channels and consumers."""
+        return self.monitors or user == self.user
+
     def require(self, holds: bool, reason: str) -> None:
         """Raises Refusal."""
         if not holds:

@@ -15,8 +15,6 @@ from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
 from amqpd.management import vhosts
 
-QUEUE_TYPES = ("classic", "quorum")
-
 
 @click.group()
 def vhost() -> None:
@@ -37,7 +35,7 @@ def vhost() -> None:
 @click.option("--description", default="", help="A few words for people.")
 @click.option(
     "--default-queue-type",
-    type=click.Choice(QUEUE_TYPES),
+    type=click.Choice(vhosts.QUEUE_TYPES),
     help="Of durable queues that name no type and are neither exclusive nor auto-delete.  [default: classic]",
 )
 @data_dir_option
@@ -55,7 +53,7 @@ def add(name: str, description: str, default_queue_type: str | None, data_dir: P
 
 @vhost.command("default-queue-type")
 @click.argument("name")
-@click.argument("kind", metavar="TYPE", type=click.Choice(QUEUE_TYPES))
+@click.argument("kind", metavar="TYPE", type=click.Choice(vhosts.QUEUE_TYPES))
 @data_dir_option
 def default_queue_type(name: str, kind: str, data_dir: Path) -> None:
     """Say of which type queues in NAME are that are declared without one: classic or quorum.

@@ -3,42 +3,48 @@
 What comes in: a topology; or one virtual host of it. What goes out: JSON text in RabbitMQ's format.
 Rules: 1. Sorted, and one thing a line: two exports can be compared by eye and by diff. 2. Left out is what cannot be
 brought back: exclusive queues, names that begin with `amq.`, and bindings of these queues. 3. Internal exchanges are
-in, though RabbitMQ leaves them out: their bindings are in its files too, and lead nowhere then.
+in, though RabbitMQ leaves them out: their bindings are in its files too, and lead nowhere then. 4. It is made in
+steps, over copies of references: a broker goes on in between.
 Not here: reading files (`document.py`), where the topology comes from (`commands/definitions.py`).
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from amqpd.definitions.items import OPERATOR_POLICY
-from amqpd.security.rabbitmq_hashes import exported_hash
-from amqpd.topology.limit_keys import limits_of
+from amqpd.definitions.exported_items import (
+    Item,
+    binding_item,
+    exchange_item,
+    parameter_items,
+    policy_item,
+    queue_item,
+    user_item,
+    vhost_item,
+)
 from amqpd.topology.state import Topology, VhostTopology
 from amqpd.vocabulary.escapes import readable_json
-from amqpd.vocabulary.records import (
-    BindingRecord,
-    ExchangeRecord,
-    ParameterRecord,
-    PolicyRecord,
-    QueueRecord,
-    UserRecord,
-    VhostRecord,
-)
-from amqpd.wire.json_values import json_text, to_json
+from amqpd.wire.json_values import json_text
 
 # Which RabbitMQ's format this is; its importer asks only for files older than 3.6.1.
 FORMAT_VERSION = "4.2.0"
 
-Item = dict[str, Any]
+# Lines: less than a millisecond.
+SORTED_AT_ONCE = 500
 
 
 def export_text(topology: Topology, version: str, vhost: str | None = None) -> str:
     """`version` is amqpd's. With `vhost`, the file of this one virtual host, which names it nowhere (as RabbitMQ's),
     so that it can be imported into another."""
-    sections = _of_vhost(topology, vhost) if vhost is not None else _of_broker(topology)
+    return "".join(part for part in export_steps(topology, version, vhost) if part is not None)
+
+
+def export_steps(topology: Topology, version: str, vhost: str | None = None) -> Iterator[str | None]:
+    """As `export_text`, in steps between which the topology may change: parts of the text, and None for a step that
+    has none."""
     about: Item = {
         "product_name": "amqpd",
         "product_version": version,
@@ -48,13 +54,29 @@ def export_text(topology: Topology, version: str, vhost: str | None = None) -> s
     }
     if vhost is not None:
         about["original_vhost_name"] = vhost
-    members = [f"{json.dumps(name)}: {_line(value)}" for name, value in about.items()]
-    for name, items in sections.items():
-        lines = sorted(_line(item) for item in items)
-        members.append(
-            f"{json.dumps(name)}: [" + ",".join("\n  " + line for line in lines) + ("\n]" if lines else "]")
-        )
-    return "{\n" + ",\n".join(members) + "\n}\n"
+    yield "{\n" + ",\n".join(f"{json.dumps(name)}: {_line(value)}" for name, value in about.items())
+    for name, items in Export(topology, vhost).sections():
+        yield f",\n{json.dumps(name)}: ["
+        yield from _section(items)
+    yield "\n}\n"
+
+
+def _section(items: Iterable[Item | None]) -> Iterator[str | None]:
+    """Its lines, sorted a few at a time and merged, and its end."""
+    runs: list[list[str]] = [[]]
+    for item in items:
+        yield None
+        if item is not None:
+            if len(runs[-1]) == SORTED_AT_ONCE:
+                runs[-1].sort()
+                runs.append([])
+            runs[-1].append(_line(item))
+    runs[-1].sort()
+    between = "\n  "
+    for line in heapq.merge(*runs):
+        yield between + line
+        between = ",\n  "
+    yield "]" if between == "\n  " else "\n]"
 
 
 def _line(value: Any) -> str:
@@ -72,156 +94,95 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _of_broker(topology: Topology) -> dict[str, Iterable[Item]]:
-    vhosts = topology.vhosts.values()
-    return {
-        "users": map(user_item, topology.users.values()),
-        "vhosts": (vhost_item(topology, record) for record in topology.vhost_records.values()),
-        "permissions": (
-            {
-                "user": held.user,
-                "vhost": held.vhost,
-                "configure": held.configure,
-                "write": held.write,
-                "read": held.read,
-            }
-            for held in topology.permissions.values()
-        ),
-        "topic_permissions": (
-            {
-                "user": held.user,
-                "vhost": held.vhost,
-                "exchange": held.exchange,
-                "write": held.write,
-                "read": held.read,
-            }
-            for by_exchange in topology.topic_permissions.values()
-            for held in by_exchange.values()
-        ),
-        "parameters": (item for vhost in vhosts for item in parameter_items(vhost)),
-        "global_parameters": (
-            {"name": record.name, "value": record.value} for record in topology.global_parameters.values()
-        ),
-        "policies": (policy_item(record) for vhost in vhosts for record in vhost.policies.policies.values()),
-        "queues": (queue_item(record) for vhost in vhosts for record in exported_queues(vhost)),
-        "exchanges": (exchange_item(record) for vhost in vhosts for record in exported_exchanges(vhost)),
-        "bindings": (binding_item(record) for vhost in vhosts for record in exported_bindings(vhost)),
-    }
+class Export:
+    """Of one document. What is in a section is walked over as it is when its turn comes; names that a later section
+    may mention are kept from then on, so that nothing is mentioned that the document does not have."""
 
+    def __init__(self, topology: Topology, vhost: str | None) -> None:
+        self._topology = topology
+        self._vhosts = [topology.vhosts[vhost]] if vhost is not None else list(topology.vhosts.values())
+        self._whole = vhost is None
+        self._users: set[str] = set()
+        self._names = {each.name for each in self._vhosts}
+        self._queues: set[tuple[str, str]] = set()
+        self._exchanges: set[tuple[str, str]] = set()
 
-def _of_vhost(topology: Topology, name: str) -> dict[str, Iterable[Item]]:
-    vhost = topology.vhosts[name]
-    sections: dict[str, Iterable[Item]] = {
-        "parameters": parameter_items(vhost),
-        "policies": map(policy_item, vhost.policies.policies.values()),
-        "queues": map(queue_item, exported_queues(vhost)),
-        "exchanges": map(exchange_item, exported_exchanges(vhost)),
-        "bindings": map(binding_item, exported_bindings(vhost)),
-    }
-    return {
-        section: ({member: value for member, value in item.items() if member != "vhost"} for item in items)
-        for section, items in sections.items()
-    }
+    def sections(self) -> Iterator[tuple[str, Iterator[Item | None]]]:
+        if self._whole:
+            yield "users", self._user_items()
+            yield "vhosts", self._vhost_items()
+            yield "permissions", self._permissions()
+            yield "topic_permissions", self._topic_permissions()
+        yield "parameters", self._of_vhosts(parameter_items)
+        if self._whole:
+            records = list(self._topology.global_parameters.values())
+            yield "global_parameters", ({"name": record.name, "value": record.value} for record in records)
+        yield "policies", self._of_vhosts(lambda vhost: map(policy_item, list(vhost.policies.policies.values())))
+        yield "queues", self._of_vhosts(self._queue_items)
+        yield "exchanges", self._of_vhosts(self._exchange_items)
+        yield "bindings", self._of_vhosts(self._binding_items)
 
+    def _of_vhosts(self, items_of: Callable[[VhostTopology], Iterable[Item | None]]) -> Iterator[Item | None]:
+        for vhost in self._vhosts:
+            yield None
+            for item in items_of(vhost):
+                if item is not None and not self._whole:
+                    del item["vhost"]
+                yield item
 
-def user_item(record: UserRecord) -> Item:
-    algorithm, password_hash = exported_hash(record.password_hash)
-    return {
-        "name": record.name,
-        "password_hash": password_hash,
-        "hashing_algorithm": algorithm,
-        "tags": list(record.tags),
-        "limits": dict(record.limits),
-    }
+    def _user_items(self) -> Iterator[Item]:
+        for record in list(self._topology.users.values()):
+            self._users.add(record.name)
+            yield user_item(record)
 
+    def _vhost_items(self) -> Iterator[Item | None]:
+        for record in list(self._topology.vhost_records.values()):
+            yield vhost_item(self._topology, record) if record.name in self._names else None
 
-def vhost_item(topology: Topology, record: VhostRecord) -> Item:
-    metadata = {"description": record.description, "tags": [], **record.metadata}
-    return {"name": record.name, "limits": dict(limits_of(topology, "vhost", record.name)), "metadata": metadata}
-
-
-def parameter_items(vhost: VhostTopology) -> Iterator[Item]:
-    """Parameters, and operator policies, which RabbitMQ's files have among them."""
-    yield from map(parameter_item, vhost.parameters.values())
-    yield from map(operator_policy_item, vhost.policies.operator_policies.values())
-
-
-def parameter_item(record: ParameterRecord) -> Item:
-    return {"vhost": record.vhost, "component": record.component, "name": record.name, "value": record.value}
-
-
-def operator_policy_item(record: PolicyRecord) -> Item:
-    value = policy_item(record)
-    return {"vhost": value.pop("vhost"), "component": OPERATOR_POLICY, "name": value.pop("name"), "value": value}
-
-
-def policy_item(record: PolicyRecord) -> Item:
-    return {
-        "vhost": record.vhost,
-        "name": record.name,
-        "pattern": record.pattern,
-        "apply-to": record.apply_to,
-        "priority": record.priority,
-        "definition": to_json(record.definition),
-    }
-
-
-def queue_item(record: QueueRecord) -> Item:
-    return {
-        "vhost": record.vhost,
-        "name": record.name,
-        "type": to_json(record.arguments.get("x-queue-type", "classic")),
-        "durable": record.durable,
-        "auto_delete": record.auto_delete,
-        "arguments": to_json(record.arguments),
-    }
-
-
-def exchange_item(record: ExchangeRecord) -> Item:
-    item = {
-        "vhost": record.vhost,
-        "name": record.name,
-        "type": record.type,
-        "durable": record.durable,
-        "auto_delete": record.auto_delete,
-        "arguments": to_json(record.arguments),
-    }
-    return {**item, "internal": True} if record.internal else item
-
-
-def binding_item(record: BindingRecord) -> Item:
-    return {
-        "vhost": record.vhost,
-        "source": record.source,
-        "destination": record.destination,
-        "destination_type": record.destination_type,
-        "routing_key": record.routing_key,
-        "arguments": to_json(record.arguments),
-    }
-
-
-def exported_queues(vhost: VhostTopology) -> list[QueueRecord]:
-    return [record for record in vhost.queues.values() if not (record.exclusive or record.name.startswith("amq."))]
-
-
-def exported_exchanges(vhost: VhostTopology) -> list[ExchangeRecord]:
-    return [state.record for state in vhost.exchanges.values() if not state.record.name.startswith("amq.")]
-
-
-def exported_bindings(vhost: VhostTopology) -> Iterator[BindingRecord]:
-    """Of two bindings that look the same in JSON, though their arguments differ in type, one."""
-    queues: Mapping[str, QueueRecord] = {record.name: record for record in exported_queues(vhost)}
-    seen: set[str] = set()
-    for record in vhost.bindings():
-        if record.destination_type == "queue" and record.destination not in queues:
-            continue
-        if record.source not in vhost.exchanges:
-            continue
-        if record.destination_type == "exchange" and record.destination not in vhost.exchanges:
-            continue
-        if record.arguments:
-            spelled = json_text(binding_item(record))
-            if spelled in seen:
+    def _permissions(self) -> Iterator[Item | None]:
+        for held in list(self._topology.permissions.values()):
+            if held.user not in self._users or held.vhost not in self._names:
+                yield None
                 continue
-            seen.add(spelled)
-        yield record
+            about = {"user": held.user, "vhost": held.vhost}
+            yield {**about, "configure": held.configure, "write": held.write, "read": held.read}
+
+    def _topic_permissions(self) -> Iterator[Item | None]:
+        for by_exchange in list(self._topology.topic_permissions.values()):
+            for held in list(by_exchange.values()):
+                if held.user not in self._users or held.vhost not in self._names:
+                    yield None
+                    continue
+                about = {"user": held.user, "vhost": held.vhost, "exchange": held.exchange}
+                yield {**about, "write": held.write, "read": held.read}
+
+    def _queue_items(self, vhost: VhostTopology) -> Iterator[Item | None]:
+        for record in list(vhost.queues.values()):
+            if record.exclusive or record.name.startswith("amq."):
+                yield None
+                continue
+            self._queues.add((record.vhost, record.name))
+            yield queue_item(record)
+
+    def _exchange_items(self, vhost: VhostTopology) -> Iterator[Item | None]:
+        for state in list(vhost.exchanges.values()):
+            record = state.record
+            self._exchanges.add((record.vhost, record.name))
+            yield None if record.name.startswith("amq.") else exchange_item(record)
+
+    def _binding_items(self, vhost: VhostTopology) -> Iterator[Item | None]:
+        """Of two bindings that look the same in JSON, though their arguments differ in type, one."""
+        seen: set[str] = set()
+        for source in list(vhost.bound_sources()):
+            for record in list(vhost.bindings_from(source)):
+                ends = self._queues if record.destination_type == "queue" else self._exchanges
+                if (vhost.name, source) not in self._exchanges or (vhost.name, record.destination) not in ends:
+                    yield None
+                    continue
+                if record.arguments:
+                    spelled = json_text(binding_item(record))
+                    if spelled in seen:
+                        yield None
+                        continue
+                    seen.add(spelled)
+                yield binding_item(record)

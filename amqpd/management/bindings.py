@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from amqpd.management.errors import NotFound
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.topology.plans import find_binding
+from amqpd.topology.state import VhostTopology
 from amqpd.vocabulary.records import BindingRecord, DestinationType
 from amqpd.wire.json_values import to_json
 
@@ -61,13 +62,42 @@ def listed(
     destination_type: DestinationType | None = None,
 ) -> list[BindingRow]:
     """Those of which all that is named holds. Raises NotFound for the virtual host."""
-    return [
-        _row(each)
-        for each in on.vhost(vhost).bindings()
-        if source in (None, each.source)
-        and destination in (None, each.destination)
-        and destination_type in (None, each.destination_type)
-    ]
+    found = walked(on.vhost(vhost), source=source, destination=destination, destination_type=destination_type)
+    return [binding_row(each) for each in found if each is not None]
+
+
+def walked(
+    vhost: VhostTopology,
+    *,
+    source: str | None = None,
+    destination: str | None = None,
+    destination_type: DestinationType | None = None,
+) -> Iterator[BindingRecord | None]:
+    """Those of which all that is named holds, one by one, over copies of what is there; None for one of which it does
+    not. Only what is bound at the rarer end is looked at."""
+    for some in _copies(vhost, source, destination, destination_type):
+        for each in some:
+            holds = (
+                source in (None, each.source)
+                and destination in (None, each.destination)
+                and destination_type in (None, each.destination_type)
+            )
+            yield each if holds else None
+
+
+def _copies(
+    vhost: VhostTopology, source: str | None, destination: str | None, destination_type: DestinationType | None
+) -> Iterator[list[BindingRecord]]:
+    kinds = ("queue", "exchange") if destination_type is None else (destination_type,)
+    arriving = [] if destination is None else [vhost.bindings_to(kind, destination) for kind in kinds]
+    leaving = None if source is None else vhost.bindings_from(source)
+    if destination is not None and (leaving is None or sum(map(len, arriving)) <= len(leaving)):
+        yield from map(list, arriving)
+    elif leaving is not None:
+        yield list(leaving)
+    else:
+        for name in list(vhost.bound_sources()):
+            yield list(vhost.bindings_from(name))
 
 
 async def bind(
@@ -107,12 +137,8 @@ async def unbind(
     key: str,
 ) -> None:
     """The one of these ends with this `properties_key`. Raises NotFound, Refused, Conflict."""
-    found = [
-        each
-        for each in on.vhost(vhost).bindings_from(source)
-        if (each.destination_type, each.destination) == (destination_type, destination)
-        and properties_key(each) == key
-    ]
+    ends = walked(on.vhost(vhost), source=source, destination=destination, destination_type=destination_type)
+    found = [each for each in ends if each is not None and properties_key(each) == key]
     gone = f"no binding '{key}' from exchange '{source}' to {destination_type} '{destination}' in vhost '{vhost}'"
     if not found:
         raise NotFound(gone)
@@ -141,7 +167,8 @@ def checked_key(routing_key: str) -> str:
     return routing_key
 
 
-def _row(record: BindingRecord) -> BindingRow:
+def binding_row(record: BindingRecord) -> BindingRow:
+    """As lists have it."""
     return {
         "vhost": record.vhost,
         "source": record.source,

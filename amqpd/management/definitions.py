@@ -19,9 +19,10 @@ import trio
 from amqpd import __version__
 from amqpd.definitions.difference import Difference, difference, local_source
 from amqpd.definitions.document import Definitions
-from amqpd.definitions.export import export_text
+from amqpd.definitions.export import export_steps
 from amqpd.management.errors import AlreadyExists
 from amqpd.management.metadata import Metadata, Plan, found_vhost
+from amqpd.management.pacing import each
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, QueueRecord, Record, UserRecord
@@ -38,10 +39,19 @@ class Conflicting(AlreadyExists):
 async def exported(metadata: Metadata, vhost: str | None = None) -> str:
     """The document of all that exists, or of what is in the virtual host. Equal definitions give equal text. Raises
     NotFound."""
+    return b"".join(await exported_parts(metadata, vhost)).decode()
+
+
+async def exported_parts(metadata: Metadata, vhost: str | None = None) -> list[bytes]:
+    """As `exported`, in pieces: together it may be very long. A broker goes on meanwhile."""
     topology = await metadata.read(whole=True)
     if vhost is not None:
         found_vhost(topology, vhost)
-    return export_text(topology, __version__, vhost)
+    return await each(export_steps(topology, __version__, vhost), _encoded)
+
+
+def _encoded(part: str | None) -> bytes | None:
+    return None if part is None else part.encode()
 
 
 async def planned(metadata: Metadata, wanted: Definitions, *, prune: bool = False) -> Difference:

@@ -27,8 +27,6 @@ class Behind:
     metadata: Metadata
     logins: Logins
     access: Access
-    status: Callable[[], dict[str, Any]]
-    """as the command `status` has it: it looks at each queue"""
     figures: Callable[[], dict[str, Any]]
     """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
     and `cluster` where there is one"""

@@ -23,7 +23,8 @@ from amqpd.wire.json_values import to_json
 if TYPE_CHECKING:
     from amqpd.node.node import Node
     from amqpd.queues.port import QueuePort
-    from amqpd.session.ports import ConnectionBase
+    from amqpd.session.credit import Subscription
+    from amqpd.session.ports import ChannelBase, ConnectionBase
 
 Row = dict[str, Any]
 Filters = Mapping[str, Any]
@@ -33,48 +34,55 @@ Filters = Mapping[str, Any]
 def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
     """`now` is of the clock that `ConnectionBase.connected_at` was read from; `age_s` counts from there."""
     for connection in list(node.connections.values()):
-        if connection.state is State.CLOSED or not _wanted(filters, connection.vhost, connection.user):
-            continue
-        yield {
-            "id": connection.id,
-            "name": connection.name,
-            "user": connection.user,
-            "vhost": connection.vhost,
-            "state": _state(connection),
-            "channels": len(connection.channels),
-            "peer": connection.name.partition(" -> ")[0],
-            "tls": connection.peer.tls,
-            "client_properties": to_json(connection.client_properties),
-            "age_s": max(0.0, now - connection.connected_at),
-            "bytes_in": connection.bytes_in,
-            "bytes_out": connection.bytes_out,
-            "frame_max": connection.frame_max,
-            "channel_max": connection.channel_max,
-            "timeout": connection.heartbeat_s,
-        }
+        if connection.state is not State.CLOSED and _wanted(filters, connection.vhost, connection.user):
+            yield connection_row(connection, now)
+
+
+def connection_row(connection: ConnectionBase, now: float) -> Row:
+    """See `connections`."""
+    return {
+        "id": connection.id,
+        "name": connection.name,
+        "user": connection.user,
+        "vhost": connection.vhost,
+        "state": _state(connection),
+        "channels": len(connection.channels),
+        "peer": connection.name.partition(" -> ")[0],
+        "tls": connection.peer.tls,
+        "client_properties": to_json(connection.client_properties),
+        "age_s": max(0.0, now - connection.connected_at),
+        "bytes_in": connection.bytes_in,
+        "bytes_out": connection.bytes_out,
+        "frame_max": connection.frame_max,
+        "channel_max": connection.channel_max,
+        "timeout": connection.heartbeat_s,
+    }
 
 
 def channels(node: Node, filters: Filters) -> Iterator[Row]:
     for connection in list(node.connections.values()):
-        if not _wanted(filters, connection.vhost, connection.user):
-            continue
-        for channel in list(connection.channels.values()):
-            yield {
-                "connection": connection.name,
-                "connection_id": connection.id,
-                "number": channel.id,
-                "user": connection.user,
-                "vhost": connection.vhost,
-                "consumer_count": len(channel.consumers),
-                "messages_unacknowledged": channel.unacked.count,
-                "messages_unconfirmed": 0 if channel.confirms is None else channel.confirms.pending,
-                "messages_uncommitted": 0 if channel.tx is None else channel.tx.messages,
-                "acks_uncommitted": 0 if channel.tx is None else channel.tx.acknowledgements,
-                "prefetch_count": channel.prefetch,
-                "global_prefetch_count": channel.prefetch_shared,
-                "confirm": channel.confirms is not None,
-                "transactional": channel.tx is not None,
-            }
+        if _wanted(filters, connection.vhost, connection.user):
+            yield from map(channel_row, list(connection.channels.values()))
+
+
+def channel_row(channel: ChannelBase) -> Row:
+    connection = channel.connection
+    return {
+        "connection": connection.name,
+        "connection_id": connection.id,
+        "number": channel.id,
+        "user": connection.user,
+        "vhost": connection.vhost,
+        "consumer_count": len(channel.consumers),
+        "messages_unacknowledged": channel.unacked.count,
+        "messages_unconfirmed": 0 if channel.confirms is None else channel.confirms.pending,
+        "messages_uncommitted": 0 if channel.tx is None else channel.tx.messages,
+        "acks_uncommitted": 0 if channel.tx is None else channel.tx.acknowledgements,
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.prefetch_shared,
+        "confirm": channel.confirms is not None,
+        "transactional": channel.tx is not None,
+    }
 
 
 def consumers(node: Node, filters: Filters) -> Iterator[Row]:
@@ -84,24 +92,28 @@ def consumers(node: Node, filters: Filters) -> Iterator[Row]:
             continue
         for channel in list(connection.channels.values()):
             for consumer in list(channel.consumers.values()):
-                if filters.get("queue") not in (None, consumer.queue.record.name):
-                    continue
-                yield {
-                    "vhost": connection.vhost,
-                    "queue": consumer.queue.record.name,
-                    "connection": connection.name,
-                    "connection_id": connection.id,
-                    "channel": channel.id,
-                    "user": connection.user,
-                    "consumer_tag": consumer.tag,
-                    "ack_required": not consumer.no_ack,
-                    "exclusive": consumer.exclusive,
-                    "priority": consumer.priority,
-                    # All of them, unless the queue has a single active one.
-                    "active": consumer.is_active,
-                    "prefetch_count": consumer.prefetch,
-                    "messages_unacknowledged": consumer.unacked,
-                }
+                if filters.get("queue") in (None, consumer.queue.record.name):
+                    yield consumer_row(channel, consumer)
+
+
+def consumer_row(channel: ChannelBase, consumer: Subscription) -> Row:
+    connection = channel.connection
+    return {
+        "vhost": connection.vhost,
+        "queue": consumer.queue.record.name,
+        "connection": connection.name,
+        "connection_id": connection.id,
+        "channel": channel.id,
+        "user": connection.user,
+        "consumer_tag": consumer.tag,
+        "ack_required": not consumer.no_ack,
+        "exclusive": consumer.exclusive,
+        "priority": consumer.priority,
+        # All of them, unless the queue has a single active one.
+        "active": consumer.is_active,
+        "prefetch_count": consumer.prefetch,
+        "messages_unacknowledged": consumer.unacked,
+    }
 
 
 def queues(node: Node, filters: Filters) -> Iterator[Row]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument
 from amqpd.management.metadata import Metadata, Plan, found_user, found_vhost
+from amqpd.management.pacing import each, in_order
 from amqpd.topology.limit_keys import KEYS, LIMITS, VHOST_LIMITS, LimitInvalid, Owner, check_limits, limits_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Delete, ParameterRecord, Put
@@ -36,16 +38,23 @@ async def listed(metadata: Metadata, vhost: str | None = None, user: str | None 
     everybody = vhost is None and user is None
     names: list[tuple[Owner, str]] = []
     if everybody or vhost is not None:
-        names += [("vhost", name) for name in (sorted(topology.vhosts) if vhost is None else [vhost])]
+        known = await in_order(list(topology.vhosts), str) if vhost is None else [vhost]
+        names += [("vhost", name) for name in known]
     if everybody or user is not None:
-        names += [("user", name) for name in (sorted(topology.users) if user is None else [user])]
-    for owner, name in names:
-        _found(topology, owner, name)
-    return [
-        {"of": owner, "name": name, "limit": key, "value": value}
-        for owner, name in names
-        for key, value in sorted(limits_of(topology, owner, name).items())
-    ]
+        known = await in_order(list(topology.users), str) if user is None else [user]
+        names += [("user", name) for name in known]
+    if not everybody:
+        for owner, name in names:
+            _found(topology, owner, name)
+
+    def rows(of: tuple[Owner, str]) -> list[LimitRow] | None:
+        owner, name = of
+        if name not in (topology.users if owner == "user" else topology.vhosts):
+            return None
+        limits = sorted(limits_of(topology, owner, name).items())
+        return [{"of": owner, "name": name, "limit": key, "value": value} for key, value in limits]
+
+    return list(chain.from_iterable(await each(names, rows)))
 
 
 async def put(metadata: Metadata, owner: Owner, name: str, given: Mapping[str, Any]) -> None:

@@ -7,10 +7,12 @@ Not here: the components (`topology/parameters.py`); policies and limits have mo
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, check_value, found_vhost
+from amqpd.management.pacing import each, in_order
 from amqpd.topology.parameters import KEPT_FOR_OTHERS, ParameterInvalid, check_parameter
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put
@@ -36,12 +38,18 @@ async def listed(metadata: Metadata, vhost: str | None = None) -> list[Parameter
     """By virtual host, component and name. Raises NotFound."""
     topology = await metadata.read()
     check_filter(topology, vhost)
-    return [
-        {"vhost": at, "component": record.component, "name": record.name, "value": record.value}
-        for at in sorted(topology.vhosts)
-        if vhost in (None, at)
-        for _, record in sorted(topology.vhosts[at].parameters.items())
-    ]
+    names = await in_order(list(topology.vhosts), str) if vhost is None else [vhost]
+
+    def rows(at: str) -> list[ParameterRow] | None:
+        held = topology.vhosts.get(at)
+        if held is None:
+            return None
+        return [
+            {"vhost": at, "component": record.component, "name": record.name, "value": record.value}
+            for _, record in sorted(held.parameters.items())
+        ]
+
+    return list(chain.from_iterable(await each(names, rows)))
 
 
 async def put(metadata: Metadata, vhost: str, component: str, name: str, value: Any) -> bool:

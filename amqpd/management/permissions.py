@@ -8,10 +8,12 @@ Not here: what the patterns are held against, and when (`security/access.py`).
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.metadata import Metadata, Plan, check_filter, check_value, found_user, found_vhost
+from amqpd.management.pacing import each, in_order
 from amqpd.security.access import compile_pattern
 from amqpd.topology.expressions import PatternError
 from amqpd.topology.state import Topology
@@ -42,17 +44,20 @@ async def listed(metadata: Metadata, vhost: str | None = None, user: str | None 
     """By virtual host and user. Raises NotFound for a virtual host or a user that does not exist."""
     topology = await metadata.read()
     check_filter(topology, vhost, user)
-    return [
-        {
+
+    def row(record: PermissionRecord) -> PermissionRow | None:
+        if vhost not in (None, record.vhost) or user not in (None, record.user):
+            return None
+        return {
             "vhost": record.vhost,
             "user": record.user,
             "configure": record.configure,
             "write": record.write,
             "read": record.read,
         }
-        for _, record in sorted(topology.permissions.items())
-        if vhost in (None, record.vhost) and user in (None, record.user)
-    ]
+
+    records = await in_order(list(topology.permissions.values()), _place)
+    return await each(records, row)
 
 
 async def put(metadata: Metadata, vhost: str, user: str, configure: str, write: str, read: str) -> None:
@@ -83,18 +88,21 @@ async def listed_topics(
     """By virtual host, user and exchange. Raises NotFound as `listed`."""
     topology = await metadata.read()
     check_filter(topology, vhost, user)
-    return [
-        {
+
+    def row(record: TopicPermissionRecord) -> TopicPermissionRow | None:
+        if vhost not in (None, record.vhost) or user not in (None, record.user):
+            return None
+        return {
             "vhost": record.vhost,
             "user": record.user,
             "exchange": record.exchange,
             "write": record.write,
             "read": record.read,
         }
-        for _, by_exchange in sorted(topology.topic_permissions.items())
-        for _, record in sorted(by_exchange.items())
-        if vhost in (None, record.vhost) and user in (None, record.user)
-    ]
+
+    held = await each(list(topology.topic_permissions.values()), lambda by_exchange: list(by_exchange.values()))
+    records = await in_order(list(chain.from_iterable(held)), lambda record: (*_place(record), record.exchange))
+    return await each(records, row)
 
 
 async def put_topic(metadata: Metadata, vhost: str, user: str, exchange: str, write: str, read: str) -> None:
@@ -134,3 +142,7 @@ def _check_patterns(**patterns: str) -> None:
             raise BadArgument(
                 f"the {name} pattern '{pattern}' is not a regular expression that amqpd takes: {error}"
             ) from error
+
+
+def _place(record: PermissionRecord | TopicPermissionRecord) -> tuple[str, str]:
+    return record.vhost, record.user

@@ -8,10 +8,12 @@ Not here: which policy applies (`topology/policies.py`), the keys (`topology/pol
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.metadata import Metadata, Plan, check_filter, check_name, check_value, found_vhost
+from amqpd.management.pacing import each, in_order
 from amqpd.topology.policies import check_policy
 from amqpd.topology.policy_keys import PolicyInvalid
 from amqpd.topology.state import Topology
@@ -30,13 +32,16 @@ async def listed(metadata: Metadata, operator: bool, vhost: str | None = None) -
     """By virtual host; in one, those that go first, first. Raises NotFound."""
     topology = await metadata.read()
     check_filter(topology, vhost)
-    return [
-        _row(record)
-        for at in sorted(topology.vhosts)
-        if vhost in (None, at)
-        for record in sorted(topology.vhosts[at].policies.records(), key=lambda each: (-each.priority, each.name))
-        if record.operator == operator
-    ]
+    names = await in_order(list(topology.vhosts), str) if vhost is None else [vhost]
+
+    def rows(at: str) -> list[PolicyRow] | None:
+        held = topology.vhosts.get(at)
+        if held is None:
+            return None
+        records = [record for record in held.policies.records() if record.operator == operator]
+        return list(map(_row, sorted(records, key=lambda record: (-record.priority, record.name))))
+
+    return list(chain.from_iterable(await each(names, rows)))
 
 
 async def put(

@@ -38,6 +38,7 @@ def begin(on: Running, by: Operator, vhost: str) -> bool:
     on.vhost(vhost)
     new = on.node.firehose.start(vhost)
     if new:
+        on.settle()
         log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, **by.said)
     return new
 
@@ -47,5 +48,12 @@ def end(on: Running, by: Operator, vhost: str) -> bool:
     on.vhost(vhost)
     was_on = on.node.firehose.stop(vhost)
     if was_on:
+        on.settle()
         log.warning("tracing turned off by an operator", vhost=vhost, **by.said)
     return was_on
+
+
+async def put(on: Running, by: Operator, vhost: str, traced: bool) -> None:
+    """Turned on or off when this returns, and everything before it is safe. Raises NotFound, Unavailable."""
+    (begin if traced else end)(on, by, vhost)
+    await on.durable(on.node.journal.lane.alone)

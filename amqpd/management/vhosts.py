@@ -8,14 +8,17 @@ Not here: who may enter (`permissions.py`), what a running node knows of them (`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
-from amqpd.management.errors import AlreadyExists, Conflict
-from amqpd.management.metadata import Metadata, Plan, check_name, check_value, found_vhost
+from amqpd.management.errors import AlreadyExists, BadArgument, Conflict
+from amqpd.management.metadata import Metadata, Plan, check_name, check_value, found_user, found_vhost
+from amqpd.queues.settings import CLASSIC, QUORUM
 from amqpd.topology.plans import create_vhost, delete_vhost
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Put
+from amqpd.vocabulary.records import PermissionRecord, Put
+
+QUEUE_TYPES = (CLASSIC, QUORUM)
 
 
 class VhostRow(TypedDict):
@@ -68,6 +71,60 @@ async def add(
     await metadata.change(plan)
 
 
+async def put(metadata: Metadata, name: str, wanted: Wanted, owner: str = "") -> bool:
+    """There is a virtual host of this name from now on, with all that is wanted of it, or nothing is changed. A new
+    one is entered by `owner` with all permissions. Whether it is new. Raises BadArgument."""
+    check_name("virtual host", name)
+    kept = wanted.checked()
+    new = False
+
+    def plan(topology: Topology) -> Plan:
+        nonlocal new
+        before = topology.vhost_records.get(name)
+        new = before is None
+        if before is not None:
+            description = before.description if wanted.description is None else wanted.description
+            changed = replace(before, description=description, metadata={**before.metadata, **kept})
+            return Plan([Put(changed)] if changed != before else [])
+        made = create_vhost(name, wanted.description or "", kept)
+        if not owner:
+            return Plan(made)
+        entered = PermissionRecord(owner, name, ".*", ".*", ".*")
+        return Plan([*made, Put(entered)], [found_user(topology, owner).key])
+
+    await metadata.change(plan)
+    return new
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Of a virtual host. None is what is not said: it stays as it is."""
+
+    description: str | None = None
+    default_queue_type: str | None = None
+    tags: Sequence[str] | None = None
+    protected: bool | None = None
+
+    def checked(self) -> dict[str, Any]:
+        """What is kept beside the description. Raises BadArgument."""
+        kept: dict[str, Any] = {}
+        if self.default_queue_type is not None:
+            if self.default_queue_type not in QUEUE_TYPES:
+                known = ", ".join(QUEUE_TYPES)
+                raise BadArgument(
+                    f"'{self.default_queue_type}' is no type of queues that amqpd has; there are {known}"
+                )
+            kept["default_queue_type"] = self.default_queue_type
+        if self.tags is not None:
+            for tag in self.tags:
+                check_name("tag", tag)
+            kept["tags"] = list(self.tags)
+        if self.protected is not None:
+            kept["protected_from_deletion"] = self.protected
+        check_value("description", self.description or "")
+        return kept
+
+
 async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> None:
     """For queues that are declared from now on. Raises BadArgument, NotFound."""
     await _keep(metadata, name, default_queue_type=kind)
@@ -76,12 +133,6 @@ async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> No
 async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> None:
     """Instead of those that it has. Raises BadArgument, NotFound."""
     await _keep(metadata, name, tags=list(tags))
-
-
-async def set_description(metadata: Metadata, name: str, description: str) -> None:
-    """Raises BadArgument, NotFound."""
-    check_value("description", description)
-    await metadata.change(lambda topology: Plan([Put(replace(found_vhost(topology, name), description=description))]))
 
 
 async def protect(metadata: Metadata, name: str, protected: bool) -> None:

@@ -80,6 +80,10 @@ class VhostTopology(Walkable):
         """A live view, as `bindings_from`."""
         return self._to.get((destination_type, name), {}).values()
 
+    def bound_sources(self) -> Collection[str]:
+        """Names of exchanges that something is bound to, which need not exist; a live view, as `bindings_from`."""
+        return self._from.keys()
+
     def find_binding(
         self, source: str, destination_type: str, destination: str, routing_key: str, arguments_key: str = ""
     ) -> BindingRecord | None:

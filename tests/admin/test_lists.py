@@ -9,7 +9,8 @@ import pytest
 from starlette.requests import Request
 
 from amqpd_admin.answers import Refusal
-from amqpd_admin.lists import Listing, answer, some_columns, view_of
+from amqpd_admin.lists import Listing, answer
+from amqpd_admin.views import some_columns, view_of
 
 QUEUES = [
     {"vhost": "/", "name": "orders", "messages": 5, "message_stats": {"publish": 9}},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -10,14 +12,15 @@ from starlette.responses import Response
 
 from amqpd.management import bindings
 from amqpd.management.errors import NotFound, Refused
+from amqpd.management.pacing import Pace
 from amqpd.vocabulary.records import DestinationType
-from amqpd_admin import lists
+from amqpd_admin import lists, walks
 from amqpd_admin.answers import gone, reply
 from amqpd_admin.bodies import body_of, table, text
-from amqpd_admin.lists import Listing, Row
+from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name, decoded
-from amqpd_admin.rows.bindings import of_binding, of_default
+from amqpd_admin.rows.bindings import Binding, Default, listing, row_of
 
 router = APIRouter(tags=["bindings"])
 Kind = Annotated[Literal["q", "e"], Path(description="q for a queue, e for an exchange")]
@@ -25,34 +28,33 @@ KINDS: dict[str, DestinationType] = {"q": "queue", "e": "exchange"}
 BETWEEN = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 
-def _rows(who: Who, vhost: str) -> list[Row]:
-    on = who.behind.on
-    return [
-        *(of_default(vhost, queue) for queue in on.vhost(vhost).queues),
-        *map(of_binding, bindings.listed(on, vhost)),
-    ]
+def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Binding | None]:
+    """Those to the default exchange first."""
+    for name in vhosts:
+        vhost = who.behind.on.node.topology.vhosts.get(name)
+        if vhost is not None:
+            yield from map(Default, repeat(name), list(vhost.queues))
+            yield from bindings.walked(vhost)
 
 
-def _between(who: Who, vhost: str, source: str, kind: str, destination: str) -> list[Row]:
-    on, type_name = who.behind.on, KINDS[kind]
-    if not source:
-        return [of_default(vhost, destination)] if kind == "q" and destination in on.vhost(vhost).queues else []
-    found = bindings.listed(on, vhost, source=source, destination=destination, destination_type=type_name)
-    return list(map(of_binding, found))
+def _between(who: Who, vhost: str, source: str, kind: str, destination: str) -> Iterator[Binding | None]:
+    held = who.behind.on.vhost(vhost)
+    if source:
+        return bindings.walked(held, source=source, destination=destination, destination_type=KINDS[kind])
+    return iter([Default(vhost, destination)] if kind == "q" and destination in held.queues else [])
 
 
 @router.get("/bindings")
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
-    vhosts = [name for name in who.behind.on.node.topology.vhosts if who.sees(name)]
-    found = [row for vhost in vhosts for row in _rows(who, vhost)]
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, listing(who, _all(who, await walks.seen_vhosts(who))))
 
 
 @router.get("/bindings/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
-    return await lists.answer(request, Listing(_rows(who, vhost), dict, dict))
+    who.behind.on.vhost(vhost)
+    return await lists.answer(request, listing(who, _all(who, [vhost])))
 
 
 @router.get(BETWEEN)
@@ -60,7 +62,7 @@ async def list_between(
     request: Request, vhost: Name, source: ExchangeName, kind: Kind, destination: Name, who: Entering
 ) -> Response:
     """Those from an exchange to a queue, or another exchange."""
-    return await lists.answer(request, Listing(_between(who, vhost, source, kind, destination), dict, dict))
+    return await lists.answer(request, listing(who, _between(who, vhost, source, kind, destination)))
 
 
 @router.post(BETWEEN, status_code=201)
@@ -87,8 +89,7 @@ async def bind(
 @router.get(BETWEEN + "/{key}")
 async def show(vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: str, who: Entering) -> Response:
     """One binding."""
-    row = _named(_between(who, vhost, source, kind, destination), key)
-    return reply(row)
+    return reply(await _named(who, _between(who, vhost, source, kind, destination), key))
 
 
 @router.delete(BETWEEN + "/{key}", status_code=204)
@@ -98,16 +99,18 @@ async def unbind(
     """One binding goes."""
     if not source:
         raise Refused("Access refused.")
-    row = _named(_between(who, vhost, source, kind, destination), key)
+    row = await _named(who, _between(who, vhost, source, kind, destination), key)
     on, properties_key = who.behind.on, row["properties_key"]
     await bindings.unbind(on, who.operator, vhost, source, destination, KINDS[kind], properties_key)
     return gone()
 
 
-def _named(rows: list[Row], key: str) -> Row:
+async def _named(who: Who, found: Iterator[Binding | None], key: str) -> Row:
     """By its key, encoded as a part of a path or as it stands in a row. Raises NotFound."""
-    wanted = decoded(decoded(key))
-    for row in rows:
-        if wanted in (decoded(row["properties_key"]), row["properties_key"]):
+    wanted, pace = decoded(decoded(key)), Pace()
+    for each in found:
+        await pace.step()
+        row = None if each is None else row_of(who, each)
+        if row is not None and wanted in (decoded(row["properties_key"]), row["properties_key"]):
             return row
     raise NotFound("Not Found")

@@ -5,71 +5,82 @@ A user sees its own; who monitors sees all, and an administrator may close them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import partial
 
-import trio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import connections, inventory
+from amqpd.management import connections
 from amqpd.management.errors import NotFound
-from amqpd_admin import lists
-from amqpd_admin.answers import gone, reply
-from amqpd_admin.lists import Listing, Row
+from amqpd.management.pacing import Pace, each
+from amqpd.session.ports import ChannelBase, ConnectionBase
+from amqpd_admin import lists, walks
+from amqpd_admin.answers import gone
+from amqpd_admin.lists import Listing
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
 from amqpd_admin.rows.queues import consumer
+from amqpd_admin.walks import Wanted
 
 router = APIRouter(tags=["connections"])
 
 
-def _connections(who: Who, vhost: str | None = None, user: str | None = None) -> Iterator[Row]:
-    on, now_ms = who.behind.on, round(time.time() * 1000)
-    for row in inventory.connections(on.node, {"vhost": vhost, "user": user}, trio.current_time()):
-        if who.monitors or row["user"] == who.user:
-            yield rows.connection(row, now_ms, on.node.identity.name)
+def _wanted(who: Who, vhost: str | None, user: str | None = None) -> Wanted:
+    def wanted(connection: ConnectionBase) -> bool:
+        named = vhost in (None, connection.vhost) and user in (None, connection.user)
+        return named and who.sees_connection(connection.user)
+
+    return wanted
 
 
-def _channels(who: Who, vhost: str | None = None, connection: str | None = None) -> Iterator[Row]:
+async def _connections(request: Request, who: Who, vhost: str | None = None, user: str | None = None) -> Response:
     node = who.behind.on.node
-    for row in inventory.channels(node, {"vhost": vhost}):
-        if (who.monitors or row["user"] == who.user) and connection in (None, row["connection"]):
-            yield rows.channel(row, node.identity.name)
+    found = walks.connections(node, _wanted(who, vhost, user))
+    return await lists.answer(request, Listing(found, rows.small, partial(rows.connection, node)))
 
 
-def _consumers(who: Who, vhosts: Iterable[str]) -> Iterator[Row]:
-    for vhost in vhosts:
-        node = who.behind.on.node
-        yield from (consumer(node, each) for each in inventory.consumers(node, {"vhost": vhost}))
+async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
+    return await _channel_list(request, who, walks.channels(who.behind.on.node, _wanted(who, vhost)))
 
 
-async def _list(request: Request, found: Iterable[Row]) -> Response:
-    return await lists.answer(request, Listing(found, dict, dict))
+async def _channel_list(request: Request, who: Who, found: Iterable[ChannelBase | None]) -> Response:
+    node = who.behind.on.node
+    return await lists.answer(request, Listing(found, rows.small_channel, partial(rows.channel, node)))
 
 
-def _one(who: Who, name: str, *, to_close: bool = False) -> Row:
+async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Response:
+    """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
+    node = who.behind.on.node
+    found = walks.consumers(node, _wanted(who, vhost))
+    return await lists.answer(request, Listing(found, lambda each: {}, partial(consumer, node)))
+
+
+async def _one(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:
     """Raises NotFound, Refusal."""
-    on = who.behind.on
-    for row in inventory.connections(on.node, {}, trio.current_time()):
-        if row["name"] == name:
-            allowed = who.administers if to_close else who.monitors
-            who.require(allowed or row["user"] == who.user, "User not authorised to access object")
-            return rows.connection(row, round(time.time() * 1000), on.node.identity.name)
+    for connection in await each(walks.connections(who.behind.on.node, lambda each: each.name == name), _same):
+        allowed = who.administers if to_close else who.monitors
+        who.require(allowed or connection.user == who.user, "User not authorised to access object")
+        return connection
     raise NotFound("Object Not Found")
+
+
+def _same(connection: ConnectionBase) -> ConnectionBase:
+    return connection
 
 
 @router.get("/connections")
 async def list_all(request: Request, who: Asking) -> Response:
     """All, or one's own."""
-    return await _list(request, _connections(who))
+    return await _connections(request, who)
 
 
 @router.get("/connections/username/{user}")
 async def list_of_user(request: Request, user: Name, who: Asking) -> Response:
     """Those of a user."""
-    return await _list(request, _connections(who, user=user))
+    return await _connections(request, who, user=user)
 
 
 @router.delete("/connections/username/{user}", status_code=204)
@@ -83,13 +94,16 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 @router.get("/connections/{name}")
 async def show(request: Request, name: Name, who: Asking) -> Response:
     """One connection, by its name."""
-    return await lists.one(request, _one(who, name))
+    row = rows.connection(who.behind.on.node, await _one(who, name))
+    if row is None:
+        raise NotFound("Object Not Found")
+    return await lists.one(request, row)
 
 
 @router.delete("/connections/{name}", status_code=204)
 async def close(request: Request, name: Name, who: Asking) -> Response:
     """It is closed; its client is told the header `X-Reason`."""
-    _one(who, name, to_close=True)
+    await _one(who, name, to_close=True)
     await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
     return gone()
 
@@ -97,59 +111,60 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
 @router.get("/connections/{name}/channels")
 async def list_channels_of(request: Request, name: Name, who: Asking) -> Response:
     """The channels of one."""
-    _one(who, name)
-    return await _list(request, _channels(who, connection=name))
+    connection = await _one(who, name)
+    return await _channel_list(request, who, list(connection.channels.values()))
 
 
 @router.get("/vhosts/{vhost}/connections")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Those in a virtual host."""
     who.behind.on.vhost(vhost)
-    return await _list(request, _connections(who, vhost))
+    return await _connections(request, who, vhost)
 
 
 @router.get("/channels")
 async def list_channels(request: Request, who: Asking) -> Response:
     """All, or those of one's own connections."""
-    return await _list(request, _channels(who))
+    return await _channels(request, who)
 
 
 @router.get("/vhosts/{vhost}/channels")
 async def list_channels_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Those in a virtual host."""
     who.behind.on.vhost(vhost)
-    return await _list(request, _channels(who, vhost))
+    return await _channels(request, who, vhost)
 
 
 @router.get("/channels/{name}")
 async def show_channel(name: Name, who: Asking) -> Response:
     """One channel, by its name, with its consumers."""
     node = who.behind.on.node
-    for row in inventory.channels(node, {}):
-        found = rows.channel(row, node.identity.name)
-        if found["name"] == name:
-            who.require(who.monitors or row["user"] == who.user, "User not authorised to access object")
-            mine = (each for each in inventory.consumers(node, {"vhost": row["vhost"]}))
-            found["consumer_details"] = [
-                consumer(node, each)
-                for each in mine
-                if (each["connection"], each["channel"]) == (row["connection"], row["number"])
-            ]
-            return reply(found)
+
+    def of_that_name(connection: ConnectionBase) -> bool:
+        return name.startswith(f"{connection.name} (")
+
+    pace = Pace()
+    for channel in walks.channels(node, of_that_name):
+        await pace.step()
+        if channel is None or rows.name_of(channel) != name or (found := rows.channel(node, channel)) is None:
+            continue
+        who.require(who.sees_connection(channel.connection.user), "User not authorised to access object")
+        found["consumer_details"] = await each(walks.consumers_of(channel), partial(consumer, node))
+        return await reply_with(found)
     raise NotFound("Object Not Found")
 
 
 @router.get("/consumers")
 async def list_consumers(request: Request, who: Asking) -> Response:
-    """In all virtual hosts that the user may see."""
-    return await _list(request, _consumers(who, [n for n in who.behind.on.node.topology.vhosts if who.sees(n)]))
+    """All, or those of one's own connections."""
+    return await _consumers(request, who)
 
 
 @router.get("/consumers/{vhost}")
 async def list_consumers_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
-    """In one virtual host."""
+    """Those in a virtual host."""
     who.behind.on.vhost(vhost)
-    return await _list(request, _consumers(who, [vhost]))
+    return await _consumers(request, who, vhost)
 
 
 def _reason(request: Request) -> str:

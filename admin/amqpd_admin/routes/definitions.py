@@ -13,6 +13,7 @@ from amqpd.management.errors import Unavailable
 from amqpd_admin.answers import bad_request, gone
 from amqpd_admin.login import Administrator, PolicyMaker, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.pieces import in_pieces
 
 router = APIRouter(tags=["definitions"])
 
@@ -21,7 +22,7 @@ router = APIRouter(tags=["definitions"])
 @router.get("/definitions")
 async def export(who: Administrator) -> Response:
     """Of all virtual hosts."""
-    return Response(await definitions.exported(who.behind.metadata), media_type="application/json")
+    return in_pieces(await definitions.exported_parts(who.behind.metadata))
 
 
 @router.get("/definitions/{vhost}")
@@ -29,7 +30,7 @@ async def export_of_vhost(vhost: Name, who: PolicyMaker) -> Response:
     """Of one virtual host."""
     if vhost not in who.behind.on.node.topology.vhosts:
         raise bad_request("vhost_not_found")
-    return Response(await definitions.exported(who.behind.metadata, vhost), media_type="application/json")
+    return in_pieces(await definitions.exported_parts(who.behind.metadata, vhost))
 
 
 @router.post("/all-configuration", status_code=204)

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, exchanges, publishing
 from amqpd.management.errors import NotFound
-from amqpd.topology.exchange_state import ExchangeState
 from amqpd.wire.json_values import to_json
-from amqpd_admin import lists
+from amqpd_admin import lists, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, table, text
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name
-from amqpd_admin.rows.bindings import of_binding, of_default
+from amqpd_admin.rows.bindings import Binding, Default, listing
 
 router = APIRouter(tags=["exchanges"])
 
 
-def _default(vhost: str) -> Row:
-    facts = {"durable": True, "auto_delete": False, "internal": False, "arguments": {}}
-    return {"vhost": vhost, "name": "", "type": "direct", **facts}
+class Exchange(NamedTuple):
+    """Of this name; the default one has none."""
+
+    vhost: str
+    name: str
 
 
-def _row(who: Who, state: ExchangeState) -> Row:
+def _row(who: Who, exchange: Exchange) -> Row | None:
+    """None for one that is gone."""
+    vhost = who.behind.on.node.topology.vhosts.get(exchange.vhost)
+    if vhost is None:
+        return None
+    if not exchange.name:
+        facts = {"durable": True, "auto_delete": False, "internal": False, "arguments": {}}
+        return {"vhost": exchange.vhost, "name": "", "type": "direct", **facts}
+    state = vhost.exchanges.get(exchange.name)
+    if state is None:
+        return None
     record = state.record
-    policy = who.behind.on.node.topology.vhosts[record.vhost].policy_of("exchange", record.name, record.type).name
+    policy = vhost.policy_of("exchange", record.name, record.type).name
     return {
         "vhost": record.vhost,
         "name": record.name,
@@ -42,33 +55,37 @@ def _row(who: Who, state: ExchangeState) -> Row:
     }
 
 
-def _rows(who: Who, vhosts: Iterable[str]) -> list[Row]:
-    topology, found = who.behind.on.node.topology, []
-    for vhost in vhosts:
-        found += [_default(vhost), *(_row(who, each) for each in topology.vhosts[vhost].exchanges.values())]
-    return found
+def _listing(who: Who, vhosts: Iterable[str]) -> Listing[Exchange]:
+    return Listing(_all(who, vhosts), Exchange._asdict, lambda each: _row(who, each))
+
+
+def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Exchange]:
+    for name in vhosts:
+        vhost = who.behind.on.node.topology.vhosts.get(name)
+        if vhost is not None:
+            yield from map(Exchange, repeat(name), ["", *vhost.exchanges])
 
 
 @router.get("/exchanges")
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
-    found = _rows(who, [name for name in who.behind.on.node.topology.vhosts if who.sees(name)])
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, _listing(who, await walks.seen_vhosts(who)))
 
 
 @router.get("/exchanges/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
-    return await lists.answer(request, Listing(_rows(who, [vhost]), dict, dict))
+    return await lists.answer(request, _listing(who, [vhost]))
 
 
 @router.get("/exchanges/{vhost}/{name}")
 async def show(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """One exchange; `amq.default` is the default one."""
     _require(who, vhost, name)
-    state = who.behind.on.vhost(vhost).exchanges.get(name)
-    return await lists.one(request, _default(vhost) if state is None else _row(who, state))
+    row = _row(who, Exchange(vhost, name))
+    assert row is not None
+    return await lists.one(request, row)
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=201)
@@ -116,20 +133,19 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
 async def list_bindings_from(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """Those that go out from it."""
     _require(who, vhost, name)
-    on = who.behind.on
+    held = who.behind.on.vhost(vhost)
+    found: Iterator[Binding | None] = map(Default, repeat(vhost), list(held.queues))
     if name:
-        found = list(map(of_binding, bindings.listed(on, vhost, source=name)))
-    else:
-        found = [of_default(vhost, queue) for queue in on.vhost(vhost).queues]
-    return await lists.answer(request, Listing(found, dict, dict))
+        found = bindings.walked(held, source=name)
+    return await lists.answer(request, listing(who, found))
 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """Those that come to it."""
     _require(who, vhost, name)
-    rows = bindings.listed(who.behind.on, vhost, destination=name, destination_type="exchange")
-    return await lists.answer(request, Listing(list(map(of_binding, rows)), dict, dict))
+    found = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="exchange")
+    return await lists.answer(request, listing(who, found))
 
 
 def _require(who: Who, vhost: str, name: str) -> None:

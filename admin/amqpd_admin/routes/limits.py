@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from amqpd.management import limits
 from amqpd.management.errors import BadArgument
+from amqpd.management.pacing import Pace, each
 from amqpd.topology.limit_keys import Owner
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, gone, invalid
 from amqpd_admin.bodies import body_of, number
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 
@@ -26,11 +27,14 @@ async def _list(request: Request, who: Who, owner: Owner, name: str | None = Non
     named = {owner: name} if name is not None else {}
     rows = await limits.listed(who.behind.metadata, vhost=named.get("vhost"), user=named.get("user"))
     by_owner: dict[str, dict[str, Any]] = defaultdict(dict)
+    pace = Pace()
     for row in rows:
+        await pace.step()
         if row["of"] == owner and (owner == "user" or who.sees(row["name"])):
             by_owner[row["name"]][row["limit"]] = row["value"]
-    found = [{owner: each, "value": value} for each, value in sorted(by_owner.items())]
-    return await lists.answer(request, Listing(found, dict, dict))
+    # In the order of the rows: by name.
+    found: list[Any] = await each(by_owner.items(), lambda pair: {owner: pair[0], "value": pair[1]})
+    return await lists.answer(request, of_made(found))
 
 
 async def _put(request: Request, who: Who, owner: Owner, name: str, limit: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+from typing import NamedTuple
 
 import psutil
 import trio
@@ -14,7 +15,7 @@ from amqpd.management.errors import Unavailable
 from amqpd.process.alarms import limits_from
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, gone, not_there, reply
-from amqpd_admin.lists import Listing, Row
+from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows.listeners import contexts, exchange_types
@@ -33,14 +34,14 @@ def require_node(who: Who, name: str) -> None:
 @router.get("/nodes")
 async def list_all(request: Request, who: Monitor) -> Response:
     """This one."""
-    return await lists.answer(request, Listing([_row(request, who)], dict, dict))
+    return await lists.answer(request, of_made([await _row(request, who)]))
 
 
 @router.get("/nodes/{name}")
 async def show(request: Request, name: Name, who: Monitor) -> Response:
     """One node, by its name."""
     require_node(who, name)
-    return await lists.one(request, _row(request, who))
+    return await lists.one(request, await _row(request, who))
 
 
 @router.get("/nodes/{name}/memory")
@@ -75,25 +76,41 @@ async def rebalance(who: Administrator) -> Response:
     return gone()
 
 
-def _row(request: Request, who: Who) -> Row:
-    node, facts, settings = who.behind.on.node, who.behind.status(), request.app.state.settings
-    process, limits = psutil.Process(), limits_from(settings)
+class _Process(NamedTuple):
+    pid: int
+    fd_used: int
+    resident: int
+    switches: int
+    disk_free: int
+
+
+def _process(directory: str) -> _Process:
+    """In a thread: open files are counted one by one, and a disk may not answer."""
+    process = psutil.Process()
+    resident, switches = process.memory_info().rss, sum(process.num_ctx_switches())
+    return _Process(process.pid, process.num_fds(), resident, switches, shutil.disk_usage(directory).free)
+
+
+async def _row(request: Request, who: Who) -> Row:
+    node, settings = who.behind.on.node, request.app.state.settings
+    process = await trio.to_thread.run_sync(_process, settings.directories[0])
+    alarms, limits = node.alarms.kinds, limits_from(settings)
     return {
         "name": node.identity.name,
         "type": "disc",
         "running": True,
         "os_pid": str(process.pid),
-        "fd_used": process.num_fds(),
+        "fd_used": process.fd_used,
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_used": len(node.connections),
-        "mem_used": process.memory_info().rss,
+        "mem_used": process.resident,
         "mem_limit": limits.resident_bytes_max,
         "mem_calculation_strategy": "rss",
-        "mem_alarm": "memory" in facts["alarms"],
-        "disk_free": shutil.disk_usage(settings.directories[0]).free,
+        "mem_alarm": "memory" in alarms,
+        "disk_free": process.disk_free,
         "disk_free_limit": limits.disk_free_bytes_min,
-        "disk_free_alarm": "disk" in facts["alarms"],
-        "context_switches": sum(process.num_ctx_switches()),
+        "disk_free_alarm": "disk" in alarms,
+        "context_switches": process.switches,
         "uptime": round((trio.current_time() - request.app.state.began) * 1000),
         "processors": psutil.cpu_count() or 1,
         "db_dir": str(settings.data_dir),

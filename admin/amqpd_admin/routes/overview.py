@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
-from amqpd.management import inventory
+from amqpd.management.pacing import Pace, each
+from amqpd_admin import walks
 from amqpd_admin.answers import reply
-from amqpd_admin.lists import Pace, Row
+from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
 
@@ -26,11 +27,11 @@ RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redeli
 
 @router.get("/overview")
 async def overview(request: Request, who: Asking) -> Response:
-    """Versions, totals and rates, listeners."""
+    """Versions, totals and rates; listeners, for who monitors. Others have the totals of what they may see."""
     node, settings = who.behind.on.node, request.app.state.settings
-    vhosts = {name for name in node.topology.vhosts if who.sees(name)}
-    messages, stats = await _totals(who, vhosts)
-    facts = who.behind.status()
+    vhosts = await walks.seen_vhosts(who)
+    sums = await _sums(who, vhosts)
+    messages, stats = _messages(sums)
     row = {
         "management_version": RABBITMQ_VERSION,
         "rabbitmq_version": settings.server_version or RABBITMQ_VERSION,
@@ -40,42 +41,69 @@ async def overview(request: Request, who: Asking) -> Response:
         "rates_mode": "basic",
         "exchange_types": exchange_types(),
         "cluster_name": node.identity.name,
-        "node": node.identity.name,
         "disable_stats": False,
         "enable_queue_totals": False,
         "queue_totals": messages,
         "message_stats": stats,
-        "object_totals": {
-            "channels": facts["channels"],
-            "connections": facts["connections"],
-            "consumers": sum(1 for name in vhosts for _ in inventory.consumers(node, {"vhost": name})),
-            "exchanges": sum(
-                1 + len(each.exchanges) for name, each in node.topology.vhosts.items() if name in vhosts
-            ),
-            "queues": sum(1 for each in node.ports.ports() if each.record.vhost in vhosts),
-        },
-        "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
-        "contexts": contexts(request.app.state.addresses, node.identity.name),
+        "object_totals": await _objects(who, vhosts, sums),
     }
+    if who.monitors:
+        row |= {
+            "node": node.identity.name,
+            "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
+            "contexts": contexts(request.app.state.addresses, node.identity.name),
+        }
     return reply(row)
 
 
-async def _totals(who: Who, vhosts: set[str]) -> tuple[Row, Row]:
-    """Of all queues in these: messages; message statistics."""
+async def _objects(who: Who, vhosts: list[str], sums: Counter[str]) -> Row:
+    """What is counted anyway is not counted again. Of connections, channels and consumers a user who does not monitor
+    has its own."""
+    node, pace, exchanges = who.behind.on.node, Pace(), 0
+    for name in vhosts:
+        await pace.step()
+        vhost = node.topology.vhosts.get(name)
+        exchanges += 0 if vhost is None else 1 + len(vhost.exchanges)
+    if who.monitors:
+        clients = {
+            "channels": node.census.channels,
+            "connections": len(node.connections),
+            "consumers": sums["consumers"],
+        }
+    else:
+        mine = await each(walks.consumers(node, lambda connection: connection.user == who.user), lambda found: found)
+        clients = {
+            "channels": node.census.channels_by_user[who.user],
+            "connections": node.census.connections_by_user[who.user],
+            "consumers": len(mine),
+        }
+    return {**clients, "exchanges": exchanges, "queues": sums["queues"]}
+
+
+async def _sums(who: Who, vhosts: list[str]) -> Counter[str]:
+    """Over all queues in these."""
     node = who.behind.on.node
     counts: Counter[str] = Counter()
     pace = Pace()
-    for queue in list(node.ports.ports()):
-        if queue.record.vhost in vhosts and not queue.deleted:
-            said = queue.statistics(node.now_ms)
-            counts["messages_ready"] += said.ready
-            counts["messages_unacknowledged"] += said.unacked
-            for name, ours in RATES.items():
-                counts[name] += said.totals[ours]
-                counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
-            counts["publish"] -= said.totals["recovered"]
-            counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
+    for queue in walks.queues(node, vhosts):
         await pace.step()
+        if queue is None:
+            continue
+        said = queue.statistics(node.now_ms)
+        counts["queues"] += 1
+        counts["consumers"] += said.consumers
+        counts["messages_ready"] += said.ready
+        counts["messages_unacknowledged"] += said.unacked
+        for name, ours in RATES.items():
+            counts[name] += said.totals[ours]
+            counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
+        counts["publish"] -= said.totals["recovered"]
+        counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
+    return counts
+
+
+def _messages(counts: Counter[str]) -> tuple[Row, Row]:
+    """Messages; message statistics."""
     messages = {name: counts[name] for name in ("messages_ready", "messages_unacknowledged")}
     stats: Row = {}
     for name in RATES:

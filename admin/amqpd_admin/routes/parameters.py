@@ -1,4 +1,4 @@
-"""Parameters of components in virtual hosts, and global ones: lists, set, cleared. For policy makers."""
+"""Parameters of components in virtual hosts, for policy makers; and global ones, which administrators change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from starlette.responses import Response
 from amqpd.definitions.items import OPERATOR_POLICY
 from amqpd.management import parameters, policies
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.management.pacing import each
 from amqpd.topology.limit_keys import VHOST_LIMITS
 from amqpd_admin import lists
 from amqpd_admin.answers import changed, gone, invalid, reply
 from amqpd_admin.bodies import body_of, need
-from amqpd_admin.lists import Listing, Row
-from amqpd_admin.login import PolicyMaker, Who
+from amqpd_admin.lists import Row, of_made
+from amqpd_admin.login import Administrator, PolicyMaker, Who
 from amqpd_admin.paths import Name
 
 router = APIRouter(tags=["parameters"])
@@ -26,9 +27,9 @@ ONE, GLOBAL = "/parameters/{component}/{vhost}/{name}", "/global-parameters/{nam
 async def _list(request: Request, who: Who, wanted: Callable[[Row], bool], vhost: str | None = None) -> Response:
     rows: list[Any] = list(await parameters.listed(who.behind.metadata, vhost))
     # RabbitMQ keeps operator policies as parameters, and lists them here, too.
-    rows += [_as_parameter(each) for each in await policies.listed(who.behind.metadata, True, vhost)]
-    found = [each for each in rows if who.sees(each["vhost"]) and wanted(each)]
-    return await lists.answer(request, Listing(found, dict, dict))
+    rows += await each(await policies.listed(who.behind.metadata, True, vhost), _as_parameter)
+    found = await each(rows, lambda row: row if who.sees(row["vhost"]) and wanted(row) else None)
+    return await lists.answer(request, of_made(found))
 
 
 def _as_parameter(policy: Any) -> Row:
@@ -100,7 +101,7 @@ async def clear(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> R
 async def list_global(request: Request, who: PolicyMaker) -> Response:
     """Those of no virtual host."""
     found: list[Any] = await parameters.listed_global(who.behind.metadata)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 @router.get(GLOBAL)
@@ -113,15 +114,15 @@ async def show_global(name: Name, who: PolicyMaker) -> Response:
 
 
 @router.put(GLOBAL, status_code=201)
-async def put_global(request: Request, name: Name, who: PolicyMaker) -> Response:
+async def put_global(request: Request, name: Name, who: Administrator) -> Response:
     """`value`."""
-    new = all(row["name"] != name for row in await parameters.listed_global(who.behind.metadata))
+    new = ("", name) not in who.behind.on.node.topology.global_parameters
     await parameters.put_global(who.behind.metadata, name, await _value(request))
     return changed(new)
 
 
 @router.delete(GLOBAL, status_code=204)
-async def clear_global(name: Name, who: PolicyMaker) -> Response:
+async def clear_global(name: Name, who: Administrator) -> Response:
     """One global parameter goes."""
     await parameters.clear_global(who.behind.metadata, name)
     return gone()

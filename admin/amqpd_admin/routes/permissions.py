@@ -12,7 +12,7 @@ from amqpd.management.errors import NotFound
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, need, text
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.paths import ExchangeName, Name
 
@@ -38,7 +38,7 @@ def _require_to_change(who: Who, vhost: str, user: str) -> None:
 async def list_all(request: Request, who: Administrator) -> Response:
     """Of all users."""
     found: list[Any] = await permissions.listed(who.behind.metadata)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 @router.get(ONE)
@@ -75,7 +75,7 @@ async def clear(vhost: Name, user: Name, who: Administrator) -> Response:
 async def list_topics(request: Request, who: Administrator) -> Response:
     """Of all users."""
     found: list[Any] = await permissions.listed_topics(who.behind.metadata)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 @router.get(TOPIC)

@@ -10,10 +10,11 @@ from starlette.responses import Response
 
 from amqpd.management import policies
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.management.pacing import each
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, invalid, reply
 from amqpd_admin.bodies import Body, body_of, need, text
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Asking, Entering, PolicyMaker, Who
 from amqpd_admin.paths import Name
 
@@ -22,8 +23,8 @@ router = APIRouter(tags=["policies"])
 
 async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | None = None) -> Response:
     rows: list[Any] = await policies.listed(who.behind.metadata, operator, vhost)
-    found = [each for each in rows if who.sees(each["vhost"])]
-    return await lists.answer(request, Listing(found, dict, dict))
+    found = await each(rows, lambda row: row if who.sees(row["vhost"]) else None)
+    return await lists.answer(request, of_made(found))
 
 
 async def _one(who: Who, vhost: str, name: str, *, operator: bool) -> Response:

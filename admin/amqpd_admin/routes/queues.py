@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import chain
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import bindings, getting, inventory, queues
+from amqpd.management import bindings, getting, queues
 from amqpd.management.errors import NotFound
+from amqpd.management.pacing import each
+from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
-from amqpd_admin import lists
+from amqpd.session.consumers import Consumer
+from amqpd_admin import lists, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, number, table, text
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import queues as rows
-from amqpd_admin.rows.bindings import of_binding, of_default
+from amqpd_admin.rows.bindings import Default, listing
+from amqpd_admin.walks import Consuming
 
 router = APIRouter(tags=["queues"])
 
 
-def _listing(request: Request, who: Who, found: Iterable[QueuePort]) -> Listing[QueuePort]:
+def _listing(request: Request, who: Who, vhosts: Collection[str]) -> Listing[QueuePort]:
     node = who.behind.on.node
-    asked = request.query_params
+    asked, found = request.query_params, walks.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
         totals = asked.get("enable_queue_totals") == "true"
         return Listing(found, rows.small, lambda queue: rows.bare(node, queue, totals=totals))
@@ -35,28 +40,31 @@ def _listing(request: Request, who: Who, found: Iterable[QueuePort]) -> Listing[
 @router.get("/queues/detailed")
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
-    vhosts = {name for name in who.behind.on.node.topology.vhosts if who.sees(name)}
-    found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost in vhosts and not each.deleted)
-    return await lists.answer(request, _listing(request, who, found))
+    return await lists.answer(request, _listing(request, who, await walks.seen_vhosts(who)))
 
 
 @router.get("/queues/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
-    found = (each for each in who.behind.on.node.ports.ports() if each.record.vhost == vhost and not each.deleted)
-    return await lists.answer(request, _listing(request, who, found))
+    return await lists.answer(request, _listing(request, who, [vhost]))
 
 
 @router.get("/queues/{vhost}/{name}")
 async def show(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
-    """One queue, with its consumers."""
+    """One queue, with its consumers: of those of other users only who monitors is told."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
-    row = rows.whole(node, who.behind.on.queue(vhost, name))
+    queue = who.behind.on.queue(vhost, name)
+    row = rows.whole(node, queue)
     assert row is not None
-    consumers = inventory.consumers(node, {"vhost": vhost, "queue": name})
-    row["consumer_details"] = [rows.consumer(node, each) for each in consumers]
+
+    def consumer(consumer: Subscriber) -> Row | None:
+        if not isinstance(consumer, Consumer) or not who.sees_connection(consumer.channel.connection.user):
+            return None
+        return rows.consumer(node, Consuming(consumer.channel, consumer))
+
+    row["consumer_details"] = await each(rows.consumers_of(queue), consumer)
     return await lists.one(request, row)
 
 
@@ -126,7 +134,7 @@ async def get(request: Request, vhost: Name, name: Name, who: Entering) -> Respo
         truncate=number(body, "truncate") if "truncate" in body else None,
     )
     # No properties are an empty list in RabbitMQ, and tools print one so.
-    return reply([{**each, "properties": each["properties"] or []} for each in found])
+    return reply([{**message, "properties": message["properties"] or []} for message in found])
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=204)
@@ -141,8 +149,6 @@ async def act(request: Request, vhost: Name, name: Name, who: Administrator) -> 
 @router.get("/queues/{vhost}/{name}/bindings")
 async def list_bindings(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """That to the default exchange first."""
-    on = who.behind.on
-    on.queue(vhost, name)
-    found = [of_default(vhost, name)]
-    found += map(of_binding, bindings.listed(on, vhost, destination=name, destination_type="queue"))
-    return await lists.answer(request, Listing(found, dict, dict))
+    who.behind.on.queue(vhost, name)
+    there = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="queue")
+    return await lists.answer(request, listing(who, chain([Default(vhost, name)], there)))

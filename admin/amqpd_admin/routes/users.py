@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -9,12 +10,13 @@ from starlette.responses import Response
 
 from amqpd.management import permissions, users
 from amqpd.management.metadata import found_user
+from amqpd.management.pacing import each
 from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, stored_hash
 from amqpd.vocabulary.records import UserRecord
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import Body, body_of, need, text
-from amqpd_admin.lists import Listing, Row
+from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator
 from amqpd_admin.paths import Name
 
@@ -32,16 +34,16 @@ def _row(record: UserRecord) -> Row:
 async def list_all(request: Request, who: Administrator) -> Response:
     """All of them."""
     found = list(who.behind.on.node.topology.users.values())
-    return await lists.answer(request, Listing(found, lambda each: {"name": each.name}, _row))
+    return await lists.answer(request, Listing(found, lambda user: {"name": user.name}, _row))
 
 
 @router.get("/users/without-permissions")
 async def list_without_permissions(request: Request, who: Administrator) -> Response:
     """Those that may enter no virtual host."""
     topology = who.behind.on.node.topology
-    entering = {user for _, user in topology.permissions}
-    found = [each for each in topology.users.values() if each.name not in entering]
-    return await lists.answer(request, Listing(found, lambda each: {"name": each.name}, _row))
+    entering = set(await each(list(topology.permissions), itemgetter(1)))
+    found = (None if user.name in entering else user for user in list(topology.users.values()))
+    return await lists.answer(request, Listing(found, lambda user: {"name": user.name}, _row))
 
 
 @router.post("/users/bulk-delete", status_code=204)
@@ -86,14 +88,14 @@ async def delete(name: Name, who: Administrator) -> Response:
 async def list_permissions(request: Request, name: Name, who: Administrator) -> Response:
     """In all virtual hosts."""
     found: list[Any] = await permissions.listed(who.behind.metadata, user=name)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 @router.get("/users/{name}/topic-permissions")
 async def list_topic_permissions(request: Request, name: Name, who: Administrator) -> Response:
     """In all virtual hosts."""
     found: list[Any] = await permissions.listed_topics(who.behind.metadata, user=name)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 def _tags(body: Body) -> list[str]:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import overview, permissions, vhosts
-from amqpd.management.errors import AlreadyExists, Conflict, NotFound
+from amqpd.management import permissions, traces, vhosts
+from amqpd.management.errors import Conflict, NotFound
 from amqpd_admin import lists
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply
 from amqpd_admin.bodies import Body, body_of, flag, text
-from amqpd_admin.lists import Listing, Row
+from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator, Asking, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.walks import Messages, messages_by_vhost, seen_vhosts
 
 router = APIRouter(tags=["vhosts"])
 
 
-def _row(who: Who, name: str) -> Row:
+def _row(who: Who, name: str, held: Mapping[str, Messages]) -> Row | None:
+    """None for one that is gone."""
     node = who.behind.on.node
-    record = node.topology.vhost_records[name]
-    (facts,) = overview.vhosts(node, {"vhost": name})
-    ready, unacked = facts["messages_ready"], facts["messages_unacknowledged"]
+    record, messages = node.topology.vhost_records.get(name), held.get(name, Messages(0, 0))
+    if record is None:
+        return None
     kind, tags = str(record.metadata.get("default_queue_type", "classic")), list(record.metadata.get("tags", ()))
     return {
         "name": name,
@@ -33,11 +36,19 @@ def _row(who: Who, name: str) -> Row:
         "metadata": {"description": record.description, "tags": tags, "default_queue_type": kind},
         "tracing": name in node.firehose.taps,
         "cluster_state": {node.identity.name: "running"},
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
+        "messages": messages.ready + messages.unacked,
+        "messages_ready": messages.ready,
+        "messages_unacknowledged": messages.unacked,
         "protected_from_deletion": record.metadata.get("protected_from_deletion") is True,
     }
+
+
+async def _one(who: Who, name: str) -> Row:
+    """Raises NotFound."""
+    row = _row(who, name, await messages_by_vhost(who.behind.on.node, [name]))
+    if row is None:
+        raise NotFound("Object Not Found")
+    return row
 
 
 def _tags(body: Body) -> list[str] | None:
@@ -51,6 +62,12 @@ def _tags(body: Body) -> list[str] | None:
     return [each.strip() for each in names if each.strip()]
 
 
+def _queue_type(body: Body) -> str | None:
+    """By either name; RabbitMQ's files say `undefined` where nothing is said."""
+    kind = text(body, "default_queue_type", "") or text(body, "defaultqueuetype", "")
+    return None if kind in ("", "undefined") else kind
+
+
 def _small(name: str) -> Row:
     return {"name": name}
 
@@ -58,8 +75,9 @@ def _small(name: str) -> Row:
 @router.get("/vhosts")
 async def list_all(request: Request, who: Asking) -> Response:
     """Those that the user may see."""
-    found = [name for name in sorted(who.behind.on.node.topology.vhost_records) if who.sees(name)]
-    return await lists.answer(request, Listing(found, _small, lambda name: _row(who, name)))
+    found = await seen_vhosts(who)
+    held = await messages_by_vhost(who.behind.on.node, found)
+    return await lists.answer(request, Listing(found, _small, lambda name: _row(who, name, held)))
 
 
 @router.get("/vhosts/{vhost}")
@@ -68,30 +86,21 @@ async def show(vhost: Name, who: Asking) -> Response:
     if vhost not in who.behind.on.node.topology.vhost_records:
         raise NotFound("Object Not Found")
     who.require(who.sees(vhost), "User not authorised to access virtual host")
-    return reply(_row(who, vhost))
+    return reply(await _one(who, vhost))
 
 
 @router.put("/vhosts/{vhost}", status_code=201)
 async def put(request: Request, vhost: Name, who: Administrator) -> Response:
     """`description`, `default_queue_type`, `tracing`. Who makes it has all permissions in it."""
-    body, metadata, on = await body_of(request), who.behind.metadata, who.behind.on
-    kind = text(body, "default_queue_type", "") or text(body, "defaultqueuetype", "")
-    new, tags = True, _tags(body)
-    try:
-        await vhosts.add(metadata, vhost, text(body, "description", ""), kind or None, tags or ())
-        await permissions.put(metadata, vhost, who.user, ".*", ".*", ".*")
-    except AlreadyExists:
-        new = False
-        if kind:
-            await vhosts.set_default_queue_type(metadata, vhost, kind)
-        if tags is not None:
-            await vhosts.set_tags(metadata, vhost, tags)
-        if "description" in body:
-            await vhosts.set_description(metadata, vhost, text(body, "description"))
-    if "protected_from_deletion" in body:
-        await vhosts.protect(metadata, vhost, flag(body, "protected_from_deletion", False))
-    if "tracing" in body:
-        (on.node.firehose.start if flag(body, "tracing", False) else on.node.firehose.stop)(vhost)
+    body = await body_of(request)
+    # All of it is looked at before anything is changed, and changed together.
+    tracing = flag(body, "tracing", False) if "tracing" in body else None
+    protected = flag(body, "protected_from_deletion", False) if "protected_from_deletion" in body else None
+    description = text(body, "description") if "description" in body else None
+    wanted = vhosts.Wanted(description, _queue_type(body), _tags(body), protected)
+    new = await vhosts.put(who.behind.metadata, vhost, wanted, owner=who.user)
+    if tracing is not None:
+        await traces.put(who.behind.on, who.operator, vhost, tracing)
     return changed(new)
 
 
@@ -108,10 +117,10 @@ async def delete(vhost: Name, who: Administrator) -> Response:
 @router.get("/vhosts/{vhost}/deletion/protection")
 async def show_protection(vhost: Name, who: Administrator) -> Response:
     """Whether it may be deleted. (RabbitMQ has no answer to this method.)"""
-    row = _row(who, vhost) if vhost in who.behind.on.node.topology.vhost_records else None
-    if row is None:
+    record = who.behind.on.node.topology.vhost_records.get(vhost)
+    if record is None:
         raise not_there()
-    return reply({"protected_from_deletion": row["protected_from_deletion"]})
+    return reply({"protected_from_deletion": record.metadata.get("protected_from_deletion") is True})
 
 
 @router.post("/vhosts/{vhost}/deletion/protection", status_code=204)
@@ -132,11 +141,11 @@ async def unprotect(vhost: Name, who: Administrator) -> Response:
 async def list_permissions(request: Request, vhost: Name, who: Administrator) -> Response:
     """Of all users there."""
     found: list[Any] = await permissions.listed(who.behind.metadata, vhost)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))
 
 
 @router.get("/vhosts/{vhost}/topic-permissions")
 async def list_topic_permissions(request: Request, vhost: Name, who: Administrator) -> Response:
     """Of all users there."""
     found: list[Any] = await permissions.listed_topics(who.behind.metadata, vhost)
-    return await lists.answer(request, Listing(found, dict, dict))
+    return await lists.answer(request, of_made(found))

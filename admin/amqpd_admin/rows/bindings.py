@@ -1,31 +1,62 @@
 """A binding in RabbitMQ's fields.
 
+What comes in: bindings as they were when a walk came by. What goes out: rows of those that are still there.
+
 Source: https://www.rabbitmq.com/docs/http-api-reference, /api/bindings.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from amqpd.management.bindings import BindingRow
+from amqpd.management.bindings import binding_row
+from amqpd.vocabulary.records import BindingRecord
+from amqpd_admin.lists import Listing
+from amqpd_admin.login import Who
 
 Row = dict[str, Any]
 FIELDS = ("source", "vhost", "destination", "destination_type", "routing_key", "arguments", "properties_key")
 
 
-def of_binding(row: BindingRow) -> Row:
-    given: Row = {**row}
+class Default(NamedTuple):
+    """That of every queue to the default exchange, by its name."""
+
+    vhost: str
+    queue: str
+
+
+Binding = BindingRecord | Default
+
+
+def listing(who: Who, found: Iterable[Binding | None]) -> Listing[Binding]:
+    return Listing(found, lambda each: {"vhost": each.vhost}, lambda each: row_of(who, each))
+
+
+def row_of(who: Who, binding: Binding) -> Row | None:
+    """None for one that is gone."""
+    vhost = who.behind.on.node.topology.vhosts.get(binding.vhost)
+    if vhost is None:
+        return None
+    if isinstance(binding, Default):
+        return _of_default(binding) if binding.queue in vhost.queues else None
+    ends = (binding.source, binding.destination_type, binding.destination)
+    held = vhost.find_binding(*ends, binding.routing_key, binding.arguments_key)
+    return None if held is None else of_binding(held)
+
+
+def of_binding(record: BindingRecord) -> Row:
+    given: Row = {**binding_row(record)}
     return {name: given[name] for name in FIELDS}
 
 
-def of_default(vhost: str, queue: str) -> Row:
-    """That of every queue to the default exchange, by its name."""
+def _of_default(binding: Default) -> Row:
     return {
         "source": "",
-        "vhost": vhost,
-        "destination": queue,
+        "vhost": binding.vhost,
+        "destination": binding.queue,
         "destination_type": "queue",
-        "routing_key": queue,
+        "routing_key": binding.queue,
         "arguments": {},
-        "properties_key": queue,
+        "properties_key": binding.queue,
     }

@@ -1,6 +1,7 @@
 """Connections and channels in RabbitMQ's fields.
 
-What comes in: rows of `amqpd/management/inventory.py`. What goes out: rows by RabbitMQ's names.
+What comes in: connections, channels. What goes out: rows by RabbitMQ's names, of what is in
+`amqpd/management/inventory.py`.
 
 Source: https://www.rabbitmq.com/docs/http-api-reference, /api/connections and /api/channels; fields as observed of
 RabbitMQ 3.10.
@@ -8,9 +9,17 @@ RabbitMQ 3.10.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import trio
+
+from amqpd.management.inventory import channel_row, connection_row
+from amqpd.node.node import Node
+from amqpd.session.ports import ChannelBase, ConnectionBase
+from amqpd.vocabulary.states import State
 from amqpd_admin.rows.queues import address_of
+from amqpd_admin.walks import is_here
 
 Row = dict[str, Any]
 TLS_FIELDS = (
@@ -19,15 +28,22 @@ TLS_FIELDS = (
 )
 
 
-def connection(row: Row, now_ms: int, node: str) -> Row:
-    """`now_ms`: since the epoch, when the row's `age_s` was true."""
+def small(connection: ConnectionBase) -> Row:
+    return {"vhost": connection.vhost, "name": connection.name, "user": connection.user}
+
+
+def connection(node: Node, connection: ConnectionBase) -> Row | None:
+    """None for one that is gone."""
+    if connection.state is State.CLOSED:
+        return None
+    now_ms, row = round(time.time() * 1000), connection_row(connection, trio.current_time())
     server_host, _, server_port = row["name"].partition(" -> ")[2].rpartition(":")
     given = row["client_properties"].get("connection_name")
     named = {"user_provided_name": given} if isinstance(given, str) else {}
     return {
         "name": row["name"],
         **named,
-        "node": node,
+        "node": node.identity.name,
         "type": "network",
         "protocol": "AMQP 0-9-1",
         "user": row["user"],
@@ -51,10 +67,22 @@ def connection(row: Row, now_ms: int, node: str) -> Row:
     }
 
 
-def channel(row: Row, node: str) -> Row:
+def name_of(channel: ChannelBase) -> str:
+    return f"{channel.connection.name} ({channel.id})"
+
+
+def small_channel(channel: ChannelBase) -> Row:
+    return {"vhost": channel.connection.vhost, "name": name_of(channel)}
+
+
+def channel(node: Node, channel: ChannelBase) -> Row | None:
+    """None for one that is gone."""
+    if not is_here(channel):
+        return None
+    row = channel_row(channel)
     return {
-        "name": f"{row['connection']} ({row['number']})",
-        "node": node,
+        "name": name_of(channel),
+        "node": node.identity.name,
         "number": row["number"],
         "user": row["user"],
         "user_who_performed_action": row["user"],

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.management.inventory import consumers, queue_row
+from amqpd.management.inventory import consumer_row, queue_row
 from amqpd.node.node import Node
+from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
+from amqpd.queues.queue import Queue
+from amqpd.session.consumers import Consumer
 from amqpd.wire.json_values import to_json
+from amqpd_admin.walks import Consuming
 
 Row = dict[str, Any]
 
@@ -75,7 +79,7 @@ def whole(node: Node, queue: QueuePort) -> Row | None:
         "policy": facts["policy"] or None,
         "operator_policy": facts["operator_policy"] or None,
         "single_active_consumer_tag": tag,
-        "exclusive_consumer_tag": _sole_tag(node, found),
+        "exclusive_consumer_tag": _sole_tag(found),
         "arguments": to_json(found.record.arguments),
     }
 
@@ -102,18 +106,25 @@ def _replicas(node: Node, queue: QueuePort) -> Row:
     return {"leader": name, "members": [name], "online": [name]}
 
 
-def _sole_tag(node: Node, queue: QueuePort) -> str | None:
-    if not queue.exclusive_consumer:
+def consumers_of(queue: QueuePort) -> list[Subscriber]:
+    """A copy of references: it changes while the broker goes on."""
+    return list(queue.consumers) if isinstance(queue, Queue) else []
+
+
+def _sole_tag(queue: QueuePort) -> str | None:
+    if not queue.exclusive_consumer or not isinstance(queue, Queue):
         return None
-    record = queue.record
-    found = consumers(node, {"vhost": record.vhost, "queue": record.name})
-    return next((str(each["consumer_tag"]) for each in found if each["exclusive"]), None)
+    sole = queue.consumers.sole
+    return sole.tag if isinstance(sole, Consumer) else None
 
 
-def consumer(node: Node, row: Row) -> Row:
-    """Of `inventory.consumers`, in RabbitMQ's fields."""
-    number, queue = row["channel"], node.ports.get((row["vhost"], row["queue"]))
-    up = "single_active" if queue is not None and queue.single_active_consumer else "up"
+def consumer(node: Node, consuming: Consuming) -> Row | None:
+    """In RabbitMQ's fields; None for one that is gone."""
+    if not consuming.here:
+        return None
+    row = consumer_row(*consuming)
+    number = row["channel"]
+    up = "single_active" if consuming.consumer.queue.single_active_consumer else "up"
     return {
         "consumer_tag": row["consumer_tag"],
         "ack_required": row["ack_required"],

@@ -11,6 +11,7 @@ import { Table } from "/js/table.js";
 const RATES = ["publish", "deliver_get", "ack"];
 
 export function overview({ who }) {
+  const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const state = badges();
   const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
   const objects = places();
@@ -27,7 +28,9 @@ export function overview({ who }) {
     ],
     key: (row) => `${row.ip_address} ${row.port}`,
     label: "Listeners",
-    empty: () => empty("No listeners", "No client can connect to this broker."),
+    empty: () => (monitors
+      ? empty("No listeners", "No client can connect to this broker.")
+      : empty("Not shown", "Who monitors sees where clients connect.")),
   });
   const element = page(
     { title: "Overview", badges: state.element },
@@ -46,7 +49,6 @@ export function overview({ who }) {
       panel({ title: "Listeners", note: "Where clients connect." }, listeners.element),
     ),
   );
-  const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
 
   async function load(signal) {
     const found = await get("overview", {}, signal);
@@ -66,7 +68,7 @@ export function overview({ who }) {
     messages.show(sample("overview messages", [ready, unacked]));
     rates.show(sample("overview rates", speeds));
     node.show([
-      ["Name", name(found.node)],
+      ["Name", name(found.cluster_name)],
       ["Version", `amqpd ${found.product_version}`],
       ["Speaks as", `RabbitMQ ${found.rabbitmq_version}`],
       ...(first
@@ -78,7 +80,8 @@ export function overview({ who }) {
           ]
         : []),
     ]);
-    listeners.show(found.listeners);
+    // Who does not monitor is not told.
+    listeners.show(found.listeners ?? []);
   }
 
   return { title: "Overview", element, load, show };

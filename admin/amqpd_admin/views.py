@@ -1,0 +1,140 @@
+"""What a request says of the list that it wants: which page, which names, in which order, which columns.
+
+What comes in: a request's parameters. What goes out: a `View`, which matches names, orders rows, and picks columns.
+Rules: 1. Without `page` nothing is filtered by name: RabbitMQ does not, and tools count on it. 2. Nothing is a zero;
+numbers come before texts, and texts before all else, as Erlang has it.
+Not here: the walk over what is listed (`lists.py`).
+
+Source: https://www.rabbitmq.com/docs/http-api-reference ("Pagination", "Sorting", "Filtering").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from amqpd_admin.answers import Refusal, bad_request
+
+Row = dict[str, Any]
+
+PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
+SORTED_BY = ("vhost", "name")
+
+# Python's own engine may take for ever for some expressions, and cannot be stopped: anybody may ask for a list.
+_OPTIONS = re2.Options()
+_OPTIONS.case_sensitive = False
+_OPTIONS.log_errors = False
+# How long it takes grows with its size, too: at most a millisecond for a name.
+_OPTIONS.max_mem = 1 << 13
+PARAMETER_LENGTH_MAX = 500
+"""of what a request says of the order, the columns and the name"""
+
+
+@dataclass(frozen=True)
+class View:
+    """`page` is None for the whole list."""
+
+    page: int | None
+    page_size: int
+    name: str
+    use_regex: bool
+    sort: tuple[str, ...]
+    reverse: bool
+    columns: tuple[tuple[str, ...], ...]
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Of names, without regard to case, as in RabbitMQ. Raises Refusal."""
+        if not self.name:
+            return lambda name: True
+        if not self.use_regex:
+            wanted = self.name.lower()
+            return lambda name: wanted in name.lower()
+        try:
+            expression = re2.compile(self.name, options=_OPTIONS)
+        except re2.error as error:
+            said = error.args[0].decode("utf-8", "replace") if error.args else "it is none"
+            raise bad_request(f"name is not a regular expression that amqpd takes: {said}") from None
+        return lambda name: expression.search(name) is not None
+
+    def key(self, row: Row) -> list[tuple[int, Any]]:
+        """Rows are in the order of these."""
+        by = (*self.sort, *(each for each in SORTED_BY if each not in self.sort))
+        return [_key(row, path) for path in by]
+
+    def part(self, count: int) -> slice:
+        """What of `count` rows is wanted. Raises Refusal for a page behind the last one."""
+        if self.page is None:
+            return slice(0, count)
+        first = (self.page - 1) * self.page_size
+        if self.page > 1 and first >= count:
+            said = f"Page out of range, page: {self.page} page size: {self.page_size}, len: {count}"
+            raise Refusal(400, "page_out_of_range", said)
+        return slice(first, first + self.page_size)
+
+    def columns_of(self, row: Row) -> Row:
+        found: Row = some_columns(row, self.columns) if self.columns else row
+        return found
+
+
+def view_of(parameters: Mapping[str, str]) -> View:
+    """Raises Refusal."""
+    for name in ("columns", "sort", "name"):
+        if len(parameters.get(name, "")) > PARAMETER_LENGTH_MAX:
+            raise bad_request(f"{name} is longer than {PARAMETER_LENGTH_MAX} characters")
+    page, size = _number(parameters, "page"), _number(parameters, "page_size")
+    if page is not None and not (page > 0 and 0 < (PAGE_SIZE if size is None else size) <= PAGE_SIZE_MAX):
+        said = f"page number {page}, page size {'undefined' if size is None else size}"
+        raise Refusal(400, "invalid_pagination_parameters", f"Invalid pagination parameters: {said}")
+    columns = (each.split(".") for each in parameters.get("columns", "").split(","))
+    return View(
+        page,
+        size or PAGE_SIZE,
+        parameters.get("name", "") if page is not None else "",
+        parameters.get("use_regex") == "true",
+        (parameters["sort"],) if parameters.get("sort") else (),
+        parameters.get("sort_reverse") == "true",
+        tuple(tuple(part for part in each if part) for each in columns if any(each)),
+    )
+
+
+def some_columns(row: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+    """`a.b` is the member b of a, whose other members are left out; lists are looked into."""
+    if isinstance(row, list):
+        return [some_columns(each, columns) for each in row]
+    if not isinstance(row, dict):
+        return row
+    found = {}
+    for name, value in row.items():
+        below = [each[1:] for each in columns if each[0] == name]
+        if below:
+            found[name] = value if () in below else some_columns(value, below)
+    return found
+
+
+def _number(parameters: Mapping[str, str], name: str) -> int | None:
+    text = parameters.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
+        raise Refusal(400, "bad_request", "Pagination parameters are invalid")
+    return int(text)
+
+
+def _key(row: Row, path: str) -> tuple[int, Any]:
+    """Rule 2."""
+    value: Any = row
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+        if value is None:
+            break
+    if value is None or value == "":
+        value = "" if value == "" else 0
+    if isinstance(value, bool):
+        return 1, str(value).lower()
+    if isinstance(value, int | float):
+        return 0, value
+    return (2, value) if isinstance(value, str) else (3, str(value))
