@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import trio
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp
 
@@ -26,6 +27,7 @@ from amqpd_admin import answers
 from amqpd_admin.fatal import Fatal
 from amqpd_admin.hosts import Hosts
 from amqpd_admin.login import log_in
+from amqpd_admin.pieces import written
 from amqpd_admin.routes import (
     absent,
     bindings,
@@ -50,6 +52,7 @@ from amqpd_admin.routes import (
 )
 from amqpd_admin.sessions import Sessions
 from amqpd_admin.shield import Shield
+from amqpd_admin.trail import Trail
 
 ROUTERS = (
     overview.router,
@@ -85,7 +88,7 @@ def make_app(
         title="amqpd management API",
         version=__version__,
         description="RabbitMQ's management API, of amqpd.",
-        openapi_url="/api/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -104,6 +107,7 @@ def make_app(
         for route in router.routes
         if isinstance(route, APIRoute)
     ]
+    app.add_api_route("/api/openapi.json", document, dependencies=[Depends(log_in)], include_in_schema=False)
     app.include_router(metrics.router)
     app.include_router(session.router, prefix="/api")
     app.include_router(pages.router)
@@ -114,4 +118,12 @@ def make_app(
     app.add_exception_handler(Exception, answers.of_bug)
     # Inside of what answers 500 to any exception, which would first send that.
     app.add_middleware(Fatal, tell=fatal)
-    return Shield(app, settings.http.body_bytes_max, hosts)
+    return Shield(Trail(app, behind), settings.http.body_bytes_max, hosts)
+
+
+async def document(request: Request) -> Response:
+    """All routes. It is made once, which takes some tenths of a second, away from the loop."""
+    app: FastAPI = request.app
+    if not hasattr(app.state, "document"):
+        app.state.document = await trio.to_thread.run_sync(lambda: written(app.openapi()))
+    return Response(app.state.document, media_type="application/json")

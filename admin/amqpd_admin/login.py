@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import structlog
@@ -46,6 +46,9 @@ REALM = {"www-authenticate": 'Basic realm="RabbitMQ Management"'}
 SESSION_REALM = {"www-authenticate": 'amqpd-session realm="amqpd"'}
 PAGES = "x-amqpd-pages"
 """the header of requests that the pages make"""
+
+TRAIL = "amqpd.trail"
+"""in the scope of a request that is to change something: who asks (`trail.py`)"""
 
 log = structlog.get_logger(component="http")
 
@@ -95,6 +98,16 @@ class Who:
 
 async def log_in(request: Request) -> Who:
     """Raises Refusal."""
+    who = await _logged_in(request)
+    if (said := request.scope.get(TRAIL)) is None:
+        return who
+    said["who"], said["request"] = who, request
+    # What it changes in the metadata is told as its doing.
+    metadata = who.behind.metadata.asked_by(who.user, _place(request)[0])
+    return replace(who, behind=replace(who.behind, metadata=metadata))
+
+
+async def _logged_in(request: Request) -> Who:
     pages = PAGES in request.headers
     if pages or "authorization" not in request.headers:
         who = by_session(request)

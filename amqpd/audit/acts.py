@@ -2,7 +2,8 @@
 
 What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
 Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. The user is known when
-a client did it over AMQP; the command line writes into the metadata store itself, and its acts have no user.
+a client did it over AMQP, or somebody changed metadata over HTTP; the command line writes into the metadata store
+itself, and its acts have no user.
 Not here: messages (`book.py`), who may do what (`security/`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amqpd.audit.recorder import Recorder
@@ -30,6 +32,15 @@ from amqpd.vocabulary.records import (
 )
 
 Resume = Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A user who asks by another way than AMQP."""
+
+    user: str
+    address: str
+
 
 # key[0] of a record -> the events when it comes and when it goes, and what it is called.
 _EVENTS = {
@@ -51,14 +62,14 @@ class Acts:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Key, dict[int, tuple[Change, Client]]] = {}
+        self._asked: dict[Key, dict[int, tuple[Change, Client | Caller]]] = {}
         """what is on its way to the metadata store, and which client asked for it, in order: several may ask for one
         thing"""
         self._numbers = itertools.count()
 
-    def expect(self, changes: Sequence[Change], by: Client, resume: Resume) -> Resume:
-        """The connection asks for the changes; `resume` is called when they took effect or were refused: what is
-        returned has to be called instead."""
+    def expect(self, changes: Sequence[Change], by: Client | Caller, resume: Resume) -> Resume:
+        """The client, or the caller, asks for the changes; `resume` is called when they took effect or were refused:
+        what is returned has to be called instead."""
         if not self._recorder.acts:
             return resume
         wishes = [(_key_of(change), next(self._numbers)) for change in changes]
@@ -79,7 +90,7 @@ class Acts:
             if not asked:
                 del self._asked[key]
 
-    def _asker(self, key: Key, change: Change) -> Client | None:
+    def _asker(self, key: Key, change: Change) -> Client | Caller | None:
         """The client whose wish took effect as this change; None: another process made it, or the node itself."""
         found = None
         for number, (wish, client) in self._asked.get(key, {}).items():
@@ -132,6 +143,10 @@ class Acts:
         columns = {**_who(client), "vhost": vhost, "object": f"queue {queue}"}
         self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
 
+    def over_http(self, event: str, columns: Mapping[str, Any]) -> None:
+        """A request that is to change something, and what became of it."""
+        self._recorder.act(event, dict(columns))
+
     def of_orphan(self, event: str, orphan_id: int, vhost: str | None, about: Mapping[str, Any]) -> None:
         """What an operator did on the command line with messages whose queue is unknown. `vhost`: where they went."""
         columns = {"object": f"orphan {orphan_id}", "detail": json.dumps(dict(about), sort_keys=True)}
@@ -150,9 +165,11 @@ def _same(wish: Change, change: Change) -> bool:
     return wish.record == change.record
 
 
-def _who(connection: Client | None) -> dict[str, Any]:
+def _who(connection: Client | Caller | None) -> dict[str, Any]:
     if connection is None:
         return {}
+    if isinstance(connection, Caller):
+        return {"user": connection.user, "address": connection.address}
     name = connection.name
     # A peer is "address:port -> ..." in the log; the address alone is what people look for.
     return {"user": connection.user, "connection": name, "address": address_of(name)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from amqpd.audit.acts import Caller
 from amqpd.management import transients
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
@@ -27,10 +28,15 @@ from amqpd.vocabulary.records import Change, Put, Record
 class LiveMetadata(Metadata):
     """`sync` keeps the node's topology equal to `store`, and is running."""
 
-    def __init__(self, on: Running, store: MetadataStore, sync: TopologySync) -> None:
+    def __init__(self, on: Running, store: MetadataStore, sync: TopologySync, by: Caller | None = None) -> None:
+        """`by`: who asks for the changes, for the audit log."""
+        self._by = by
         self._on = on
         self._store = store
         self._sync = sync
+
+    def asked_by(self, user: str, address: str) -> LiveMetadata:
+        return LiveMetadata(self._on, self._store, self._sync, Caller(user, address))
 
     async def read(self, *, whole: bool = False) -> Topology:
         return self._on.node.topology
@@ -43,9 +49,10 @@ class LiveMetadata(Metadata):
                 # From here on the topology has all that these revisions say, and whatever changes more is refused.
                 await self._sync.refresh()
                 planned = plan(topology)
-                if await self._commit(planned, revisions):
-                    await self._sync.refresh()
-                    return
+                with self._expected(planned.changes):
+                    if await self._commit(planned, revisions):
+                        await self._sync.refresh()
+                        return
         raise Conflict(OVERTAKEN)
 
     async def sweep(self) -> None:
@@ -61,6 +68,18 @@ class LiveMetadata(Metadata):
     async def change_transients(self, changes: Sequence[Change]) -> None:
         for first in range(0, len(changes), TRANSIENTS_A_COMMAND):
             await transients.change(self._on, changes[first : first + TRANSIENTS_A_COMMAND])
+
+    @contextmanager
+    def _expected(self, changes: Sequence[Change]) -> Iterator[None]:
+        """What takes effect of these meanwhile is the caller's doing."""
+        if self._by is None:
+            yield
+            return
+        done = self._on.node.acts.expect(changes, self._by, lambda made: None)
+        try:
+            yield
+        finally:
+            done(True)
 
     async def _revisions(self, changes: Sequence[Change]) -> dict[str, int]:
         """Of what would be written, as the store has it now; 0 for what it has not."""

@@ -56,6 +56,10 @@ class Metadata(ABC):
         it when this returns. The plan is given what `read` returns, and changes what is durable. Raises what the plan
         raises, and Conflict when others change the same things all the time."""
 
+    def asked_by(self, user: str, address: str) -> Metadata:
+        """The same, whose changes are told as this user's, who is there."""
+        return self
+
     @abstractmethod
     async def sweep(self) -> None:
         """Delete what belongs to a virtual host or a user that does not exist: after a deletion, what somebody

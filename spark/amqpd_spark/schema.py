@@ -68,7 +68,7 @@ ACTS = (
     *("queue_declared", "queue_deleted", "queue_purged", "exchange_declared", "exchange_deleted", "bound", "unbound"),
     *("vhost_put", "vhost_deleted", "user_put", "user_deleted", "permission_put", "permission_deleted"),
     *("policy_put", "policy_deleted", "parameter_put", "parameter_deleted"),
-    *("orphan_adopted", "orphan_exported", "orphan_deleted"),
+    *("orphan_adopted", "orphan_exported", "orphan_deleted", "http_request"),
 )
 
 STRETCH_MAX = 65_536

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import httpx2
 import pytest
 
 from tests.admin.asked import NEWER, READ
@@ -20,7 +19,7 @@ def normal(path: str) -> str:
 @pytest.fixture(scope="module")
 def ours(api: Api) -> dict[str, set[str]]:
     """Methods by path."""
-    document = httpx2.get(f"{api.url}/api/openapi.json").json()["paths"]
+    document = api.get("/openapi.json")["paths"]
     return {
         normal(path.removeprefix("/api")): {each.upper() for each in methods} for path, methods in document.items()
     }

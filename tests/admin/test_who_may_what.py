@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.admin.conftest import USERS, Api
@@ -21,7 +20,7 @@ PARTS = {"{vhost}": "closed", "{kind}": "q", "{port}": "1"}
 
 def changing(api: Api) -> list[tuple[str, str, str]]:
     """Method, route and a path of it, of all that change something."""
-    document = httpx2.get(f"{api.url}/api/openapi.json").json()
+    document = api.get("/openapi.json")
     found = []
     for route, methods in document["paths"].items():
         if route in OPEN:

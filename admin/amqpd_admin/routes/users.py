@@ -19,6 +19,7 @@ from amqpd_admin.bodies import Body, body_of, need, text
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator
 from amqpd_admin.paths import Name
+from amqpd_admin.trail import named
 
 router = APIRouter(tags=["users"])
 
@@ -54,6 +55,7 @@ async def delete_many(request: Request, who: Administrator) -> Response:
     names = body["users"]
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise bad_request("users must be a list of names")
+    named(request, users=names)
     for name in names:
         if name in who.behind.on.node.topology.users:
             await users.delete(who.behind.metadata, name)

@@ -1,0 +1,159 @@
+"""The API on a node in the test's own process, asked without a server: with what is on the node put there at once.
+
+What comes in: requests as a test makes them. What goes out: answers; what the audit log was told.
+Not here: a broker of its own process (`conftest.py`), the server (`test_server.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+from pamqp import commands
+from starlette.types import ASGIApp
+
+from amqpd.audit.acts import Acts
+from amqpd.config import Settings
+from amqpd.management.face import Behind
+from amqpd.management.live_metadata import LiveMetadata
+from amqpd.management.metadata import Plan
+from amqpd.management.running import Running
+from amqpd.node.alarm_board import AlarmBoard
+from amqpd.security.access import Access
+from amqpd.security.authentication.logins import Accepted
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import Change, PermissionRecord, Put, UserRecord
+from amqpd_admin.app import make_app
+from tests.admin.conftest import USERS
+from tests.harness.harness import PROTOCOL_HEADER, Client
+from tests.node.test_identity import ONE, Stored, space_with, started
+
+
+class Trusting:
+    """Log-ins by any password: hashes take a tenth of a second each."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def known(self, user: str, password: bytes, loopback: bool) -> Accepted:
+        return Accepted(user, self._topology.users[user].tags)
+
+
+class Told:
+    """In place of the audit log's recorder."""
+
+    acts = True
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, dict[str, Any]]] = []
+
+    def act(self, event: str, columns: dict[str, Any]) -> None:
+        self.rows.append((event, columns))
+
+
+@dataclass
+class Answer:
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[bytes] = field(default_factory=list)
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.pieces)
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Inside:
+    def __init__(self, broker: Stored, app: ASGIApp, told: Told) -> None:
+        self.broker = broker
+        self.node = broker.node
+        self.topology = broker.topology
+        self.app = app
+        self.told = told
+
+    def applied(self, *changes: Change) -> None:
+        """They are there, whatever the store has."""
+        self.topology.apply(changes)
+        self.node.applied(changes)
+
+    def client(self, user: str, vhost: str = "/") -> Client:
+        """Connected, with a channel; its name is the user's."""
+        client = Client(self.broker)
+        client.connection.name = f"{user}:1 -> broker:5672"
+        client.raw(PROTOCOL_HEADER)
+        client.expect(commands.Connection.Start)
+        client.send(commands.Connection.StartOk(response=f"\0{user}\0{user}", mechanism="PLAIN"), 0)
+        tune = client.expect(commands.Connection.Tune)
+        client.send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), 0)
+        client.send(commands.Connection.Open(virtual_host=vhost), 0)
+        client.expect(commands.Connection.OpenOk)
+        client.channel(1)
+        return client
+
+    async def ask(self, method: str, path: str, body: object = None, *, user: str = "guest") -> Answer:
+        path, _, query = path.partition("?")
+        text = b"" if body is None else json.dumps(body).encode()
+        authorization = b"Basic " + base64.b64encode(f"{user}:{user}".encode())
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": "/api" + path,
+            "raw_path": ("/api" + path).encode(),
+            "query_string": query.encode(),
+            "headers": [(b"authorization", authorization)] if user else [],
+            "client": ("10.0.0.9", 4711),
+            "server": ("127.0.0.1", 15672),
+        }
+        sent, answer = False, Answer()
+
+        async def receive() -> dict[str, Any]:
+            nonlocal sent
+            if sent:
+                await trio.sleep_forever()
+            sent = True
+            return {"type": "http.request", "body": text, "more_body": False}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            else:
+                answer.pieces.append(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        return answer
+
+
+@asynccontextmanager
+async def inside() -> AsyncIterator[Inside]:
+    """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/"."""
+    space = await space_with()
+    async with trio.open_nursery() as nursery:
+        broker = await started(space, ONE, nursery)
+        told = Told()
+        broker.node.acts = Acts(told)  # type: ignore[arg-type]
+        on = Running(broker.node, broker.tick, AlarmBoard(lambda kind, is_on: None))
+        metadata = LiveMetadata(on, broker.store, broker.sync)
+        tags = {"guest": "administrator", **{user: tag for tag, user in USERS.items()}}
+
+        def plan(topology: Topology) -> Plan:
+            users = [Put(UserRecord(name, "hash", (tag,))) for name, tag in tags.items()]
+            return Plan([*users, *(Put(PermissionRecord(name, "/", ".*", ".*", ".*")) for name in tags)])
+
+        await metadata.change(plan)
+        logins: Any = Trusting(broker.topology)
+        behind = Behind(on, metadata, logins, Access(broker.topology), dict, False, [("127.0.0.1", 5672, False)])
+        told.rows.clear()
+        yield Inside(broker, make_app(behind, Settings(data_dir=Path.cwd()), ["http://127.0.0.1:15672"]), told)
+        nursery.cancel_scope.cancel()
