@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from pamqp import commands
 from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
@@ -31,7 +30,7 @@ from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, PermissionRecord, Put, UserRecord
 from amqpd_admin.app import make_app
 from tests.admin.conftest import USERS
-from tests.harness.harness import PROTOCOL_HEADER, Client
+from tests.harness.harness import Client
 from tests.node.test_identity import ONE, Stored, space_with, started
 
 
@@ -86,16 +85,14 @@ class Inside:
 
     def client(self, user: str, vhost: str = "/") -> Client:
         """Connected, with a channel; its name is the user's."""
-        client = Client(self.broker)
-        client.connection.name = f"{user}:1 -> broker:5672"
-        client.raw(PROTOCOL_HEADER)
-        client.expect(commands.Connection.Start)
-        client.send(commands.Connection.StartOk(response=f"\0{user}\0{user}", mechanism="PLAIN"), 0)
-        tune = client.expect(commands.Connection.Tune)
-        client.send(commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0), 0)
-        client.send(commands.Connection.Open(virtual_host=vhost), 0)
-        client.expect(commands.Connection.OpenOk)
-        client.channel(1)
+        client: Client = self.broker.client()
+        connection, census = client.connection, self.node.census
+        connection.name, connection.vhost = f"{user}:1 -> broker:5672", vhost
+        # A harness takes everybody for guest, and puts them into "/".
+        for counter in (census.connections_by_user, census.channels_by_user):
+            counter[connection.user] -= 1
+            counter[user] += 1
+        connection.user = user
         return client
 
     async def ask(self, method: str, path: str, body: object = None, *, user: str = "guest") -> Answer:
