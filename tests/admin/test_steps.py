@@ -222,7 +222,7 @@ async def test_things_come_and_go_between_the_steps_of_a_walk(clock: None, path:
                     Delete(("exchange", "/", name)),
                     Delete(BindingRecord("/", name, "queue", name, "key").key),
                     Delete(("user", name)),
-                    Delete(("permission", name, "/")),
+                    Delete(("permission", "/", name)),
                     *plans.delete_vhost(api.topology, name),
                     Put(QueueRecord("/", f"new-{at}", (THINGS + at + 1) << 8, durable=True)),
                     Put(UserRecord(f"new-{at}", "hash", ())),
