@@ -30,16 +30,18 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Listing(Generic[T]):
     """`things` are walked over in steps: None is a step at which there was nothing. `small` has what is in it for
-    nothing; `whole` everything, or None when the thing is gone by then."""
+    nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is looked
+    for, of things that have no name, or more than that."""
 
     things: Iterable[T | None]
     small: Callable[[T], Row]
     whole: Callable[[T], Row | None]
+    text: Callable[[T], str] | None = None
 
 
-def of_made(rows: Iterable[Row]) -> Listing[Row]:
+def of_made(rows: Iterable[Row], text: Callable[[Row], str] | None = None) -> Listing[Row]:
     """Of rows that are made already."""
-    return Listing(rows, _same, _same)
+    return Listing(rows, _same, _same, text)
 
 
 def _same(row: Row) -> Row:
@@ -55,7 +57,8 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
         nonlocal total
         total += 1
         row = listing.small(thing)
-        return (row, thing) if matches(str(row.get("name", ""))) else None
+        text = str(row.get("name", "")) if listing.text is None else listing.text(thing)
+        return (row, thing) if matches(text) else None
 
     small = await each(listing.things, found)
     if view.sort and small and view.sort[0].partition(".")[0] not in small[0][0]:
@@ -67,11 +70,11 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
     part = view.part(len(small))
     ordered = await in_order(small, lambda pair: view.key(pair[0]), reverse=view.reverse, first=part.stop)
 
-    def text(pair: tuple[Row, T]) -> bytes | None:
+    def line(pair: tuple[Row, T]) -> bytes | None:
         row = listing.whole(pair[1])
         return None if row is None else written(view.columns_of(row))
 
-    return _answer(view, await each(ordered[part], text), len(small), total)
+    return _answer(view, await each(ordered[part], line), len(small), total)
 
 
 async def one(request: Request, row: Row) -> Response:

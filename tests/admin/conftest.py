@@ -4,6 +4,7 @@ its own names."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -56,3 +57,27 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield api
     finally:
         broker.close()
+
+
+# In a browser; `browsing.py` is imported only then: it skips where there is no playwright.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from tests.admin import browsing
+
+    yield from browsing.launched()
+
+
+@pytest.fixture
+def visit(browser: Any, api: Api) -> Iterator[Any]:
+    """Logged in as guest; at its end nothing went wrong, and nobody but the broker was asked."""
+    from tests.admin.browsing import Visit, expect
+
+    visit = Visit(browser, api)
+    visit.log_in()
+    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
+    yield visit
+    visit.context.close()
+    assert visit.errors == []
+    assert visit.addresses == {api.url}

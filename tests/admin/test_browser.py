@@ -1,88 +1,18 @@
-"""The pages in a real browser, as somebody uses them. Screenshots of each page are in a temporary directory.
-
-`AMQPD_TEST_SCREENSHOTS` names another one, to look at them.
-"""
+"""The pages in a real browser, as somebody uses them: log-in, queues, exchanges, users, virtual hosts, lists that are
+live. The other pages are in `test_browser_pages.py`, how they look in `test_browser_looks.py`."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pika
 import pytest
 
+from tests.admin.browsing import HOSTILE, Visit, expect, needs_chromium
 from tests.admin.conftest import Api
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-expect = playwright.expect
-
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH: apt-get install chromium")
-
-HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
-# name, width, height, colours
-LOOKS = (("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 390, 844, "light"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
-
-
-class Visit:
-    """A browser window of its own, and what went wrong in it."""
-
-    def __init__(self, browser: Any, api: Api, **more: object) -> None:
-        self.context = browser.new_context(**more)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.url = api.url
-        self.errors: list[str] = []
-        self.addresses: set[str] = set()
-        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.addresses.add("/".join(request.url.split("/")[:3])))
-
-    def log_in(self, user: str = "guest", password: str | None = None) -> None:
-        self.page.goto(self.url)
-        self.page.get_by_label("User").fill(user)
-        self.page.get_by_label("Password").fill(password or user)
-        self.page.get_by_role("button", name="Log in").click()
-
-    def go(self, address: str) -> None:
-        self.page.goto(f"{self.url}/#/{address}")
-        expect(self.page.locator("article.page:not([aria-busy])")).to_be_visible()
-
-    def press(self, name: str, within: str = "main") -> None:
-        self.page.locator(within).get_by_role("button", name=name, exact=True).first.click()
-
-    def fill(self, label: str, text: str) -> None:
-        self.page.locator("dialog").get_by_label(label, exact=True).fill(text)
-
-    def send(self, name: str) -> None:
-        """The button of a dialog, which closes then."""
-        self.press(name, "dialog")
-        expect(self.page.locator("dialog")).to_have_count(0)
-
-
-@pytest.fixture
-def visit(browser: Any, api: Api) -> Iterator[Visit]:
-    """Logged in as guest; at its end nothing went wrong, and nobody but the broker was asked."""
-    visit = Visit(browser, api)
-    visit.log_in()
-    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
-    yield visit
-    visit.context.close()
-    assert visit.errors == []
-    assert visit.addresses == {api.url}
+pytestmark = needs_chromium
 
 
 def test_a_wrong_password_and_the_right_one(browser: Any, api: Api):
@@ -417,89 +347,3 @@ def test_who_may_less_is_shown_less(browser: Any, api: Api):
     visit.page.goto(f"{api.url}/#/users")
     expect(visit.page.locator("main")).to_contain_text("Not administrator user")
     visit.context.close()
-
-
-@pytest.fixture(scope="module")
-def busy(api: Api) -> Iterator[None]:
-    """Something to see on each page."""
-    client = pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", api.broker.port, client_properties={"connection_name": "shop"})
-    )
-    channel = client.channel()
-    channel.exchange_declare("shop", "topic", durable=True)
-    for name in ("orders", "invoices", "mail"):
-        channel.queue_declare(name, durable=True)
-        channel.queue_bind(name, "shop", f"{name}.#")
-        for at in range(30):
-            channel.basic_publish("shop", f"{name}.new", b'{"number": %d}' % at)
-    channel.basic_qos(prefetch_count=10)
-    channel.basic_consume("orders", lambda *_: None)
-    client.process_data_events(0.1)
-    definition = {"pattern": "^mail", "definition": {"max-length": 1000}, "apply-to": "queues"}
-    api.do("PUT", "/policies/%2F/bounded", definition, status=201)
-    yield
-    client.close()
-    api.do("DELETE", "/policies/%2F/bounded", status=204)
-
-
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wanted = os.environ.get("AMQPD_TEST_SCREENSHOTS")
-    folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@pytest.mark.parametrize(("look", "width", "height", "colours"), LOOKS)
-def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, width, height, colours):
-    """No page is wider than the window, nothing goes wrong on it; and how it looks is in a file."""
-    phone = {"is_mobile": True, "has_touch": True} if look == "phone" else {}
-    visit = Visit(browser, api, viewport={"width": width, "height": height}, color_scheme=colours, **phone)
-    page = visit.page
-    page.goto(api.url)
-    expect(page.get_by_label("User")).to_be_visible()
-    page.screenshot(path=shots / f"{look}-login.png")
-    visit.log_in()
-    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    name = quote(api.get("/connections")[0]["name"], safe="")
-    places = {
-        "overview": "", "queues": "queues", "queue": "queues/%2F/orders", "exchanges": "exchanges",
-        "exchange": "exchanges/%2F/shop", "connections": "connections", "connection": f"connections/{name}",
-        "channels": "channels", "users": "users", "user": "users/guest", "vhosts": "vhosts", "policies": "policies",
-    }  # fmt: skip
-    for place, address in places.items():
-        visit.go(address)
-        if place == "queue":
-            page.get_by_role("button", name="Get messages").click()
-            expect(page.locator(".payload")).to_be_visible()
-        page.wait_for_timeout(300)
-        page.screenshot(path=shots / f"{look}-{place}.png", full_page=True)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
-    visit.go("queues")
-    visit.press("Declare a queue")
-    visit.press("Add", "dialog")
-    page.screenshot(path=shots / f"{look}-form.png")
-    visit.press("Cancel", "dialog")
-    visit.go("queues/%2F/mail")
-    visit.press("Delete")
-    page.screenshot(path=shots / f"{look}-question.png")
-    visit.press("Cancel", "dialog")
-    if look == "phone":
-        page.get_by_role("button", name="Navigation").click()
-        expect(page.get_by_role("link", name="Policies")).to_be_visible()
-        page.wait_for_timeout(300)
-        page.screenshot(path=shots / "phone-navigation.png")
-    assert visit.errors == []
-    visit.context.close()
-
-
-def test_colours_are_chosen_and_kept(visit: Visit):
-    ground = "getComputedStyle(document.body).backgroundColor"
-    light = visit.page.evaluate(ground)
-    visit.page.get_by_role("button", name="Dark").click()
-    dark = visit.page.evaluate(ground)
-    assert re.match(r"rgb\((\d), |rgb\(1\d, ", dark)
-    assert light != dark
-    visit.page.reload()
-    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
-    assert visit.page.evaluate(ground) == dark

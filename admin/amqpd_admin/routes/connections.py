@@ -23,7 +23,7 @@ from amqpd_admin.paths import Name
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
 from amqpd_admin.rows.queues import consumer
-from amqpd_admin.walks import Wanted
+from amqpd_admin.walks import Consuming, Wanted
 
 router = APIRouter(tags=["connections"])
 
@@ -55,7 +55,11 @@ async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Re
     """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
     node = who.behind.on.node
     found = walks.consumers(node, _wanted(who, vhost))
-    return await lists.answer(request, Listing(found, lambda each: {}, partial(consumer, node)))
+    return await lists.answer(request, Listing(found, lambda each: {}, partial(consumer, node), _text_of_consumer))
+
+
+def _text_of_consumer(consuming: Consuming) -> str:
+    return f"{consuming.consumer.queue.record.name} {consuming.consumer.tag}"
 
 
 async def _one(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:

@@ -34,7 +34,7 @@ async def _list(request: Request, who: Who, owner: Owner, name: str | None = Non
             by_owner[row["name"]][row["limit"]] = row["value"]
     # In the order of the rows: by name.
     found: list[Any] = await each(by_owner.items(), lambda pair: {owner: pair[0], "value": pair[1]})
-    return await lists.answer(request, of_made(found))
+    return await lists.answer(request, of_made(found, lambda row: str(row[owner])))
 
 
 async def _put(request: Request, who: Who, owner: Owner, name: str, limit: str) -> None:

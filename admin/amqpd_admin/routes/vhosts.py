@@ -141,7 +141,7 @@ async def unprotect(vhost: Name, who: Administrator) -> Response:
 async def list_permissions(request: Request, vhost: Name, who: Administrator) -> Response:
     """Of all users there."""
     found: list[Any] = await permissions.listed(who.behind.metadata, vhost)
-    return await lists.answer(request, of_made(found))
+    return await lists.answer(request, of_made(found, lambda row: str(row["user"])))
 
 
 @router.get("/vhosts/{vhost}/topic-permissions")

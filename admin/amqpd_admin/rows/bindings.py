@@ -30,7 +30,7 @@ Binding = BindingRecord | Default
 
 
 def listing(who: Who, found: Iterable[Binding | None]) -> Listing[Binding]:
-    return Listing(found, lambda each: {"vhost": each.vhost}, lambda each: row_of(who, each))
+    return Listing(found, lambda each: {"vhost": each.vhost}, lambda each: row_of(who, each), text_of)
 
 
 def row_of(who: Who, binding: Binding) -> Row | None:
@@ -60,3 +60,10 @@ def _of_default(binding: Default) -> Row:
         "arguments": {},
         "properties_key": binding.queue,
     }
+
+
+def text_of(binding: Binding) -> str:
+    """What a list is searched in: both ends, the routing key."""
+    if isinstance(binding, Default):
+        return binding.queue
+    return f"{binding.source} {binding.destination} {binding.routing_key}"

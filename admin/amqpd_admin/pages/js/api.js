@@ -16,18 +16,24 @@ export function whenLoggedOut(action) {
   loggedOut = action;
 }
 
-/** JSON of the answer, or null without any. Raises ApiError; AbortError when `signal` stops it. */
-export async function ask(method, path, { body, query, headers = {}, signal, stays = false } = {}) {
+/**
+ * JSON of the answer, or null without any. `sent` is a body that is JSON already; with `asText` the answer is not
+ * read, which would round large numbers. Raises ApiError; AbortError when `signal` stops it.
+ */
+export async function ask(
+  method, path, { body, sent, query, headers = {}, signal, stays = false, asText = false } = {},
+) {
+  const content = body === undefined ? sent : JSON.stringify(body);
   const address = `/api/${path}${queryOf(query)}`;
   const given = { "x-amqpd-pages": "1", ...headers };
-  if (body !== undefined) given["content-type"] = "application/json";
+  if (content !== undefined) given["content-type"] = "application/json";
   let answer;
   let text;
   try {
     answer = await fetch(address, {
       method,
       headers: given,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      body: content,
       credentials: "same-origin",
       cache: "no-store",
       signal,
@@ -37,6 +43,7 @@ export async function ask(method, path, { body, query, headers = {}, signal, sta
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The broker does not answer.");
   }
+  if (answer.ok && asText) return text;
   if (answer.ok) return text ? JSON.parse(text) : null;
   const said = refusalOf(text);
   if (answer.status === 401 && said.error === "not_authorized" && !stays) loggedOut();

@@ -6,14 +6,18 @@ import { button, el } from "/js/elements.js";
 import { formDialog, select, table, text } from "/js/form.js";
 import { exchangeName, name } from "/js/format.js";
 import { icon } from "/js/icons.js";
+import { listPart } from "/js/list_part.js";
 import { argumentList, empty } from "/js/panels.js";
 import { to } from "/js/router.js";
-import { link, Table } from "/js/table.js";
+import { link } from "/js/table.js";
 
 const KINDS = { queue: "q", exchange: "e" };
 
-/** `end`: which end is shown, "source" or "destination"; the other one is the page's own. */
-export function bindingTable({ end, label, none, changed }) {
+/**
+ * A list of them, as `listPart` has it. `end`: which end is shown, "source" or "destination"; the other one is the
+ * page's own.
+ */
+export function bindingList(context, { end, label, none, source, prefix }) {
   const ends = {
     source: {
       title: "From exchange", text: (row) => exchangeName(row.source),
@@ -31,11 +35,19 @@ export function bindingTable({ end, label, none, changed }) {
         ),
     },
   };
-  return new Table({
+  return listPart(context, {
+    nouns: ["binding", "bindings"],
+    searched: end === "source" ? "by source or key" : "by target or key",
+    source: () => source,
+    prefix,
+    sort: end,
     columns: [
-      { ...ends[end], kind: "name" },
-      { title: "Routing key", text: (row) => JSON.stringify([row.routing_key, row.arguments]), node: keyOf },
-      { title: "", kind: "end", text: (row) => (row.source), node: (row) => unbindButton(row, changed) },
+      { ...ends[end], sort: end, kind: "name" },
+      {
+        title: "Routing key", sort: "routing_key",
+        text: (row) => JSON.stringify([row.routing_key, row.arguments]), node: keyOf,
+      },
+      { title: "", kind: "end", text: (row) => row.source, node: (row) => unbindButton(row, context.refresh) },
     ],
     key: (row) => JSON.stringify([row.source, row.destination_type, row.destination, row.properties_key]),
     label,

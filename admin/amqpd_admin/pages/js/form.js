@@ -58,8 +58,9 @@ export function longText(name, label, { value = "", hint = null, rows = 6 } = {}
   return { name, control, element: labelled(label, control, hint), read: () => control.value };
 }
 
-export function number(name, label, { value = "", hint = null, min = null, max = null } = {}) {
-  const control = el("input", { type: "number", name, min, max, step: 1, required: true, set: { value } });
+/** One that is not `required` may be empty: NaN. */
+export function number(name, label, { value = "", hint = null, min = null, max = null, required = true } = {}) {
+  const control = el("input", { type: "number", name, min, max, step: 1, required, set: { value } });
   return { name, control, element: labelled(label, control, hint), read: () => control.valueAsNumber };
 }
 

@@ -15,10 +15,15 @@ import { exchange } from "/js/pages/exchange.js";
 import { connections } from "/js/pages/connections.js";
 import { connection } from "/js/pages/connection.js";
 import { channels } from "/js/pages/channels.js";
+import { channel } from "/js/pages/channel.js";
+import { consumers } from "/js/pages/consumers.js";
 import { users } from "/js/pages/users.js";
 import { user } from "/js/pages/user.js";
 import { vhosts } from "/js/pages/vhosts.js";
+import { vhost } from "/js/pages/vhost.js";
 import { policies } from "/js/pages/policies.js";
+import { limits } from "/js/pages/limits.js";
+import { definitions } from "/js/pages/definitions.js";
 
 const ROUTES = [
   ["", overview],
@@ -29,10 +34,15 @@ const ROUTES = [
   ["connections", connections],
   ["connections/:name", connection],
   ["channels", channels],
+  ["channels/:name", channel],
+  ["consumers", consumers],
   ["users", users],
   ["users/:name", user],
   ["vhosts", vhosts],
+  ["vhosts/:name", vhost],
   ["policies", policies],
+  ["limits", limits],
+  ["definitions", definitions],
 ];
 
 const app = document.getElementById("app");
@@ -121,7 +131,11 @@ function begin(session) {
 
 async function start() {
   whenLoggedOut(() => who !== null && logIn("The session has ended. Log in again to go on here."));
-  window.addEventListener("hashchange", enter);
+  window.addEventListener("hashchange", () => {
+    enter();
+    // What was pressed is on a page that is gone: the keyboard goes on in the new one.
+    frame?.focus();
+  });
   try {
     const session = await ask("GET", "amqpd/session");
     if (session.name === null) logIn();

@@ -1,7 +1,7 @@
 // Parts that pages are made of: heads, panels, tiles with numbers, facts, badges; and what is shown for nothing.
 
 import { el, write } from "/js/elements.js";
-import { value } from "/js/format.js";
+import { name, value } from "/js/format.js";
 
 /** A page: `up` is `{href, text}` of the list that it is of. */
 export function page({ title, up = null, badges = null, actions = [] }, ...children) {
@@ -40,7 +40,7 @@ export function tiles(names) {
   const element = el(
     "dl",
     { class: "tiles" },
-    names.map((name, at) => el("div", { class: "tile" }, el("dt", {}, name), values[at])),
+    names.map((each, at) => el("div", { class: "tile" }, el("dt", {}, each), values[at])),
   );
   return {
     element,
@@ -97,6 +97,21 @@ export function badges() {
       element.replaceChildren(...rows.map(([text, kind]) => badge(text, kind)));
     },
   };
+}
+
+/** To the list that says what it sets. */
+export function policyLink(given, kind = null) {
+  const asked = new URLSearchParams({ ...(kind ? { kind } : {}), name: given });
+  return el("a", { href: `#/policies?${asked}` }, el("bdi", {}, name(given)));
+}
+
+/** Links to kinds of one list: `[address, text, whether it is shown]`. */
+export function tabs(rows) {
+  return el(
+    "nav",
+    { class: "tabs", "aria-label": "Kinds" },
+    rows.map(([href, text, shown]) => el("a", { href, "aria-current": shown ? "page" : null }, text)),
+  );
 }
 
 /** Nothing is there: what it is for, and what to do next. */

@@ -4,26 +4,33 @@ import { button, el } from "/js/elements.js";
 import { name } from "/js/format.js";
 import { icon, mark } from "/js/icons.js";
 
-const PLACES = [
-  ["", "Overview", "overview"],
-  ["queues", "Queues", "queues"],
-  ["exchanges", "Exchanges", "exchanges"],
-  ["connections", "Connections", "connections"],
-  ["channels", "Channels", "channels"],
-  ["users", "Users", "users"],
-  ["vhosts", "Virtual hosts", "vhosts"],
-  ["policies", "Policies", "policies"],
+/** `[place, text, icon, who it is for]`, in groups; without the last one it is for all. */
+const GROUPS = [
+  [["", "Overview", "overview"]],
+  [
+    ["queues", "Queues", "queues"],
+    ["exchanges", "Exchanges", "exchanges"],
+    ["connections", "Connections", "connections"],
+    ["channels", "Channels", "channels"],
+    ["consumers", "Consumers", "consumers"],
+  ],
+  [
+    ["users", "Users", "users", "administrator"],
+    ["vhosts", "Virtual hosts", "vhosts"],
+    ["policies", "Policies", "policies"],
+    ["limits", "Limits", "limits"],
+    ["definitions", "Definitions", "definitions", "administrator"],
+  ],
 ];
 const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 export function shell(who, { logOut }) {
-  const shown = PLACES.filter(([place]) => place !== "users" || who.tags.includes("administrator"));
-  const links = shown.map(([place, text, image]) => el(
-    "a",
-    { href: `#/${place}`, "data-place": place },
-    icon(image),
-    text,
-  ));
+  const groups = GROUPS.map((group) =>
+    group
+      .filter(([, , , tag]) => tag === undefined || who.tags.includes(tag))
+      .map(([place, text, image]) => el("a", { href: `#/${place}`, "data-place": place }, icon(image), text)),
+  );
+  const links = groups.flat();
   const menu = button("", () => open(side.dataset.open !== "true"), {
     kind: "plain menu",
     icon: icon("menu"),
@@ -37,7 +44,7 @@ export function shell(who, { logOut }) {
     "header",
     { class: "side", id: "side" },
     el("a", { class: "brand", href: "#/" }, mark(), "amqpd"),
-    el("nav", { "aria-label": "Pages" }, links),
+    el("nav", { "aria-label": "Pages" }, groups.map((group) => el("div", { class: "nav-group" }, group))),
     el(
       "div",
       { class: "side-foot" },
@@ -79,6 +86,10 @@ export function shell(who, { logOut }) {
       open(false);
       outlet.replaceChildren(page);
       window.scrollTo(0, 0);
+    },
+    /** The keyboard goes on from the beginning of the page. */
+    focus() {
+      outlet.focus({ preventScroll: true });
     },
     /** Which link is that of this page. */
     mark(place) {

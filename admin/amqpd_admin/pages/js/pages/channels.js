@@ -35,7 +35,7 @@ export function channelColumns() {
   return [
     {
       title: "Name", sort: "name", kind: "name", text: (row) => row.name,
-      node: (row) => link(to("connections", row.connection_details.name), row.name),
+      node: (row) => link(to("channels", row.name), row.name),
     },
     { title: "Number", sort: "number", kind: "number secondary", text: (row) => row.number },
     { title: "User", sort: "user", text: (row) => name(row.user) },
@@ -52,12 +52,12 @@ export function channelColumns() {
   ];
 }
 
-function mode(row) {
+export function mode(row) {
   if (row.transactional) return "transactions";
   return row.confirm ? "confirms" : "neither";
 }
 
-function prefetch(row) {
+export function prefetch(row) {
   if (row.global_prefetch_count) return `${count(row.global_prefetch_count)} in all`;
   return row.prefetch_count ? count(row.prefetch_count) : "no limit";
 }

@@ -8,9 +8,10 @@ import { byteRate, bytes, count, counted, duration, name, value } from "/js/form
 import { channelColumns } from "/js/pages/channels.js";
 import { stateKind, title } from "/js/pages/connections.js";
 import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
-import { go } from "/js/router.js";
+import { vhostLink } from "/js/permissions.js";
+import { go, to } from "/js/router.js";
 import { sample, speed } from "/js/samples.js";
-import { Table } from "/js/table.js";
+import { link, Table } from "/js/table.js";
 
 export function connection({ name: connectionName }) {
   const state = badges();
@@ -20,7 +21,10 @@ export function connection({ name: connectionName }) {
   const client = facts();
   const [, numbers, ...more] = channelColumns();
   const channels = new Table({
-    columns: [{ ...numbers, kind: "name" }, ...more],
+    columns: [
+      { ...numbers, kind: "name", node: (row) => link(to("channels", row.name), String(row.number)) },
+      ...more,
+    ],
     key: (row) => row.name,
     label: "Channels",
     empty: () => empty("No channels", "The client has opened none, or has closed all."),
@@ -64,7 +68,7 @@ export function connection({ name: connectionName }) {
     ));
     about.show([
       ["User", name(found.user)],
-      ["Virtual host", name(found.vhost)],
+      ["Virtual host", vhostLink(found.vhost)],
       ["From", `${found.peer_host} port ${found.peer_port}`],
       ["To", `${found.host} port ${found.port}`],
       ["Protocol", found.protocol],

@@ -4,6 +4,7 @@ import { get } from "/js/api.js";
 import { Chart } from "/js/chart.js";
 import { el } from "/js/elements.js";
 import { bytes, count, duration, name, rate } from "/js/format.js";
+import { meters } from "/js/meters.js";
 import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
 import { sample } from "/js/samples.js";
 import { Table } from "/js/table.js";
@@ -20,6 +21,8 @@ export function overview({ who }) {
     title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
   });
   const node = facts();
+  const uses = meters();
+  const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const listeners = new Table({
     columns: [
       { title: "Protocol", text: (row) => (row.protocol === "amqp/ssl" ? "AMQP over TLS" : "AMQP") },
@@ -45,7 +48,7 @@ export function overview({ who }) {
     el(
       "div",
       { class: "columns" },
-      panel({ title: "Node" }, node.element),
+      panel({ title: "Node" }, node.element, monitors && uses.element),
       panel({ title: "Listeners", note: "Where clients connect." }, listeners.element),
     ),
   );
@@ -68,19 +71,20 @@ export function overview({ who }) {
     messages.show(sample("overview messages", [ready, unacked]));
     rates.show(sample("overview rates", speeds));
     node.show([
-      ["Name", name(found.cluster_name)],
+      // Who does not monitor is not told of the node.
+      ...(found.node ? [["Name", name(found.node)]] : []),
+      ["Cluster", name(found.cluster_name)],
       ["Version", `amqpd ${found.product_version}`],
       ["Speaks as", `RabbitMQ ${found.rabbitmq_version}`],
       ...(first
         ? [
-            ["Memory", bytes(first.mem_used)],
             ["Up for", duration(first.uptime)],
-            ["Open files", count(first.fd_used)],
+            ["Takes connections", first.being_drained ? "no, it is being shut down" : "yes"],
             ["Data directory", name(first.db_dir)],
           ]
         : []),
     ]);
-    // Who does not monitor is not told.
+    if (first) uses.show(usesOf(first));
     listeners.show(found.listeners ?? []);
   }
 
@@ -89,28 +93,40 @@ export function overview({ who }) {
 
 /** Numbers of things, each a link to their page. */
 function places() {
-  const names = { queues: "Queues", exchanges: "Exchanges", connections: "Connections", channels: "Channels" };
-  const values = Object.fromEntries([...Object.keys(names), "consumers"].map(
-    (each) => [each, el("dd", {}, "\u2007")]
-  ));
+  const names = {
+    queues: "Queues", exchanges: "Exchanges", connections: "Connections", channels: "Channels",
+    consumers: "Consumers",
+  };
+  const values = Object.fromEntries(Object.keys(names).map((each) => [each, el("dd", {}, "\u2007")]));
   const links = Object.entries(names).map(([key, text]) => el(
     "div",
     { class: "tile" },
     el("dt", {}, el("a", { href: `#/${key}` }, text)),
     values[key],
   ));
-  const element = el(
-    "dl",
-    { class: "tiles" },
-    links,
-    el("div", { class: "tile" }, el("dt", {}, "Consumers"), values.consumers),
-  );
+  const element = el("dl", { class: "tiles" }, links);
   return {
     element,
     show(given) {
       for (const [key, node] of Object.entries(values)) node.textContent = count(given[key]);
     },
   };
+}
+
+/** For `meters`. Of a disk it is the room that is left that counts: the bar is full where the alarm begins. */
+function usesOf(node) {
+  const { mem_used: memory, mem_limit: most, disk_free: free, disk_free_limit: least, fd_used, fd_total } = node;
+  return [
+    {
+      label: "Memory", share: most ? memory / most : null, alarm: node.mem_alarm,
+      text: most ? `${bytes(memory)} of ${bytes(most)}` : `${bytes(memory)}, no limit`,
+    },
+    {
+      label: "Disk", share: least ? least / Math.max(free, 1) : null, alarm: node.disk_free_alarm,
+      text: least ? `${bytes(free)} free, alarm below ${bytes(least)}` : `${bytes(free)} free`,
+    },
+    { label: "Open files", share: fd_used / fd_total, alarm: false, text: `${count(fd_used)} of ${count(fd_total)}` },
+  ];
 }
 
 function alarmsOf(node) {

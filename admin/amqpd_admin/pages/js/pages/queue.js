@@ -1,22 +1,27 @@
 // One queue: what is in it and moves through it, who consumes it, what is bound to it; and what can be done with it.
 
 import { ask, get, path } from "/js/api.js";
-import { bindButton, bindDialog, bindingTable } from "/js/bindings.js";
+import { bindButton, bindDialog, bindingList } from "/js/bindings.js";
 import { Chart } from "/js/chart.js";
 import { confirm, notice } from "/js/dialog.js";
-import { button, el } from "/js/elements.js";
+import { button, el, write } from "/js/elements.js";
 import { bytes, count, counted, name, NOTHING, rate } from "/js/format.js";
 import { messagesPanel } from "/js/messages.js";
-import { argumentList, badges, empty, facts, page, panel, tiles } from "/js/panels.js";
+import { consumerColumns } from "/js/pages/consumers.js";
 import { kindsOf } from "/js/pages/queues.js";
+import { argumentList, badges, empty, facts, page, panel, policyLink, tiles } from "/js/panels.js";
+import { vhostLink } from "/js/permissions.js";
 import { publishDialog } from "/js/publish.js";
-import { go, to } from "/js/router.js";
+import { go } from "/js/router.js";
 import { sample } from "/js/samples.js";
-import { link, Table } from "/js/table.js";
+import { Table } from "/js/table.js";
 
+// The page shows these; the list of all consumers has the others.
+const CONSUMERS_MAX = 100;
 const RATES = ["publish", "deliver_get", "ack"];
 
-export function queue({ vhost, name: queueName, refresh }) {
+export function queue(context) {
+  const { vhost, name: queueName, refresh } = context;
   const shown = name(queueName);
   const kinds = badges();
   const totals = tiles(["Ready", "Unacknowledged", "Total", "Consumers", "Memory"]);
@@ -26,9 +31,11 @@ export function queue({ vhost, name: queueName, refresh }) {
   });
   const about = facts();
   const consumers = consumerTable();
-  const bindings = bindingTable({
-    end: "source", label: "Bindings", none: "No exchange sends messages here. Bind the queue to one.",
-    changed: refresh,
+  const asked = new URLSearchParams({ vhost, name: queueName });
+  const moreConsumers = el("a", { class: "more", href: `#/consumers?${asked}`, hidden: true }, "");
+  const bindings = bindingList(context, {
+    end: "source", label: "Bindings", prefix: "bindings.", source: path`queues/${vhost}/${queueName}/bindings`,
+    none: "No exchange sends messages here. Bind the queue to one.",
   });
   const key = JSON.stringify(["queue", vhost, queueName]);
 
@@ -56,16 +63,17 @@ export function queue({ vhost, name: queueName, refresh }) {
       panel({ title: "Facts" }, about.element),
       panel(
         { title: "Bindings", actions: [bindButton(() => bindDialog({ vhost, queue: queueName, done: refresh }))] },
-        bindings.element,
+        bindings.bar,
+        bindings.table.element,
       ),
     ),
-    panel({ title: "Consumers" }, consumers.element),
+    panel({ title: "Consumers" }, consumers.element, moreConsumers),
     messagesPanel({ vhost, queue: queueName, changed: refresh }),
   );
 
   async function load(signal) {
     const found = await get(path`queues/${vhost}/${queueName}`, {}, signal);
-    const bound = await get(path`queues/${vhost}/${queueName}/bindings`, {}, signal);
+    const bound = await bindings.load(signal);
     return { found, bound };
   }
 
@@ -85,17 +93,20 @@ export function queue({ vhost, name: queueName, refresh }) {
     lengths.show(sample(`${key} lengths`, [found.messages_ready ?? 0, found.messages_unacknowledged ?? 0]));
     rates.show(sample(`${key} rates`, speeds));
     about.show([
-      ["Virtual host", name(found.vhost)],
+      ["Virtual host", vhostLink(found.vhost)],
       ["Node", name(found.node)],
-      ["Policy", found.policy ? name(found.policy) : NOTHING],
-      ["Operator policy", found.operator_policy ? name(found.operator_policy) : NOTHING],
+      ["Policy", found.policy ? policyLink(found.policy) : NOTHING],
+      ["Operator policy", found.operator_policy ? policyLink(found.operator_policy, "operator") : NOTHING],
       ["Arguments", argumentList(found.arguments)],
       ["From policies", argumentList(found.effective_policy_definition)],
       ["Size of messages", bytes(found.message_bytes)],
       ["Redelivered", rate(found.message_stats?.redeliver_details?.rate ?? 0)],
       ["Consumer capacity", `${Math.round((found.consumer_capacity ?? 0) * 100)} %`],
     ]);
-    consumers.show(found.consumer_details);
+    const rest = found.consumer_details.length - CONSUMERS_MAX;
+    consumers.show(found.consumer_details.slice(0, CONSUMERS_MAX));
+    moreConsumers.hidden = rest <= 0;
+    write(moreConsumers, `${count(rest)} more are in the list of all consumers`);
     bindings.show(bound);
   }
 
@@ -103,22 +114,9 @@ export function queue({ vhost, name: queueName, refresh }) {
 }
 
 function consumerTable() {
+  const [tag, ...more] = consumerColumns();
   return new Table({
-    columns: [
-      { title: "Tag", kind: "name", text: (row) => name(row.consumer_tag) },
-      {
-        title: "Channel",
-        text: (row) => row.channel_details.name,
-        node: (row) => link(to("connections", row.channel_details.connection_name), row.channel_details.name),
-      },
-      { title: "User", kind: "secondary", text: (row) => name(row.channel_details.user) },
-      { title: "Acknowledges", kind: "secondary", text: (row) => (row.ack_required ? "yes" : "no") },
-      {
-        title: "Prefetch", kind: "number",
-        text: (row) => (row.prefetch_count ? count(row.prefetch_count) : "no limit"),
-      },
-      { title: "Active", kind: "secondary", text: (row) => (row.active ? "yes" : "waiting") },
-    ],
+    columns: [{ ...tag, kind: "name" }, ...more],
     key: (row) => JSON.stringify([row.channel_details.name, row.consumer_tag]),
     label: "Consumers",
     empty: () => empty(
@@ -153,12 +151,14 @@ async function purge(vhost, queueName, refresh) {
 
 async function remove(vhost, queueName) {
   const now = await fresh(vhost, queueName);
-  const bound = (await get(path`queues/${vhost}/${queueName}/bindings`)).filter((each) => each.source !== "");
+  const one = { page: 1, page_size: 1 };
+  // That to the default exchange is no binding that somebody made.
+  const bound = (await get(path`queues/${vhost}/${queueName}/bindings`, one)).total_count - 1;
   const done = await confirm({
     title: `Delete ${name(queueName)}?`,
     lines: [
       `The queue will be destroyed with ${counted(now.messages, "message")} ` +
-        `and ${counted(bound.length, "binding")}. This cannot be undone.`,
+        `and ${counted(bound, "binding")}. This cannot be undone.`,
       now.consumers > 0 && `${counted(now.consumers, "consumer")} will be cancelled.`,
     ],
     action: "Delete the queue",

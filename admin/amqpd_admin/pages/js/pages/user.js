@@ -3,21 +3,30 @@
 import { ask, get, path } from "/js/api.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
-import { formDialog, select, text } from "/js/form.js";
+import { formDialog, text } from "/js/form.js";
 import { counted, name } from "/js/format.js";
 import { icon } from "/js/icons.js";
+import { limitsPanel } from "/js/limits.js";
 import { tagBadges, tagFields, TAGS, tagsOf } from "/js/pages/users.js";
-import { empty, facts, page, panel } from "/js/panels.js";
+import { facts, page, panel } from "/js/panels.js";
+import { noPermissions, permissionColumns, permissionDialog, PERMISSIONS_NOTE } from "/js/permissions.js";
 import { go } from "/js/router.js";
 import { Table } from "/js/table.js";
-import { vhostOptions } from "/js/vhost_options.js";
+import { topicPermissionsPanel } from "/js/topic_permissions.js";
 
 export function user({ name: userName, refresh, who }) {
   const shown = name(userName);
   const about = facts();
   let tags = [];
-  const set = () => permissionDialog(userName, null, refresh);
-  const permissions = permissionTable(userName, refresh, set);
+  const set = () => permissionDialog({ user: userName }, refresh);
+  const permissions = new Table({
+    columns: permissionColumns("user", refresh),
+    key: (row) => row.vhost,
+    label: "Permissions",
+    empty: () => noPermissions("user", set),
+  });
+  const topics = topicPermissionsPanel(userName, refresh);
+  const limits = limitsPanel("user", userName, { may: true, refresh });
   const element = page(
     {
       title: shown,
@@ -28,95 +37,38 @@ export function user({ name: userName, refresh, who }) {
         ...(userName === who.name ? [] : [button("Delete", () => remove(userName), { kind: "danger" })]),
       ],
     },
-    panel({ title: "Facts" }, about.element),
+    el("div", { class: "columns" }, panel({ title: "Facts" }, about.element), limits.element),
     panel(
       {
         title: "Permissions",
         actions: [button("Set permissions", set, { kind: "small", icon: icon("plus") })],
-        note: "Regular expressions for names: configure is to declare and delete, write to publish, read to consume.",
+        note: PERMISSIONS_NOTE,
       },
       permissions.element,
     ),
+    topics.element,
   );
 
   async function load(signal) {
     const found = await get(path`users/${userName}`, { columns: "name,tags" }, signal);
     const given = await get(path`users/${userName}/permissions`, {}, signal);
-    return { found, given };
+    const routing = await get(path`users/${userName}/topic-permissions`, {}, signal);
+    const set = await get(path`user-limits/${userName}`, {}, signal);
+    return { found, given, routing, set };
   }
 
-  function show({ found, given }) {
+  function show({ found, given, routing, set }) {
     tags = found.tags;
     about.show([
       ["Tags", tagBadges(tags)],
       ["Virtual hosts", given.length ? counted(given.length, "virtual host") : "none: it can do nothing"],
     ]);
     permissions.show(given);
+    topics.show(routing);
+    limits.show(set);
   }
 
   return { title: shown, element, load, show, missing: { href: "#/users", text: "All users" } };
-}
-
-function permissionTable(userName, refresh, set) {
-  const nothing = () => el("span", { class: "quiet" }, "nothing");
-  const shown = (text) => (text === "" ? nothing() : el("code", {}, el("bdi", {}, text)));
-  const pattern = (field) => ({ text: (row) => row[field], node: (row) => shown(name(row[field])) });
-  return new Table({
-    columns: [
-      { title: "Virtual host", kind: "name", text: (row) => name(row.vhost) },
-      { title: "Configure", ...pattern("configure") },
-      { title: "Write", ...pattern("write") },
-      { title: "Read", ...pattern("read") },
-      {
-        title: "",
-        kind: "end",
-        text: (row) => JSON.stringify(row),
-        node: (row) => el(
-          "span",
-          { class: "tools" },
-          button("Change", () => permissionDialog(userName, row, refresh), { kind: "small" }),
-          button("Clear", () => clear(row, refresh), { kind: "small" }),
-        ),
-      },
-    ],
-    key: (row) => row.vhost,
-    label: "Permissions",
-    empty: () => empty(
-      "No permissions",
-      "The user may enter no virtual host yet.",
-      button("Set permissions", set, { kind: "primary" }),
-    ),
-  });
-}
-
-async function permissionDialog(userName, row, refresh) {
-  const vhosts = row === null ? await vhostOptions() : [[row.vhost, name(row.vhost)]];
-  const hint = "A regular expression for names. Empty: nothing.";
-  formDialog({
-    title: `Permissions of ${name(userName)}`,
-    fields: [
-      select("vhost", "Virtual host", vhosts),
-      text("configure", "Configure", { value: row?.configure ?? ".*", hint }),
-      text("write", "Write", { value: row?.write ?? ".*", hint }),
-      text("read", "Read", { value: row?.read ?? ".*", hint }),
-    ],
-    action: "Set permissions",
-    async submit({ vhost, ...body }) {
-      await ask("PUT", path`permissions/${vhost}/${userName}`, { body });
-      notice("The permissions are set.", "good");
-      refresh();
-    },
-  });
-}
-
-async function clear(row, refresh) {
-  const done = await confirm({
-    title: "Clear permissions?",
-    lines: [`User ${name(row.user)} will not be able to enter virtual host ${name(row.vhost)} any more.`],
-    action: "Clear",
-    act: () => ask("DELETE", path`permissions/${row.vhost}/${row.user}`),
-  });
-  if (done) refresh();
 }
 
 function tagDialog(userName, tags, refresh) {
@@ -152,9 +104,9 @@ async function remove(userName) {
   const done = await confirm({
     title: `Delete ${name(userName)}?`,
     lines: [
-      `The user will be destroyed with its permissions on ${counted(given.length, "virtual host")}. ` +
+      `The user will be destroyed with its permissions in ${counted(given.length, "virtual host")}. ` +
         "It cannot log in any more.",
-      open.length > 0 && `It has ${counted(open.length, "connection")} open now.`,
+      open.length > 0 && `${counted(open.length, "connection")} that it has open will be closed.`,
     ],
     action: "Delete the user",
     act: () => ask("DELETE", path`users/${userName}`),

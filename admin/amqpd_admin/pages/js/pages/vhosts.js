@@ -1,24 +1,28 @@
 // Virtual hosts: each with queues, exchanges and permissions of its own.
 
-import { ask, get, path } from "/js/api.js";
-import { confirm, notice } from "/js/dialog.js";
-import { button, el } from "/js/elements.js";
+import { ask, path } from "/js/api.js";
+import { notice } from "/js/dialog.js";
+import { button } from "/js/elements.js";
 import { formDialog, select, text } from "/js/form.js";
-import { count, counted, name } from "/js/format.js";
+import { count, name } from "/js/format.js";
 import { icon } from "/js/icons.js";
 import { listPage } from "/js/list.js";
+import { removeVhost } from "/js/pages/vhost.js";
 import { empty } from "/js/panels.js";
+import { vhostLink } from "/js/permissions.js";
+import { go, to } from "/js/router.js";
 
 export function vhosts(context) {
   const administers = context.who.tags.includes("administrator");
-  const add = () => addDialog(context.refresh);
+  const add = () => addDialog();
+  const remove = async (given) => (await removeVhost(given)) && context.refresh();
   return listPage(context, {
     title: "Virtual hosts",
     nouns: ["virtual host", "virtual hosts"],
     source: () => "vhosts",
     fields: "name,description,default_queue_type,messages_ready,messages_unacknowledged,tracing",
     columns: [
-      { title: "Name", sort: "name", kind: "name", text: (row) => row.name, node: named },
+      { title: "Name", sort: "name", kind: "name", text: (row) => row.name, node: (row) => vhostLink(row.name) },
       { title: "Description", sort: "description", kind: "secondary", text: (row) => name(row.description) },
       { title: "Queues are", kind: "secondary", text: (row) => row.default_queue_type },
       { title: "Tracing", kind: "secondary", text: (row) => (row.tracing ? "on" : "off") },
@@ -30,7 +34,7 @@ export function vhosts(context) {
       ...(
         administers ? [{
           title: "", kind: "end", text: (row) => row.name,
-          node: (row) => button("Delete", () => remove(row.name, context.refresh), { kind: "small" }),
+          node: (row) => button("Delete", () => remove(row.name), { kind: "small" }),
         }] : []
       ),
     ],
@@ -40,12 +44,7 @@ export function vhosts(context) {
   });
 }
 
-function named(row) {
-  const filtered = new URLSearchParams({ vhost: row.name });
-  return el("a", { href: `#/queues?${filtered}` }, el("bdi", {}, name(row.name)));
-}
-
-function addDialog(refresh) {
+function addDialog() {
   formDialog({
     title: "Add a virtual host",
     note: "You get all permissions in it; other users need them from you.",
@@ -61,27 +60,7 @@ function addDialog(refresh) {
     async submit({ name: given, ...body }) {
       await ask("PUT", path`vhosts/${given}`, { body });
       notice(`Virtual host ${name(given)} is there.`, "good");
-      refresh();
+      go(to("vhosts", given));
     },
   });
-}
-
-async function remove(given, refresh) {
-  const now = await get(path`vhosts/${given}`, { columns: "messages" });
-  const queues = await get(path`queues/${given}`, { page: 1, page_size: 1, columns: "name" });
-  const open = await get(path`vhosts/${given}/connections`, { page: 1, page_size: 1, columns: "name" });
-  const done = await confirm({
-    title: `Delete virtual host ${name(given)}?`,
-    lines: [
-      `${counted(queues.total_count, "queue")} with ${counted(now.messages, "message")} will be destroyed, ` +
-        "with all exchanges, bindings, policies and permissions in it. This cannot be undone.",
-      open.total_count > 0 && `${counted(open.total_count, "connection")} will be closed.`,
-    ],
-    action: "Delete the virtual host",
-    act: () => ask("DELETE", path`vhosts/${given}`),
-  });
-  if (done) {
-    notice(`Virtual host ${name(given)} was deleted.`, "good");
-    refresh();
-  }
 }

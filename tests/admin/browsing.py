@@ -1,0 +1,69 @@
+"""A browser window for tests of the pages, and what went wrong in it.
+
+What comes in: a broker's management API. What goes out: `Visit`, which presses and fills; Chromium itself. A module
+that imports this one is skipped where playwright is not installed, and `needs_chromium` skips its tests without a
+Chromium in PATH.
+Not here: the fixtures (`conftest.py`), the stories (`test_browser*.py`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.admin.conftest import Api
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = playwright.expect
+
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH: apt-get install chromium")
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
+
+
+def launched() -> Iterator[Any]:
+    """A browser, for as long as the generator is open."""
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+class Visit:
+    """A browser window of its own, and what went wrong in it."""
+
+    def __init__(self, browser: Any, api: Api, **more: object) -> None:
+        self.context = browser.new_context(**more)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.url = api.url
+        self.errors: list[str] = []
+        self.addresses: set[str] = set()
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.addresses.add("/".join(request.url.split("/")[:3])))
+
+    def log_in(self, user: str = "guest", password: str | None = None) -> None:
+        self.page.goto(self.url)
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(password or user)
+        self.page.get_by_role("button", name="Log in").click()
+
+    def go(self, address: str) -> None:
+        self.page.goto(f"{self.url}/#/{address}")
+        expect(self.page.locator("article.page:not([aria-busy])")).to_be_visible()
+
+    def press(self, name: str, within: str = "main") -> None:
+        self.page.locator(within).get_by_role("button", name=name, exact=True).first.click()
+
+    def fill(self, label: str, text: str) -> None:
+        self.page.locator("dialog").get_by_label(label, exact=True).fill(text)
+
+    def send(self, name: str) -> None:
+        """The button of a dialog, which closes then."""
+        self.press(name, "dialog")
+        expect(self.page.locator("dialog")).to_have_count(0)
