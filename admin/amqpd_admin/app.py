@@ -30,6 +30,7 @@ from amqpd_admin.login import log_in
 from amqpd_admin.pieces import written
 from amqpd_admin.routes import (
     absent,
+    access,
     bindings,
     checks,
     connections,
@@ -66,6 +67,7 @@ ROUTERS = (
     vhosts.router,
     users.router,
     permissions.router,
+    access.router,
     policies.router,
     parameters.router,
     limits.router,

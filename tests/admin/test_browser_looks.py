@@ -131,6 +131,7 @@ def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, w
     visit.press("Cancel", "dialog")
     visit.go("queues/%2F/mail")
     visit.press("Delete")
+    expect(page.locator("dialog")).to_be_visible()
     page.screenshot(path=shots / f"{look}-question.png")
     visit.press("Cancel", "dialog")
     if look == "phone":
@@ -170,6 +171,7 @@ def test_axe_finds_nothing_serious(browser: Any, api: Api, busy: None, look, wid
     visit.press("Cancel", "dialog")
     visit.go("queues/%2F/mail")
     visit.press("Delete")
+    expect(visit.page.locator("dialog")).to_be_visible()
     check("a question")
     visit.context.close()
     assert found == {}

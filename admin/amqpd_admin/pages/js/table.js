@@ -7,8 +7,8 @@ const WAITING_ROWS = 3;
 
 /**
  * `columns`: `{title, text(row), node(row), sort, kind}`. `text` says what is in a cell; with `node`, it says when
- * that has to be made again. `sort` is the API's name of what is sorted by. `kind`: "number", "name", "secondary"
- * (not on a phone), "end" (buttons).
+ * that has to be made again. `sort` is the API's name of what is sorted by. `kind`: "number", "name", "long" (breaks
+ * anywhere), "secondary" (not on a phone), "end" (buttons).
  */
 export class Table {
   constructor({ columns, key, label, empty, onSort = null }) {

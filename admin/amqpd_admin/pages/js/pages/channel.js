@@ -60,7 +60,7 @@ export function channel({ name: channelName }) {
       ["Virtual host", name(found.vhost)],
       ["Publishes with", mode(found)],
       ["Prefetch", prefetch(found)],
-      ["Acknowledgements in a transaction", count(found.acks_uncommitted)],
+      ["Uncommitted acks", count(found.acks_uncommitted)],
     ]);
     consumers.show(found.consumer_details);
   }

@@ -37,11 +37,11 @@ export function consumers(context) {
 /** Also of the consumers of one queue, or of one channel. */
 export function consumerColumns({ channel = true } = {}) {
   const from = {
-    title: "Channel", sort: "channel_details.name", text: (row) => row.channel_details.name,
+    title: "Channel", sort: "channel_details.name", kind: "long", text: (row) => row.channel_details.name,
     node: (row) => link(to("channels", row.channel_details.name), row.channel_details.name),
   };
   return [
-    { title: "Tag", sort: "consumer_tag", text: (row) => name(row.consumer_tag) },
+    { title: "Tag", sort: "consumer_tag", kind: "long", text: (row) => name(row.consumer_tag) },
     ...(channel ? [from] : []),
     { title: "User", sort: "channel_details.user", kind: "secondary", text: (row) => name(row.channel_details.user) },
     {

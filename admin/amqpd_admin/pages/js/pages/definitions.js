@@ -18,8 +18,8 @@ export function definitions() {
   const element = page(
     { title: "Definitions" },
     panel(
-      { title: "Of what", note: "A whole broker has users and permissions, too; a virtual host has what is in it." },
-      el("div", { class: "field narrow" }, el("label", { class: "field-label", for: scope.id }, "Scope"), scope),
+      { title: "Scope", note: "Everything includes users and permissions; a virtual host is what is in it." },
+      el("div", { class: "field narrow" }, el("label", { class: "field-label", for: scope.id }, "Definitions of"), scope),
     ),
     el(
       "div",
@@ -65,7 +65,6 @@ export function definitions() {
   return { title: "Definitions", element, load, show };
 }
 
-/** The virtual host's name may be any text: in the path, and in the file's name what is left of it. */
 function addressOf(scope) {
   return scope === EVERYTHING ? "definitions" : `definitions/${part(scope)}`;
 }
@@ -124,7 +123,7 @@ function changesOf({ noun, plural, added, changed, kept, same }) {
   const lines = [
     ["added", "good", added],
     ["changed", "warn", changed],
-    ["stay as they are, other than in the file", "", kept],
+    [kept.length === 1 ? "stays as it is, other than in the file" : "stay as they are, other than in the file", "", kept],
   ];
   const rows = lines.filter(([, , names]) => names.length > 0).map(([what, kind, names]) => el(
     "li",

@@ -1,6 +1,7 @@
 // One user: its tags, its password, what it may do in each virtual host. For administrators.
 
 import { ask, get, path } from "/js/api.js";
+import { accessPanel } from "/js/access.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
 import { formDialog, text } from "/js/form.js";
@@ -26,6 +27,7 @@ export function user({ name: userName, refresh, who }) {
     empty: () => noPermissions("user", set),
   });
   const topics = topicPermissionsPanel(userName, refresh);
+  const access = accessPanel(userName);
   const limits = limitsPanel("user", userName, { may: true, refresh });
   const element = page(
     {
@@ -47,6 +49,7 @@ export function user({ name: userName, refresh, who }) {
       permissions.element,
     ),
     topics.element,
+    access.element,
   );
 
   async function load(signal) {
@@ -54,10 +57,11 @@ export function user({ name: userName, refresh, who }) {
     const given = await get(path`users/${userName}/permissions`, {}, signal);
     const routing = await get(path`users/${userName}/topic-permissions`, {}, signal);
     const set = await get(path`user-limits/${userName}`, {}, signal);
-    return { found, given, routing, set };
+    const vhosts = (await get("vhosts", { columns: "name" }, signal)).map((each) => each.name);
+    return { found, given, routing, set, vhosts };
   }
 
-  function show({ found, given, routing, set }) {
+  function show({ found, given, routing, set, vhosts }) {
     tags = found.tags;
     about.show([
       ["Tags", tagBadges(tags)],
@@ -65,6 +69,7 @@ export function user({ name: userName, refresh, who }) {
     ]);
     permissions.show(given);
     topics.show(routing);
+    access.show(vhosts);
     limits.show(set);
   }
 
