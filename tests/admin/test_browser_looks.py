@@ -29,8 +29,11 @@ WRONG = ("serious", "critical")
 @pytest.fixture(scope="module")
 def busy(api: Api) -> Iterator[None]:
     """Something to see on each page."""
+    # Without heartbeats: nothing answers them while the pages are looked at.
     client = pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", api.broker.port, client_properties={"connection_name": "shop"})
+        pika.ConnectionParameters(
+            "127.0.0.1", api.broker.port, heartbeat=0, client_properties={"connection_name": "shop"}
+        )
     )
     channel = client.channel()
     channel.exchange_declare("shop", "topic", durable=True)
@@ -145,7 +148,8 @@ def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, w
 
 @pytest.mark.parametrize(("look", "width", "height", "colours"), LOOKS)
 def test_axe_finds_nothing_serious(browser: Any, api: Api, busy: None, look, width, height, colours):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is missing").Axe()
+    package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is not installed")
+    axe = package.Axe()
     visit = visited(browser, api, look, width, height, colours)
     found: dict[str, list[str]] = {}
 

@@ -1,5 +1,5 @@
-"""The pages in a real browser: consumers, channels, limits, definitions, permissions, bindings by the thousand, what a
-policy would match; and the keyboard. The others are in `test_browser.py`."""
+"""The pages in a real browser: consumers, channels, limits, definitions, permissions, bindings by the thousand, what
+a policy would match; and the keyboard. The others are in `test_browser.py`."""
 
 from __future__ import annotations
 
@@ -239,16 +239,9 @@ def test_ten_thousand_bindings_are_searched_and_drawn(visit: Visit, api: Api, cl
     channel.exchange_bind("mine-behind", "mine-wide", "to.behind")
     for at in range(10):
         channel.queue_declare(f"mine-end-{at}")
-    document = {
-        "bindings": [
-            {
-                "source": "mine-wide", "vhost": "/", "destination": f"mine-end-{at % 10}",
-                "destination_type": "queue", "routing_key": f"key.{at:05}", "arguments": {},
-            }  # fmt: skip
-            for at in range(BINDINGS)
-        ]
-    }
-    api.do("POST", "/definitions", document, status=204)
+    ends = {"source": "mine-wide", "vhost": "/", "destination_type": "queue", "arguments": {}}
+    many = [{**ends, "destination": f"mine-end-{at % 10}", "routing_key": f"key.{at:05}"} for at in range(BINDINGS)]
+    api.do("POST", "/definitions", {"bindings": many}, status=204)
     visit.go("exchanges/%2F/mine-wide")
     expect(page.locator(".pager").first).to_contain_text("1 to 50 of 10,001")
     region = page.get_by_role("region", name="Bindings from it")

@@ -46,7 +46,8 @@ async def ask(
     found = topology.vhosts[vhost].exchanges.get(name) if kind == "exchange" else None
     try:
         access.require(user, vhost, permission, kind, name)
-        if permission != "configure" and routing_key is not None and found is not None and found.record.type == "topic":
+        is_topic = found is not None and found.record.type == "topic"
+        if is_topic and permission != "configure" and routing_key is not None:
             access.require_topic(user, vhost, permission, name, routing_key, {})
     except AMQPAccessRefused as error:
         return reply({"allowed": False, "reason": str(error.args[0])})

@@ -43,7 +43,7 @@ export function limitsPanel(owner, ownerName, { may, refresh }) {
           )
         : empty(
             "No limits",
-            `${owner === "vhost" ? "It may have" : "It may open"} any number of connections, and publish at any rate.`,
+            `It may ${owner === "vhost" ? "have" : "open"} any number of connections, and publish at any rate.`,
           ),
     );
   }

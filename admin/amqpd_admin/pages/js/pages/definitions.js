@@ -19,7 +19,12 @@ export function definitions() {
     { title: "Definitions" },
     panel(
       { title: "Scope", note: "Everything includes users and permissions; a virtual host is what is in it." },
-      el("div", { class: "field narrow" }, el("label", { class: "field-label", for: scope.id }, "Definitions of"), scope),
+      el(
+        "div",
+        { class: "field narrow" },
+        el("label", { class: "field-label", for: scope.id }, "Definitions of"),
+        scope,
+      ),
     ),
     el(
       "div",
@@ -123,7 +128,7 @@ function changesOf({ noun, plural, added, changed, kept, same }) {
   const lines = [
     ["added", "good", added],
     ["changed", "warn", changed],
-    [kept.length === 1 ? "stays as it is, other than in the file" : "stay as they are, other than in the file", "", kept],
+    [`${kept.length === 1 ? "stays as it is" : "stay as they are"}, other than in the file`, "", kept],
   ];
   const rows = lines.filter(([, , names]) => names.length > 0).map(([what, kind, names]) => el(
     "li",
