@@ -229,13 +229,7 @@ class Broker:
     async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
-            for task in (
-                self._sync.run,
-                self._writer.run,
-                self._reader.run,
-                self.pump.run,
-                self._backups.run,
-            ):
+            for task in (self._sync.run, self._writer.run, self._reader.run, self.pump.run, self._backups.run):
                 nursery.start_soon(task)
             self._alarms.look()  # so that a broker on a full disk blocks publishers from the first one on
             beside: dict[str, Callable[[], Awaitable[object]]] = {

@@ -30,8 +30,8 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Listing(Generic[T]):
     """`things` are walked over in steps: None is a step at which there was nothing. `small` has what is in it for
-    nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is looked
-    for, of things that have no name, or more than that."""
+    nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is
+    looked for, of things that have no name, or more than that."""
 
     things: Iterable[T | None]
     small: Callable[[T], Row]

@@ -29,6 +29,7 @@ from amqpd.security.authentication.logins import Accepted
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, PermissionRecord, Put, UserRecord
 from amqpd_admin.app import make_app
+from amqpd_admin.hosts import Hosts
 from tests.admin.conftest import USERS
 from tests.harness.harness import Client
 from tests.node.test_identity import ONE, Stored, space_with, started
@@ -152,5 +153,11 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         behind = Behind(on, metadata, logins, Access(broker.topology), dict, False, [("127.0.0.1", 5672, False)])
         told.rows.clear()
-        yield Inside(broker, make_app(behind, Settings(data_dir=Path.cwd()), ["http://127.0.0.1:15672"]), told)
+        settings = Settings(data_dir=Path.cwd())
+        app = make_app(behind, settings, ["http://127.0.0.1:15672"], hosts=Hosts(settings), fatal=_raised)
+        yield Inside(broker, app, told)
         nursery.cancel_scope.cancel()
+
+
+def _raised(error: BaseException) -> None:
+    raise error

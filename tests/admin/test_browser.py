@@ -172,7 +172,7 @@ def test_a_virtual_host_and_a_policy(visit: Visit, api: Api):
     visit.press("Add a virtual host")
     visit.fill("Name", "browsed host")
     visit.send("Add")
-    expect(page.get_by_role("link", name="browsed host")).to_be_visible()
+    expect(page.get_by_role("heading", name="browsed host")).to_be_visible()
     api.do("PUT", "/queues/browsed%20host/orders", {}, status=201)
     visit.go("policies")
     visit.press("Add a policy")

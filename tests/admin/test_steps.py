@@ -46,8 +46,8 @@ def everything() -> Iterator[Change]:
         name = f"thing-{at:05}"
         yield Put(ExchangeRecord("/", name, "direct"))
         yield Put(QueueRecord("/", name, (at + 1) << 8, durable=True))
-        yield Put(BindingRecord("/", name, "queue", name, "key"))
-        yield Put(BindingRecord("/", "amq.fanout", "queue", name, "key"))
+        yield Put(BindingRecord("/", name, name, "queue", "key"))
+        yield Put(BindingRecord("/", "amq.fanout", name, "queue", "key"))
         yield Put(UserRecord(name, "hash", ()))
         yield Put(PermissionRecord(name, "/", "", "", ""))
         yield Put(ParameterRecord("/", "shovel", name, {}))
@@ -220,7 +220,7 @@ async def test_things_come_and_go_between_the_steps_of_a_walk(clock: None, path:
                 api.applied(
                     Delete(("queue", "/", name)),
                     Delete(("exchange", "/", name)),
-                    Delete(BindingRecord("/", name, "queue", name, "key").key),
+                    Delete(BindingRecord("/", name, name, "queue", "key").key),
                     Delete(("user", name)),
                     Delete(("permission", "/", name)),
                     *plans.delete_vhost(api.topology, name),

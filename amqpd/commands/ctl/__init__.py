@@ -26,7 +26,7 @@ _ERLANG = "it is about Erlang"
 _PROCESS = "a broker is started with `amqpd serve` and stopped with SIGTERM, by its supervisor"
 REFUSED = {
     **dict.fromkeys(("start_app", "stop_app", "stop", "shutdown"), _PROCESS),
-    **dict.fromkeys(("reset", "force_reset", "force_boot"), "a broker begins anew with an empty data directory"),
+    **dict.fromkeys(("reset", "force_reset", "force_boot"), "a broker begins again with an empty data directory"),
     **dict.fromkeys(("join_cluster", "forget_cluster_node", "change_cluster_node_type"), _CLUSTER),
     **dict.fromkeys(("rename_cluster_node", "update_cluster_nodes"), _CLUSTER),
     **dict.fromkeys(("sync_queue", "cancel_sync_queue"), "there are no mirrored queues: use quorum queues"),
