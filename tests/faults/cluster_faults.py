@@ -12,6 +12,7 @@ Not here: the faults (`link_faults.py`, `node_faults.py`, `store_faults.py`), wh
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from .cluster import Cluster
 from .link_faults import LinkFaults, Make
@@ -46,11 +47,11 @@ class ClusterFaults:
         chance.shuffle(others)
         return self.kinds[kind](home, others)
 
-    def heal(self, kind: str) -> None:
-        """Returns when all processes run and serve, and no copy is missing that the kind has taken away. Raises
-        AssertionError if one has ended by itself."""
+    def heal(self, kind: str, end_load: Callable[[], None]) -> None:
+        """Returns when all processes run and serve, and no copy is missing that the kind has taken away; `end_load`
+        is called if that takes long. Raises AssertionError if a process has ended by itself."""
         self._machines.heal()
         self._store.heal()
         self._nodes.heal()
         if kind in LOSES_COPIES:
-            self._nodes.wait_admitted()
+            self._nodes.wait_admitted(end_load)

@@ -66,6 +66,8 @@ class Rounds:
         self.cut_off = 0
         """forwarders that were cut off from every majority, each time"""
         self.moved_by_itself = 0
+        self._progress = Progress()
+        """of the workers that were started last"""
         self._kinds: dict[int, str] = {}
         """of the fault that was made in a life"""
 
@@ -78,6 +80,8 @@ class Rounds:
             for number in range(rounds):
                 home = self._round(number, home)
         finally:
+            # After a failure, too: who writes down what happened would wait for the workers.
+            self._progress.stopping = True
             for probes in self._all_probes:
                 probes.ended.set()
             for probes in self._all_probes:
@@ -131,7 +135,14 @@ class Rounds:
         ]
         assert not confirmed, f"{kind}, of home {home}: a minority confirms {confirmed}"
         self.cut_off += len(cut_off)
-        self._faults.heal(kind)
+
+        def end_load() -> None:
+            if not progress.stopping:
+                progress.stopping = True
+                self.history.events.append(f"round {number}: copies took long to count, the load has ended")
+                print(self.history.events[-1], flush=True)
+
+        self._faults.heal(kind, end_load)
         whole_s = time.monotonic()
         progress.stopping = True
         after_fault = self.probes.first_after(made_s, SERVED_S)
@@ -164,6 +175,7 @@ class Rounds:
             consumed = CONSUMED if self.history.life % ALL_CONSUMED_EACH else QUEUES
             port, inside = self._cluster.brokers[home].port, partial(self._cluster.inside, home)
             progress, workers = start_workers(port, self.history, ROUTES, consumed, inside=inside)
+            self._progress = progress
             progress.killed = True  # the home may move at any time
             deadline_s = time.monotonic() + CONFIRMS_DEADLINE_S
             while progress.confirmed < confirms and all(worker.is_alive() for worker in workers):
