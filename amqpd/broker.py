@@ -38,6 +38,7 @@ from amqpd.management.control import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.face import Behind, Face
 from amqpd.management.live_metadata import LiveMetadata
+from amqpd.management.messages import MessageOperations
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
 from amqpd.management.sampling import run_measurements, run_samples
@@ -380,7 +381,8 @@ class Broker:
         metadata = LiveMetadata(on, self._store, self._sync)
         addresses = [(each.host, each.port, each.tls) for each in listeners]
         parts = (on, metadata, self._logins, self.node.access, self._figures)
-        return Behind(*parts, self._cluster is not None, addresses)
+        messages = MessageOperations(self.node, self._reader, self.pump.settle)
+        return Behind(*parts, self._cluster is not None, addresses, messages)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._facts()

@@ -14,9 +14,9 @@ import click
 
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.queue_picture import counted, picture
-from amqpd.commands.running import ask_rows, listing
+from amqpd.commands.running import ask, ask_rows, listing
 from amqpd.commands.tables import show
-from amqpd.vocabulary.escapes import readable_json
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"
 # Short names of what is asked for most; the others are paths into a row of --json.
@@ -40,6 +40,7 @@ def queue() -> None:
     Examples:
       amqpd queue list --vhost orders
       amqpd queue show jobs
+      amqpd queue why jobs
     """
 
 
@@ -109,6 +110,23 @@ def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
         click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
         click.echo(picture(rows[0], consumers))
+
+
+@queue.command("why")
+@click.argument("name")
+@click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
+@data_dir_option
+def why_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
+    """Say in words why the queue NAME is as it is: what waits, for whom, what was lost.
+
+    \b
+    Examples:
+      amqpd queue why jobs
+      amqpd queue why jobs --vhost orders
+    """
+    found = ask(data_dir, "queue why", {"vhost": vhost, "name": name})
+    click.echo(readable_json(found) if as_json else "\n".join(map(escaped, found["why"])))
 
 
 @click.group()

@@ -20,6 +20,7 @@ from amqpd.management.message_wishes import Wish
 from amqpd.management.messages import MessageOperations
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.running import Running
+from amqpd.management.why import explained
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import StoreDamaged
 from amqpd.vocabulary.records import Change, Delete, Put
@@ -56,6 +57,9 @@ def handlers(on: Running) -> Mapping[str, Handler]:
     async def change_transients(arguments: Arguments) -> dict[str, Any]:
         return {"changed": await transients.change(on, _changes(arguments))}
 
+    async def why(arguments: Arguments) -> dict[str, Any]:
+        return {"why": await explained(on, _vhost(arguments), _required(arguments, "name"))}
+
     async def delete_queue(arguments: Arguments) -> dict[str, Any]:
         count = await queues.delete(
             on,
@@ -71,6 +75,7 @@ def handlers(on: Running) -> Mapping[str, Handler]:
         return {"messages": await queues.purge(on, caller(), _vhost(arguments), _required(arguments, "name"))}
 
     return {
+        "queue why": why,
         "queue delete": delete_queue,
         "queue purge": purge_queue,
         "connection close": close_connections,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
 from amqpd.management.running import Running
 from amqpd.security.access import Access
@@ -34,6 +35,8 @@ class Behind:
     """there may be other nodes"""
     addresses: Sequence[tuple[str, int, bool]]
     """where clients connect: host, port, whether through TLS"""
+    messages: MessageOperations
+    """those in queues"""
 
 
 class Face(Protocol):

@@ -21,6 +21,7 @@ from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.management.face import Behind
 from amqpd.management.live_metadata import LiveMetadata
+from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard
@@ -151,7 +152,9 @@ async def inside() -> AsyncIterator[Inside]:
 
         await metadata.change(plan)
         logins: Any = Trusting(broker.topology)
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, False, [("127.0.0.1", 5672, False)])
+        messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
+        addresses = [("127.0.0.1", 5672, False)]
+        behind = Behind(on, metadata, logins, Access(broker.topology), dict, False, addresses, messages)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         app = make_app(behind, settings, ["http://127.0.0.1:15672"], hosts=Hosts(settings), fatal=_raised)

@@ -1,0 +1,123 @@
+"""Messages in a queue, one by one: looked at where they stand, deleted, moved. Our own; RabbitMQ has no such route.
+
+What comes in: which messages, by position, id, message_id or headers. What goes out: rows; how many were meant, and
+what was done with them.
+Rules: 1. To look takes nothing, and needs the permission to read the queue. To delete is to purge: it needs the same.
+To move needs as well what a publisher to the other queue needs: to write to the default exchange there. 2. Nothing is
+done without `yes`: the answer is then what would be done. 3. An answer has a bound: of messages, and of bytes of
+bodies.
+Not here: what the words mean (`amqpd/management/message_wishes.py`), how it is done (`messages.py` there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pamqp.exceptions import AMQPAccessRefused
+from starlette.responses import Response
+
+from amqpd.management.errors import BadArgument, Refused
+from amqpd.management.message_wishes import Wish
+from amqpd.management.why import explained
+from amqpd_admin.answers import reply
+from amqpd_admin.bodies import body_of
+from amqpd_admin.login import Entering, Who
+from amqpd_admin.paths import Name
+from amqpd_admin.pieces import reply_with
+
+router = APIRouter(prefix="/amqpd/messages", tags=["messages"])
+whys = APIRouter(prefix="/amqpd/why/queues", tags=["queues"])
+
+COUNT_MAX = 500
+BODIES_BYTES_MAX = 4 << 20
+HOLDER = ("connection", "channel", "consumer_tag")
+
+Pages = AsyncGenerator[list[dict[str, Any]], None]
+
+
+@router.get("/{vhost}/{name}")
+async def browse(
+    vhost: Name,
+    name: Name,
+    who: Entering,
+    state: Literal["ready", "unacked", "all"] = "ready",
+    start: Annotated[int, Query(alias="from", ge=1)] = 1,
+    count: Annotated[int, Query(ge=1, le=COUNT_MAX)] = 50,
+    body: Annotated[int, Query(ge=0, description="bytes of each body")] = 0,
+    message_id: str | None = None,
+    header: Annotated[list[str] | None, Query(description="NAME, or NAME=VALUE")] = None,
+) -> Response:
+    """As they stand, from a position on (1 is the next that is delivered)."""
+    if body * count > BODIES_BYTES_MAX:
+        raise BadArgument(f"count and body together are more than {BODIES_BYTES_MAX} bytes: ask for less")
+    _require_read(who, vhost, name)
+    headers = [[part, value if equals else None] for part, equals, value in map(_halves, header or ())]
+    said = {"state": state, "from": start, "count": count, "body": body, "message_id": message_id, "headers": headers}
+    rows: list[dict[str, Any]] = []
+    async with aclosing(who.behind.messages.list(Wish.of_listing({"vhost": vhost, "queue": name, **said}))) as pages:
+        async for page in pages:
+            rows += page
+    # Whose they are while they are out is told who may see the connection.
+    return await reply_with([row if who.monitors else {**row, **_nobody(row)} for row in rows])
+
+
+@router.post("/{vhost}/{name}/delete")
+async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """`ids` (pairs of first and last), `from` and `count`, `message_id`, `headers` (pairs), or `all`; and `yes`."""
+    body = await body_of(request)
+    _require_read(who, vhost, name)
+    wish = Wish.of_act({**body, "vhost": vhost, "queue": name})
+    return reply(await _done(who.behind.messages.delete(wish, who.operator)))
+
+
+@router.post("/{vhost}/{name}/move")
+async def move(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+    """As `delete`; and `to_queue`, `to_vhost`."""
+    body = await body_of(request)
+    _require_read(who, vhost, name)
+    wish = Wish.of_act({"to_vhost": vhost, **body, "vhost": vhost, "queue": name})
+    if not who.enters(wish.to_vhost):
+        raise Refused(f"user '{who.user}' has no permissions in vhost '{wish.to_vhost}'")
+    _require(who, wish.to_vhost, "write", "exchange", "")
+    return reply(await _done(who.behind.messages.move(wish, who.operator)))
+
+
+@whys.get("/{vhost}/{name}")
+async def explain(vhost: Name, name: Name, who: Entering) -> Response:
+    """Sentences that say why the queue is as it is; the first matters most."""
+    return reply({"why": await explained(who.behind.on, vhost, name)})
+
+
+async def _done(pages: Pages) -> dict[str, Any]:
+    """What was said last: with each step it is more."""
+    told: dict[str, Any] = {"count": 0}
+    async with aclosing(pages):
+        async for page in pages:
+            for row in page:
+                told = row
+    return told
+
+
+def _halves(text: str) -> tuple[str, str, str]:
+    return text.partition("=")
+
+
+def _nobody(row: dict[str, Any]) -> dict[str, None]:
+    return {name: None for name in HOLDER if name in row}
+
+
+def _require_read(who: Who, vhost: str, name: str) -> None:
+    who.behind.on.queue(vhost, name)
+    _require(who, vhost, "read", "queue", name)
+
+
+def _require(
+    who: Who, vhost: str, permission: Literal["write", "read"], kind: Literal["queue", "exchange"], name: str
+) -> None:
+    try:
+        who.behind.access.require(who.user, vhost, permission, kind, name)
+    except AMQPAccessRefused as error:
+        raise Refused(str(error.args[0])) from error
