@@ -138,7 +138,7 @@ def test_a_user_with_tags_and_permissions(visit: Visit, api: Api):
     visit.press("Set permissions")
     visit.fill("Configure", "^mine")
     visit.send("Set permissions")
-    expect(page.get_by_role("region", name="Permissions")).to_contain_text("^mine")
+    expect(page.get_by_role("region", name="Permissions", exact=True)).to_contain_text("^mine")
     visit.press("Change")
     visit.fill("Read", "")
     visit.send("Set permissions")
@@ -160,7 +160,7 @@ def test_a_user_with_tags_and_permissions(visit: Visit, api: Api):
     assert api("POST", "/amqpd/session", {"name": "browsed", "password": "another"}, user="").status_code == 201
     visit.press("Clear")
     visit.send("Clear")
-    expect(page.get_by_role("region", name="Permissions")).not_to_contain_text("^mine")
+    expect(page.get_by_role("region", name="Permissions", exact=True)).not_to_contain_text("^mine")
     visit.press("Delete")
     visit.send("Delete the user")
     api.do("GET", "/users/browsed", status=404)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.admin.browsing import HOSTILE, Visit, expect, needs_chromium
 from tests.admin.conftest import Api
+from tests.admin.test_things import publish
 
 pytestmark = needs_chromium
 
@@ -113,7 +114,7 @@ def test_a_virtual_host_changed_protected_and_deleted(visit: Visit, api: Api):
     visit.fill("User", "clerk")
     visit.fill("Configure", "")
     visit.send("Set permissions")
-    row = page.get_by_role("region", name="Permissions").get_by_role("row").filter(has_text="clerk")
+    row = page.get_by_role("region", name="Permissions", exact=True).get_by_role("row").filter(has_text="clerk")
     expect(row).to_contain_text("nothing")
     row.get_by_role("button", name="Clear").click()
     visit.send("Clear")
@@ -310,3 +311,43 @@ def test_what_is_for_administrators_is_not_offered_to_others(browser: Any, api: 
     expect(visit.page.get_by_role("button", name="Add")).to_have_count(0)
     assert [each for each in visit.errors if "401" not in each and "503" not in each] == []
     visit.context.close()
+
+
+def test_messages_are_browsed_deleted_and_moved_and_the_queue_says_why(visit: Visit, api: Api):
+    page = visit.page
+    for name in ("mine-browsed", "mine-goal"):
+        api.do("PUT", f"/queues/%2F/{name}", {}, status=201)
+    for number in range(25):
+        publish(
+            api, "amq.default", "mine-browsed", f"body {number}", message_id=f"id{number}", headers={"a": HOSTILE}
+        )
+    visit.go("queues/%2F/mine-browsed")
+    expect(page.locator(".why")).to_contain_text("25 messages wait")
+    expect(page.locator(".why")).to_contain_text("nobody consumes.")
+    visit.press("Look")
+    expect(page.locator(".choice")).to_have_count(20)
+    visit.press("Later")
+    expect(page.locator(".choice")).to_have_count(5)
+    expect(page.get_by_role("button", name="Later")).to_be_disabled()
+    page.get_by_label("Message id").fill("id7")
+    visit.press("Look")
+    expect(page.locator(".choice")).to_have_count(1)
+    page.locator(".choice summary").click()
+    expect(page.locator(".choice .payload")).to_have_text("body 7")
+    expect(page.locator(".choice")).to_contain_text(HOSTILE)
+    page.get_by_label("Choose message 8").check()
+    visit.press("Move 1 message")
+    visit.fill("To queue", "mine-goal")
+    visit.send("Move")
+    expect(page.locator("main")).to_contain_text("No such message")
+    assert [row["properties"]["message_id"] for row in api.get("/amqpd/messages/%2F/mine-goal")] == ["id7"]
+    page.get_by_label("Message id").fill("")
+    visit.press("Look")
+    for at in (1, 2):
+        page.get_by_label(f"Choose message {at}", exact=True).check()
+    visit.press("Delete 2 messages")
+    expect(page.locator("dialog")).to_contain_text("destroyed")
+    visit.send("Delete 2 messages")
+    expect(page.locator(".why")).to_contain_text("22 messages wait")
+    for name in ("mine-browsed", "mine-goal"):
+        api.do("DELETE", f"/queues/%2F/{name}", status=204)

@@ -38,7 +38,7 @@ export function bindingList(context, { end, label, none, source, prefix }) {
   return listPart(context, {
     nouns: ["binding", "bindings"],
     searched: end === "source" ? "by source or key" : "by target or key",
-    source: () => source,
+    source,
     prefix,
     sort: end,
     columns: [

@@ -1,6 +1,6 @@
 // Limits of virtual hosts and of users: as a panel, set, cleared. To change them is for administrators.
 
-import { ask, part } from "/js/api.js";
+import { ask, get, part } from "/js/api.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
 import { formDialog, number, select, text } from "/js/form.js";
@@ -23,13 +23,12 @@ const OWNERS = { vhost: "Virtual host", user: "User" };
 
 /** `{element, show(rows)}`; rows as the API lists them for one owner. */
 export function limitsPanel(owner, ownerName, { may, refresh }) {
-  let given = {};
   const place = el("div", {});
-  const set = () => limitsDialog(owner, ownerName, given, refresh);
+  const set = async () => limitsDialog(owner, ownerName, await now(owner, ownerName), refresh);
   let before = null;
 
   function show(rows) {
-    given = rows[0]?.value ?? {};
+    const given = rows[0]?.value ?? {};
     const said = JSON.stringify(given);
     if (said === before) return;
     before = said;
@@ -50,6 +49,12 @@ export function limitsPanel(owner, ownerName, { may, refresh }) {
 
   const actions = may ? [button("Set limits", set, { kind: "small", icon: icon("plus") })] : [];
   return { element: panel({ title: "Limits", actions }, place), show };
+}
+
+/** As they are when somebody presses: the panel may not have been filled yet. */
+async function now(owner, ownerName) {
+  const [row] = await get(`${owner}-limits/${part(ownerName)}`);
+  return row?.value ?? {};
 }
 
 function limitText(value) {

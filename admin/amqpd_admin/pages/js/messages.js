@@ -71,7 +71,7 @@ export function messagesPanel({ vhost, queue, changed }) {
     way,
     button("Get messages", get, { kind: "primary" }),
   );
-  return panel({ title: "Messages", note: "Messages that are put back count as redelivered." }, form, problem, list);
+  return panel({ title: "Get", note: "Messages that are put back count as redelivered." }, form, problem, list);
 }
 
 function message(found, at) {

@@ -22,12 +22,12 @@ export function exchange(context) {
   const about = facts();
   const from = bindingList(context, {
     end: "destination", label: "Bindings from it", prefix: "from.",
-    source: path`exchanges/${vhost}/${inPath}/bindings/source`,
+    source: () => path`exchanges/${vhost}/${inPath}/bindings/source`,
     none: "Messages that are published here reach no queue. Bind a queue to it.",
   });
   const into = bindingList(context, {
     end: "source", label: "Bindings to it", prefix: "to.",
-    source: path`exchanges/${vhost}/${inPath}/bindings/destination`,
+    source: () => path`exchanges/${vhost}/${inPath}/bindings/destination`,
     none: "No other exchange sends messages here.",
   });
   const picture = new BindingsPicture(shown);

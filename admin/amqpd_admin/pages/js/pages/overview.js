@@ -22,7 +22,6 @@ export function overview({ who }) {
   });
   const node = facts();
   const uses = meters();
-  const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const listeners = new Table({
     columns: [
       { title: "Protocol", text: (row) => (row.protocol === "amqp/ssl" ? "AMQP over TLS" : "AMQP") },

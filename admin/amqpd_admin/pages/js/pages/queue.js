@@ -2,6 +2,7 @@
 
 import { ask, get, path } from "/js/api.js";
 import { bindButton, bindDialog, bindingList } from "/js/bindings.js";
+import { browsePanel } from "/js/browse.js";
 import { Chart } from "/js/chart.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el, write } from "/js/elements.js";
@@ -15,6 +16,7 @@ import { publishDialog } from "/js/publish.js";
 import { go } from "/js/router.js";
 import { sample } from "/js/samples.js";
 import { Table } from "/js/table.js";
+import { whyPanel } from "/js/why.js";
 
 // The page shows these; the list of all consumers has the others.
 const CONSUMERS_MAX = 100;
@@ -30,11 +32,12 @@ export function queue(context) {
     title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
   });
   const about = facts();
+  const why = whyPanel(vhost, queueName);
   const consumers = consumerTable();
   const asked = new URLSearchParams({ vhost, name: queueName });
   const moreConsumers = el("a", { class: "more", href: `#/consumers?${asked}`, hidden: true }, "");
   const bindings = bindingList(context, {
-    end: "source", label: "Bindings", prefix: "bindings.", source: path`queues/${vhost}/${queueName}/bindings`,
+    end: "source", label: "Bindings", prefix: "bindings.", source: () => path`queues/${vhost}/${queueName}/bindings`,
     none: "No exchange sends messages here. Bind the queue to one.",
   });
   const key = JSON.stringify(["queue", vhost, queueName]);
@@ -51,6 +54,7 @@ export function queue(context) {
       ],
     },
     totals.element,
+    why.element,
     el(
       "div",
       { class: "columns" },
@@ -68,16 +72,18 @@ export function queue(context) {
       ),
     ),
     panel({ title: "Consumers" }, consumers.element, moreConsumers),
+    browsePanel({ vhost, queue: queueName, changed: refresh }),
     messagesPanel({ vhost, queue: queueName, changed: refresh }),
   );
 
   async function load(signal) {
     const found = await get(path`queues/${vhost}/${queueName}`, {}, signal);
     const bound = await bindings.load(signal);
-    return { found, bound };
+    return { found, bound, said: await why.load(signal) };
   }
 
-  function show({ found, bound }) {
+  function show({ found, bound, said }) {
+    why.show(said);
     const speeds = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
     kinds.show([
       [found.state, found.state === "running" ? "good" : "warn"],

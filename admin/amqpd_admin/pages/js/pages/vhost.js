@@ -21,9 +21,10 @@ export function vhost(context) {
   const about = facts();
   const limits = limitsPanel("vhost", vhostName, { may: administers, refresh });
   const set = () => permissionDialog({ vhost: vhostName }, refresh);
-  let now = {};
-  const protect = button("Protect from deletion", () => changeProtection(now, refresh));
-  const trace = button("Start tracing", () => changeTracing(now, refresh));
+  // As it is when somebody presses: the page may not have been filled yet.
+  const now = () => get(path`vhosts/${vhostName}`);
+  const protect = button("Protect from deletion", async () => changeProtection(await now(), refresh));
+  const trace = button("Start tracing", async () => changeTracing(await now(), refresh));
   const remove = button("Delete", () => removeVhost(vhostName), { kind: "danger" });
   const permissions = administers ? permissionList(context, set) : null;
   const filtered = new URLSearchParams({ vhost: vhostName });
@@ -32,7 +33,7 @@ export function vhost(context) {
       title: shown,
       up: { href: "#/vhosts", text: "Virtual hosts" },
       badges: kinds.element,
-      actions: administers ? [button("Change", () => changeDialog(now, refresh)), trace, protect, remove] : [],
+      actions: administers ? [button("Change", async () => changeDialog(await now(), refresh)), trace, protect, remove] : [],
     },
     totals.element,
     el(
@@ -70,7 +71,6 @@ export function vhost(context) {
   }
 
   function show({ found, set, given }) {
-    now = found;
     kinds.show([
       ...(found.tracing ? [["tracing", "warn"]] : []),
       ...(found.protected_from_deletion ? [["protected from deletion", "good"]] : []),
