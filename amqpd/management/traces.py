@@ -53,7 +53,6 @@ def end(on: Running, by: Operator, vhost: str) -> bool:
     return was_on
 
 
-async def put(on: Running, by: Operator, vhost: str, traced: bool) -> None:
-    """Turned on or off when this returns, and everything before it is safe. Raises NotFound, Unavailable."""
+def put(on: Running, by: Operator, vhost: str, traced: bool) -> None:
+    """Turned on or off. Raises NotFound."""
     (begin if traced else end)(on, by, vhost)
-    await on.durable(on.node.journal.lane.alone)

@@ -153,6 +153,7 @@ def test_a_virtual_host_comes_with_exchanges_and_goes_with_everything(ok: Callab
         "description": "the shop",
         "queues": 1,
         "default_queue_type": "",
+        "tags": [],
     }
     ok("vhost", "delete", "orders")
     ok("vhost", "add", "orders")
@@ -226,7 +227,7 @@ def test_mistakes_about_permissions(refused: Callable[..., str], data_dir: Path)
     assert (
         refused("permission", "set", "/", "guest", ".*", "(", ".*")
         == "the write pattern '(' is not a regular expression that amqpd takes: "
-        "missing ), unterminated subpattern at position 0"
+        "missing ) at position 1"
     )
     assert "the read pattern" in refused("permission", "topic", "set", "/", "guest", "x", "", "[")
     assert "default exchange" in refused("permission", "topic", "set", "/", "guest", "", "", "")

@@ -100,7 +100,7 @@ async def put(request: Request, vhost: Name, who: Administrator) -> Response:
     wanted = vhosts.Wanted(description, _queue_type(body), _tags(body), protected)
     new = await vhosts.put(who.behind.metadata, vhost, wanted, owner=who.user)
     if tracing is not None:
-        await traces.put(who.behind.on, who.operator, vhost, tracing)
+        traces.put(who.behind.on, who.operator, vhost, tracing)
     return changed(new)
 
 

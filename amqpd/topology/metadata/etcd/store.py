@@ -389,7 +389,8 @@ class EtcdStore:
             self._failure = StoreUnavailable(sentence)
             self._went_back = isinstance(found, OlderCopy)
             self._running.cancel()
-        return StoreUnavailable(sentence)
+        # The first reason, also to those who find what this node has done about it.
+        return StoreUnavailable(str(self._failure))
 
     def _check_usable(self) -> None:
         if self._failure is not None:
