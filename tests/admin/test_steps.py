@@ -37,8 +37,8 @@ THINGS = 1_000
 """of each kind; of clients and virtual hosts a tenth"""
 LOOKS_A_TURN = 10
 CALLS_MAX = 10_000
-"""in one step: ten rows of the most expensive kind with what FastAPI does for a request, or a piece of an answer, are up
-to 6,000; a walk in one step would take tens for each of the THINGS"""
+"""in one step: ten rows of the most expensive kind with what FastAPI does for a request, or a piece of an answer, are
+up to 6,000; a walk in one step would take tens for each of the THINGS"""
 
 
 def everything() -> Iterator[Change]:
