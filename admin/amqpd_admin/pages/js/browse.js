@@ -134,7 +134,8 @@ function details(found) {
     ...(found.delivery_count ? [["Delivered before", count(found.delivery_count)]] : []),
     ...(found.connection ? [["Held by", name(found.connection)]] : []),
   ];
-  const said = [bytes(found.payload_bytes), `${duration(found.age_s * 1000)} old`, found.redelivered && "redelivered"];
+  const age = `${duration(found.age_s * 1000)} old`;
+  const said = [bytes(found.payload_bytes), age, found.redelivered && "redelivered"];
   return el(
     "details",
     {},

@@ -25,6 +25,7 @@ export function vhost(context) {
   const now = () => get(path`vhosts/${vhostName}`);
   const protect = button("Protect from deletion", async () => changeProtection(await now(), refresh));
   const trace = button("Start tracing", async () => changeTracing(await now(), refresh));
+  const change = button("Change", async () => changeDialog(await now(), refresh));
   const remove = button("Delete", () => removeVhost(vhostName), { kind: "danger" });
   const permissions = administers ? permissionList(context, set) : null;
   const filtered = new URLSearchParams({ vhost: vhostName });
@@ -33,7 +34,7 @@ export function vhost(context) {
       title: shown,
       up: { href: "#/vhosts", text: "Virtual hosts" },
       badges: kinds.element,
-      actions: administers ? [button("Change", async () => changeDialog(await now(), refresh)), trace, protect, remove] : [],
+      actions: administers ? [change, trace, protect, remove] : [],
     },
     totals.element,
     el(
