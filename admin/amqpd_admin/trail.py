@@ -110,7 +110,7 @@ def named(request: Request, **names: list[str]) -> None:
 
 def _thing(route: str, given: Mapping[str, Any]) -> tuple[str | None, str]:
     """The virtual host, and what it is called."""
-    parts = route.removeprefix("/").split("/")
+    parts = route.removeprefix("/").removeprefix("amqpd/").split("/")
     names = {name.partition(":")[0]: decoded(str(value)) for name, value in given.items()}
     vhost = names.get("vhost")
     said = [value for name, value in names.items() if name not in ("vhost", "kind")]

@@ -41,6 +41,8 @@ class Wish:
     ready: bool = True
     unacked: bool = False
     body: int = 0
+    held_by: bool = True
+    """say of those that are unacked who has them"""
     dry_run: bool = True
     to_vhost: str = ""
     to_queue: str = ""
@@ -61,7 +63,13 @@ class Wish:
         body = _number(arguments, "body", 0, 0)
         if body > BODY_BYTES_MAX:
             raise BadArgument(f"at most {BODY_BYTES_MAX} bytes of a body are listed")
-        return cls(**_selected(arguments, COUNT_DEFAULT), ready=state != UNACKED, unacked=state != READY, body=body)
+        return cls(
+            **_selected(arguments, COUNT_DEFAULT),
+            ready=state != UNACKED,
+            unacked=state != READY,
+            body=body,
+            held_by=arguments.get("held_by", True) is True,
+        )
 
     @classmethod
     def of_act(cls, arguments: dict[str, Any]) -> Wish:
@@ -117,7 +125,7 @@ def _ids(value: Any) -> Ids:
         return EVERY
     try:
         pairs = sorted((int(first), int(last)) for first, last in value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadArgument("ids must be pairs of numbers") from None
     if len(pairs) > RANGES_MAX:
         raise BadArgument(f"more than {RANGES_MAX} ranges of ids: give them in several commands")

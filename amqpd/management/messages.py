@@ -60,7 +60,7 @@ class MessageOperations:
         """A row for each message that is meant, up to the count that is wished for. Raises NotFound, Conflict."""
         queue = self._queue(wish.vhost, wish.queue)
         self._settle()
-        holders = Holders(self._node, queue) if wish.unacked else None
+        holders = Holders(self._node, queue) if wish.unacked and wish.held_by else None
         left, told_at = wish.count, trio.current_time()
         async with aclosing(self._parts(queue, wish)) as parts:
             async for part in parts:

@@ -4,8 +4,9 @@ What comes in: the text; names. What goes out: the compiled expression, or the r
 found in a name.
 Rules: 1. Bounded in length. 2. RE2 reads it: its time is linear in the length of the name. 3. What RE2 does not know,
 such as `^(?!amq\\.)`, is read by `regex`, with a bound in time: a search that needs longer finds nothing, and an
-expression that needs long again and again is given up, and never found again. 4. Texts are octets, as they are to
-RabbitMQ: `.` is one octet of UTF-8.
+expression that needs long again and again is given up, and never found again. To compile it has a bound, too: in how
+deep groups are nested, with each of which `regex` may need twice the time and memory. 4. Texts are octets, as they
+are to RabbitMQ: `.` is one octet of UTF-8.
 Not here: what the empty text means (nothing in permissions, everything in policies): see there; who is told that an
 expression was given up (`management/slow_expressions.py`).
 
@@ -22,8 +23,10 @@ from typing import Any, Protocol
 import re2
 import regex
 
-# Longer than any list of names that a person keeps up, and still compiled within milliseconds.
+# Longer than any list of names that a person keeps up, and still compiled within milliseconds by RE2.
 PATTERN_LENGTH_MAX = 2_000
+# Of what RE2 does not read: compiled within 50 ms and 25 MB, whatever it is made of.
+DEPTH_MAX = 6
 # As many as the permissions and policies of a large broker, and what each may take beside its program.
 COMPILED_MAX = 1_000
 MEMORY_BYTES_MAX = 1 << 20
@@ -40,8 +43,10 @@ _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = MEMORY_BYTES_MAX
 _OPTIONS.encoding = re2.Options.Encoding.LATIN1
-# `regex` would read `a{e<=2}` as "nearly a".
-_NEARLY = re.compile(r"(?<!\\)(?:\\\\)*\{[^0-9,}]")
+# What may stand where a group or a count would begin, and is none; then these. `regex` reads `a{e<=2}` as "nearly a".
+_PARTS = re.compile(
+    r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|[()]|\{(?!\d*(?:,\d*)?\})", re.DOTALL
+)
 
 _given_up: dict[str, None] = {}
 
@@ -70,12 +75,22 @@ def compile_expression(pattern: str) -> Expression:
         return _Linear(re2.compile(octets, options=_OPTIONS))
     except re2.error as error:
         reason = _text(error.args[0])
-    if _NEARLY.search(pattern):
-        raise PatternError(reason)
+    _check_parts(pattern, reason)
     try:
         return _Bounded(pattern, regex.compile(octets))
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
         raise PatternError(str(error)) from error
+
+
+def _check_parts(pattern: str, reason: str) -> None:
+    """Of one that RE2 does not read, for the reason. Raises PatternError."""
+    depth = 0
+    for part in _PARTS.findall(pattern):
+        if part == "{":
+            raise PatternError(reason)
+        depth += (part == "(") - (part == ")")
+        if depth > DEPTH_MAX:
+            raise PatternError(f"{reason}; and groups are nested more than {DEPTH_MAX} deep")
 
 
 def given_up() -> list[str]:

@@ -137,6 +137,20 @@ def test_a_policy_whose_pattern_takes_long_applies_to_nothing() -> None:
     assert effective_policy(records, [], "queue", "/", LONG + "!").name == "calm"
 
 
+def test_what_would_take_long_to_compile_is_refused() -> None:
+    """`regex` needs twice the time and memory for each level: 24 of them, 70 characters, would take the machine's."""
+    for opening, closing in (("(", ")+"), ("(?:", ")++"), ("(?>", ")+"), ("(", "){1,9}")):
+        with pytest.raises(PatternError, match="nested more than 6 deep"):
+            compile_expression("(?!x)" + opening * 30 + "a" + closing * 30)
+    assert compile_expression(r"(?!x)\(\(\(\(\(\(\(\([((((((((]").is_in("(" * 9)
+
+
+def test_nearly_is_not_meant() -> None:
+    for pattern in ("(?!x)a{e}", "^(?!amq)(?:foo){1<=e<=3}$"):
+        with pytest.raises(PatternError):
+            compile_expression(pattern)
+
+
 @given(st.text(max_size=30), st.text(max_size=60))
 def test_any_text_is_an_expression_or_is_refused(pattern: str, name: str) -> None:
     try:

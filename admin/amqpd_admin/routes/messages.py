@@ -15,10 +15,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
+import trio
 from fastapi import APIRouter, Query, Request
-from pamqp.exceptions import AMQPAccessRefused
 from starlette.responses import Response
 
+from amqpd.declarations.names import locked
+from amqpd.management.amqp_errors import refusals
 from amqpd.management.errors import BadArgument, Refused
 from amqpd.management.message_wishes import Wish
 from amqpd.management.why import explained
@@ -26,14 +28,15 @@ from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
 from amqpd_admin.login import Entering, Who
 from amqpd_admin.paths import Name
-from amqpd_admin.pieces import reply_with
+from amqpd_admin.pieces import of_rows, written
 
 router = APIRouter(prefix="/amqpd/messages", tags=["messages"])
 whys = APIRouter(prefix="/amqpd/why/queues", tags=["queues"])
 
 COUNT_MAX = 500
 BODIES_BYTES_MAX = 4 << 20
-HOLDER = ("connection", "channel", "consumer_tag")
+ANSWER_BYTES_MAX = 16 << 20
+"""after which a list ends: who wants more asks from there on"""
 
 Pages = AsyncGenerator[list[dict[str, Any]], None]
 
@@ -56,12 +59,19 @@ async def browse(
     _require_read(who, vhost, name)
     headers = [[part, value if equals else None] for part, equals, value in map(_halves, header or ())]
     said = {"state": state, "from": start, "count": count, "body": body, "message_id": message_id, "headers": headers}
-    rows: list[dict[str, Any]] = []
+    # Whose they are while they are out is told who may see the connection.
+    said["held_by"] = who.monitors
+    rows: list[bytes] = []
+    nbytes = 0
     async with aclosing(who.behind.messages.list(Wish.of_listing({"vhost": vhost, "queue": name, **said}))) as pages:
         async for page in pages:
-            rows += page
-    # Whose they are while they are out is told who may see the connection.
-    return await reply_with([row if who.monitors else {**row, **_nobody(row)} for row in rows])
+            for row in page:
+                rows.append(written(row))
+                nbytes += len(rows[-1])
+                if nbytes > ANSWER_BYTES_MAX:
+                    return of_rows(rows)
+            await trio.lowlevel.checkpoint()
+    return of_rows(rows)
 
 
 @router.post("/{vhost}/{name}/delete")
@@ -105,19 +115,17 @@ def _halves(text: str) -> tuple[str, str, str]:
     return text.partition("=")
 
 
-def _nobody(row: dict[str, Any]) -> dict[str, None]:
-    return {name: None for name in HOLDER if name in row}
-
-
 def _require_read(who: Who, vhost: str, name: str) -> None:
-    who.behind.on.queue(vhost, name)
+    """Of a queue that is exclusive to a connection nobody else reads. Raises NotFound, Refused, Conflict."""
+    record = who.behind.on.queue(vhost, name).record
     _require(who, vhost, "read", "queue", name)
+    with refusals():
+        if record.exclusive:
+            raise locked(record)
 
 
 def _require(
     who: Who, vhost: str, permission: Literal["write", "read"], kind: Literal["queue", "exchange"], name: str
 ) -> None:
-    try:
+    with refusals():
         who.behind.access.require(who.user, vhost, permission, kind, name)
-    except AMQPAccessRefused as error:
-        raise Refused(str(error.args[0])) from error
