@@ -97,7 +97,7 @@ def test_a_queue_of_one_connection_is_nobody_else_s(api: Api):
         assert channel.queue_declare("mine-alone", passive=True).method.message_count == 1
 
 
-def test_a_long_answer_ends_and_can_be_gone_on_with(api: Api, five: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_answer_ends_and_can_be_gone_on_with(api: Api, five: str):
     headers = {"h": "\u00e9" * 20_000}
     api.do("DELETE", "/queues/%2F/mine-five/contents", status=204)
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", api.broker.port)) as connection:

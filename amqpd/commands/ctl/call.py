@@ -24,7 +24,7 @@ import click
 from amqpd.commands import metadata, running
 from amqpd.commands.ctl.said import FORMATTERS, Said
 from amqpd.commands.options import data_dir_option
-from amqpd.management.errors import ManagementError, NotFound
+from amqpd.management.errors import ManagementError
 from amqpd.management.metadata import Metadata
 from amqpd.vocabulary.escapes import escaped_lines
 
@@ -69,13 +69,6 @@ class Call:
     def rows(self, command: str, order: tuple[str, ...], **filters: Any) -> list[dict[str, Any]]:
         with _kinds():
             return running.ask_rows(self.data_dir, command, filters, order)
-
-    def vhost_known(self) -> None:
-        """Raises NotFound."""
-        from amqpd.management import vhosts
-
-        if self.vhost not in (row["name"] for row in self.change(vhosts.listed)):
-            raise NotFound(f"Virtual host '{self.vhost}' does not exist")
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -111,8 +111,6 @@ def set_permissions(call: Call, username: str, configure: str, write: str, read:
 def clear_permissions(call: Call, username: str) -> None:
     """Keep a user out of a virtual host."""
     call.said.sentence(f'Clearing permissions for user "{username}" in vhost "{call.vhost}" ...')
-    call.change(users.check_known, username)
-    call.vhost_known()
     if call.change(permissions.listed, call.vhost, username):
         call.change(permissions.clear, call.vhost, username)
 
