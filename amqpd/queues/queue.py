@@ -123,6 +123,9 @@ class Queue(HomeQueue):
     def levels(self) -> Iterable[Messages]:
         return self.messages.levels()
 
+    def subscribers(self) -> list[Subscriber]:
+        return list(self.consumers)
+
     def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:
         if self._levels is not None:
             self._levels.keep_books(None if open_book is None else partial(open_book, self))

@@ -9,17 +9,17 @@ from tests.admin.conftest import Api
 
 
 def test_a_queue_is_declared_shown_and_deleted(api: Api):
-    api.do("PUT", "/queues/%2F/orders", {"durable": True, "arguments": {"x-max-length": 9}}, status=201)
-    api.do("PUT", "/queues/%2F/orders", {"durable": True, "arguments": {"x-max-length": 9}}, status=204)
-    found = api.get("/queues/%2F/orders")
-    assert (found["name"], found["vhost"], found["type"], found["state"]) == ("orders", "/", "classic", "running")
+    api.do("PUT", "/queues/%2F/declared", {"durable": True, "arguments": {"x-max-length": 9}}, status=201)
+    api.do("PUT", "/queues/%2F/declared", {"durable": True, "arguments": {"x-max-length": 9}}, status=204)
+    found = api.get("/queues/%2F/declared")
+    assert (found["name"], found["vhost"], found["type"], found["state"]) == ("declared", "/", "classic", "running")
     assert found["arguments"] == {"x-max-length": 9}
     assert found["policy"] is None
     assert found["consumer_details"] == []
     assert "message_stats" not in found
-    api.do("DELETE", "/queues/%2F/orders", status=204)
-    api.do("DELETE", "/queues/%2F/orders", status=404)
-    assert api.do("GET", "/queues/%2F/orders", status=404).json()["error"] == "Object Not Found"
+    api.do("DELETE", "/queues/%2F/declared", status=204)
+    api.do("DELETE", "/queues/%2F/declared", status=404)
+    assert api.do("GET", "/queues/%2F/declared", status=404).json()["error"] == "Object Not Found"
 
 
 def test_one_that_is_otherwise_is_refused_in_the_words_of_the_protocol(api: Api):

@@ -14,8 +14,8 @@ from typing import Any
 from amqpd.management.inventory import consumer_row, queue_row
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
-from amqpd.queues.queue import Queue
 from amqpd.session.consumers import Consumer
 from amqpd.wire.json_values import to_json
 from amqpd_admin.walks import Consuming
@@ -108,13 +108,14 @@ def _replicas(node: Node, queue: QueuePort) -> Row:
 
 def consumers_of(queue: QueuePort) -> list[Subscriber]:
     """A copy of references: it changes while the broker goes on."""
-    return list(queue.consumers) if isinstance(queue, Queue) else []
+    return queue.subscribers() if isinstance(queue, HomeQueue) else []
 
 
 def _sole_tag(queue: QueuePort) -> str | None:
-    if not queue.exclusive_consumer or not isinstance(queue, Queue):
+    if not queue.exclusive_consumer:
         return None
-    sole = queue.consumers.sole
+    # Nobody consumes beside it.
+    sole = next(iter(consumers_of(queue)), None)
     return sole.tag if isinstance(sole, Consumer) else None
 
 
