@@ -382,7 +382,8 @@ class Broker:
         addresses = [(each.host, each.port, each.tls) for each in listeners]
         parts = (on, metadata, self._logins, self.node.access, self._figures)
         messages = MessageOperations(self.node, self._reader, self.pump.settle)
-        return Behind(*parts, self._cluster is not None, addresses, messages)
+        cluster = None if self._cluster is None else self._cluster.view
+        return Behind(*parts, cluster, addresses, messages)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._facts()

@@ -23,6 +23,8 @@ from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.management.errors import ManagementError
 from amqpd.management.face import Behind
+from amqpd.management.recent import Recent
+from amqpd.management.recent_acts import recent_acts
 from amqpd_admin import answers
 from amqpd_admin.fatal import Fatal
 from amqpd_admin.hosts import Hosts
@@ -33,11 +35,13 @@ from amqpd_admin.routes import (
     access,
     bindings,
     checks,
+    cluster,
     connections,
     definitions,
     exchanges,
     health,
     limits,
+    logs,
     messages,
     metrics,
     nodes,
@@ -51,6 +55,7 @@ from amqpd_admin.routes import (
     session,
     users,
     vhosts,
+    why,
 )
 from amqpd_admin.sessions import Sessions
 from amqpd_admin.shield import Shield
@@ -65,7 +70,9 @@ ROUTERS = (
     exchanges.router,
     queues.router,
     messages.router,
-    messages.whys,
+    why.router,
+    logs.router,
+    cluster.router,
     bindings.router,
     vhosts.router,
     users.router,
@@ -86,9 +93,10 @@ def make_app(
     *,
     hosts: Hosts,
     fatal: Callable[[BaseException], None],
+    recent_lines: Recent[str],
 ) -> ASGIApp:
     """Its document is at /api/openapi.json. `addresses`: where it is served, as URLs. `fatal` is told of what ends
-    the node."""
+    the node. `recent_lines`: of the log."""
     app = FastAPI(
         title="amqpd management API",
         version=__version__,
@@ -103,6 +111,8 @@ def make_app(
     app.state.addresses = addresses
     app.state.began = trio.current_time()
     app.state.sessions = Sessions()
+    app.state.recent_lines = recent_lines
+    app.state.recent_acts = recent_acts(behind.on)
     for router in ROUTERS:
         app.include_router(router, prefix="/api", dependencies=[Depends(log_in)])
     app.include_router(rabbitmq_login.router, prefix="/api")

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqpd.config import Settings
 from amqpd.management.face import Behind
+from amqpd.management.recent import Recent
 from amqpd.transport.listeners import Listener, close_listeners, open_http_listeners, start_listening
 from amqpd.transport.tls import server_context
 from amqpd_admin import connection
@@ -42,8 +43,10 @@ log = structlog.get_logger(component="http")
 class HttpFace:
     """See `Face`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, recent_lines: Recent[str]) -> None:
+        """`recent_lines`: of the log."""
         self._settings = settings
+        self._recent_lines = recent_lines
         self._listeners: list[Listener] = []
         self._tls: ssl.SSLContext | None = None
         self._open: set[BoundedStream] = set()
@@ -99,7 +102,13 @@ class HttpFace:
             over.set()
 
         context = WorkerContext(None)
-        application = Fatal(make_app(behind, self._settings, self.addresses, hosts=hosts, fatal=failed), failed)
+        app = make_app(
+            *(behind, self._settings, self.addresses),
+            hosts=hosts,
+            fatal=failed,
+            recent_lines=self._recent_lines,
+        )
+        application = Fatal(app, failed)
         serve = partial(self._serve, self._until_the_end(application), _config(), context)
         # A copy of each socket: what serves them closes them, and after a failure it is begun again.
         listeners = [

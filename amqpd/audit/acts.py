@@ -67,6 +67,10 @@ class Acts:
         thing"""
         self._numbers = itertools.count()
 
+    def watch(self, told: Callable[[dict[str, Any]], None]) -> None:
+        """From now on it is given each act that is recorded: the columns of its row, without the number."""
+        self._recorder.watch = told
+
     def expect(self, changes: Sequence[Change], by: Client | Caller, resume: Resume) -> Resume:
         """The client, or the caller, asks for the changes; `resume` is called when they took effect or were refused:
         what is returned has to be called instead."""

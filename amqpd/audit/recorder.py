@@ -52,6 +52,8 @@ class Recorder:
         """of publications, that is recorded"""
         self.shares: dict[str, int] = {}
         """the same for virtual hosts that have their own"""
+        self.watch: Callable[[dict[str, Any]], None] | None = None
+        """somebody looks on: it is given each act that is recorded"""
         self._published = 0
         self._own: dict[tuple[str, str, str, str], Party] = {}
         self._clock_us = clock_us
@@ -210,6 +212,8 @@ class Recorder:
         vhost = columns.get("vhost")
         if self.acts or self.active if vhost is None else self.acts_in.get(vhost, self.acts_elsewhere):
             self.row(event, columns)
+            if self.watch is not None:
+                self.watch({"event": event, "time": self.now(), **columns})
 
     def row(self, event: str, columns: dict[str, Any]) -> None:
         """Whatever the levels say."""

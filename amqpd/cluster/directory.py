@@ -112,6 +112,11 @@ class Directory:
         return self._roster.addresses
 
     @property
+    def roster(self) -> Roster:
+        """For readers."""
+        return self._roster
+
+    @property
     def records(self) -> Mapping[int, SourceRecord]:
         """By source."""
         return self._roster.records

@@ -1,6 +1,6 @@
 """The cluster as an operator looks at it: its members, and where the sources are.
 
-What comes in: a roster. What goes out: rows, for people and for programs.
+What comes in: a roster, how its sources stand. What goes out: rows and sentences, for people and for programs.
 Rules: 1. Who was a member and lives no more is in it, with what is still at home there: that waits for another home.
 2. A copy counts when the disk is the one that the source's record names.
 Not here: columns and JSON (`amqpd/commands/`).
@@ -8,11 +8,11 @@ Not here: columns and JSON (`amqpd/commands/`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import standing
+from amqpd.cluster.standing import Standing
 
 Row = dict[str, Any]
 
@@ -67,12 +67,11 @@ def home_rows(roster: Roster) -> list[Row]:
     return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
 
 
-def sentences(roster: Roster, copies: Mapping[int, int]) -> list[str]:
-    """How the cluster is, in words; what is not well in a sentence of its own. `copies`: as many as each source
-    should have."""
+def sentences(roster: Roster, found: Sequence[Standing]) -> list[str]:
+    """How the cluster is, in words; what is not well in a sentence of its own. `found`: of all sources, in their
+    order."""
     living, gone = sorted(roster.members), sorted(roster.known.keys() - roster.members.keys())
     said = [f"{_count(len(living), 'node lives', 'nodes live')}{_listed(', gone: ', gone)}."]
-    found = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
     stopped = [each.source for each in found if not each.has_majority]
     waiting = [each.source for each in found if each.has_majority and each.home not in roster.members]
     fewer = [each.source for each in found if each.under_replicated]
@@ -91,6 +90,25 @@ def sentences(roster: Roster, copies: Mapping[int, int]) -> list[str]:
     if found and all(each.is_well for each in found):
         said.append(f"{_count(len(found), 'source is', 'sources are')} well.")
     return said
+
+
+def alike_rows(found: Iterable[Standing], queues: Mapping[int, int]) -> list[Row]:
+    """Sources of which the same is to be said are one row. `queues`: how many each source has."""
+    alike: dict[tuple[str, tuple[str, ...], str, bool], list[int]] = {}
+    for each in found:
+        alike.setdefault((each.home, each.members, each.sentence, each.is_well), []).append(each.source)
+    return [
+        {
+            "numbers": ranges(sources),
+            "sources": len(sources),
+            "queues": sum(queues.get(source, 0) for source in sources),
+            "home": home,
+            "members": list(members),
+            "well": well,
+            "says": sentence,
+        }
+        for (home, members, sentence, well), sources in alike.items()
+    ]
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -34,6 +34,7 @@ from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.view import ClusterView
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
@@ -241,6 +242,11 @@ class ClusterRunner(Shell):
     def facts(self) -> dict[str, Any]:
         """For an operator (`statistics.py`); without any before this is a member."""
         return {} if self.forwarder is None else self.forwarder.statistics().facts()
+
+    def view(self) -> ClusterView:
+        """As of now. Only of a member."""
+        here, copies = self._forwarder, self._settings.cluster_copies
+        return ClusterView(here.name, self._directory.roster, here.homes, copies, self.facts())
 
     @property
     def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:

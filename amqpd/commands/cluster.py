@@ -20,6 +20,7 @@ from amqpd.cluster.forgetting import forget as forget_member
 from amqpd.cluster.moves import Aim, without
 from amqpd.cluster.overview import home_rows, member_rows, sentences, source_rows
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.standing import standing
 from amqpd.cluster.wishing import said
 from amqpd.commands.cluster_store import Opened, in_store, node_named, progress, queues_of
 from amqpd.commands.quorum_changes import ask, waiting_options
@@ -68,7 +69,8 @@ def status(settings: Settings, as_json: bool) -> None:
     click.echo()
     show(home_rows(roster), HOMES, False)
     click.echo()
-    for sentence in sentences(roster, copies):
+    found = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
+    for sentence in sentences(roster, found):
         click.echo(escaped(sentence))
 
 

@@ -9,13 +9,13 @@ Not here: commands that change something (`quorum_changes.py`, `quorum_force.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.cluster.overview import ranges
+from amqpd.cluster.overview import alike_rows
 from amqpd.cluster.standing import Standing, standing
 from amqpd.commands.cluster_store import Opened, in_store, queues_of, source_of
 from amqpd.commands.options import data_dir_option
@@ -106,7 +106,7 @@ def status(
         beside = f", with {others} other queue{'s' * (others != 1)}" if others else ", alone"
         click.echo(escaped(f"queue {queue} is in source {found[0].source}{beside}: {found[0].sentence}"))
     elif found:
-        show(_lines(found, queues), COLUMNS, False)
+        show([_line(row) for row in alike_rows(found, queues)], COLUMNS, False)
     elif not problems:
         click.echo("there are no quorum queues yet")
     elsewhere = sorted({each.home for each in found if each.up_to_date is None and each.home})
@@ -129,21 +129,14 @@ def _facts(data_dir: Path) -> tuple[str | None, dict[int, dict[str, Any]]]:
     return found["node"], {row["source"]: row for row in found["sources"]}
 
 
-def _lines(found: Iterable[Standing], queues: Mapping[int, int]) -> list[dict[str, Any]]:
-    """Sources of which the same is to be said are one line."""
-    alike: dict[tuple[str, tuple[str, ...], str], list[int]] = {}
-    for each in found:
-        alike.setdefault((each.home, each.members, each.sentence), []).append(each.source)
-    return [
-        {
-            "source": ranges(sources),
-            "queues": sum(queues.get(source, 0) for source in sources),
-            "home": home or "none",
-            "copies": " ".join(members),
-            "state": sentence,
-        }
-        for (home, members, sentence), sources in alike.items()
-    ]
+def _line(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "source": row["numbers"],
+        "queues": row["queues"],
+        "home": row["home"] or "none",
+        "copies": " ".join(row["members"]),
+        "state": row["says"],
+    }
 
 
 def _row(each: Standing, queues: Mapping[int, int]) -> dict[str, Any]:

@@ -32,11 +32,12 @@ from amqpd.errors import (
 )
 from amqpd.faults import ENDS_NODE
 from amqpd.process.config_sources import load_settings
-from amqpd.process.logs import configure_logs, unblock_standard_error
+from amqpd.process.logs import configure_logs, recent_lines, unblock_standard_error
 from amqpd.process.signals import watch_stop_signals
 
 if TYPE_CHECKING:
     from amqpd.management.face import Face
+    from amqpd.management.recent import Recent
 
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
 EXIT_INTERRUPTED = 130
@@ -97,7 +98,8 @@ def run(settings: Settings, *, accept_loss: bool = False) -> int:
     """Serves until a signal; returns the exit code. `accept_loss`: see `broker.serve`."""
     _keep_standard_descriptors()
     unblock_standard_error()
-    configure_logs(settings.log_level)
+    recent = recent_lines()
+    configure_logs(settings.log_level, recent=recent)
     # Journal and metadata store make files of their own: nobody else is to read them.
     os.umask(0o077)
     # Not info: when it cannot start, the operator reads one sentence and nothing else.
@@ -108,7 +110,7 @@ def run(settings: Settings, *, accept_loss: bool = False) -> int:
         port=settings.port,
     )
     try:
-        trio.run(_main, settings, accept_loss)
+        trio.run(_main, settings, accept_loss, recent)
     except BaseException as error:  # noqa: BLE001 - the last door: everything is reported, and ends the process
         return report(error)
     return 0
@@ -124,23 +126,23 @@ def _keep_standard_descriptors() -> None:
             return
 
 
-async def _main(settings: Settings, accept_loss: bool) -> None:
+async def _main(settings: Settings, accept_loss: bool, recent: Recent[str]) -> None:
     from amqpd import broker  # SQLAlchemy and all: only when it is needed
 
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_stop_signals, stop)
-        await broker.serve(settings, stop, accept_loss=accept_loss, face=_face(settings))
+        await broker.serve(settings, stop, accept_loss=accept_loss, face=_face(settings, recent))
         nursery.cancel_scope.cancel()
 
 
-def _face(settings: Settings) -> Face | None:
+def _face(settings: Settings, recent: Recent[str]) -> Face | None:
     """The management API, if it is on."""
     if not settings.http.enabled:
         return None
     from amqpd_admin.server import HttpFace  # FastAPI and all: only when it is needed
 
-    return HttpFace(settings)
+    return HttpFace(settings, recent)
 
 
 def report(error: BaseException) -> int:

@@ -9,7 +9,7 @@ Not here: what it serves (`admin/amqpd_admin/`), which face a broker has (`comma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,12 +31,29 @@ class Behind:
     figures: Callable[[], dict[str, Any]]
     """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
     and `cluster` where there is one"""
-    clustered: bool
-    """there may be other nodes"""
+    cluster: Callable[[], ClusterView] | None
+    """how it is now; None: there are no other nodes"""
     addresses: Sequence[tuple[str, int, bool]]
     """where clients connect: host, port, whether through TLS"""
     messages: MessageOperations
     """those in queues"""
+
+    @property
+    def clustered(self) -> bool:
+        """There may be other nodes."""
+        return self.cluster is not None
+
+
+class ClusterView(Protocol):
+    """How the cluster is, as this node sees it."""
+
+    def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
+        """How each source stands; None at a step at which there is none. `asked`: how many copies each is to have, of
+        those that have a queue that says so."""
+
+    def rows(self, found: Sequence[Any], queues: Mapping[int, int]) -> dict[str, Any]:
+        """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `standings`; `queues`: how many
+        each source has."""
 
 
 class Face(Protocol):

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from amqpd.management.recent import Recent
 from amqpd.process.log_writer import LogStream, LogWriter
 from amqpd.vocabulary.escapes import UNSAFE, escaped
 
@@ -33,6 +34,8 @@ LEVELS = {
 }
 # Names under which components have secrets at hand. A password in the text of an event is for review to find.
 SECRETS = frozenset({"password", "password_hash", "secret", "token", "response", "credentials"})
+RECENT_LINES_MAX = 2000
+RECENT_CHARACTERS_MAX = 1 << 20
 _FIRST = ("level", "event", "component")
 # Any white space: in `user=a\u2003level=error` a reader would see another field.
 _TO_QUOTE = re.compile(rf'[\s="]|{UNSAFE.pattern}')
@@ -41,9 +44,14 @@ _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LIBRARY_LEVEL = logging.WARNING
 
 
-def configure_logs(level: str, stream: TextIO | None = None) -> None:
+def recent_lines() -> Recent[str]:
+    """For `configure_logs`: minutes of a broker's usual log."""
+    return Recent(RECENT_LINES_MAX, RECENT_CHARACTERS_MAX)
+
+
+def configure_logs(level: str, stream: TextIO | None = None, recent: Recent[str] | None = None) -> None:
     """Sets up structlog for the process, and the standard library's logging that libraries use. `level` is
-    the setting."""
+    the setting; each line is put into `recent`, too."""
     threshold = LEVELS[level]
     structlog.configure(
         processors=[
@@ -53,7 +61,7 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
             Lines(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=_LineLoggerFactory(stream),
+        logger_factory=_LineLoggerFactory(stream, recent),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_LibraryHandler()], level=max(threshold, _LIBRARY_LEVEL), force=True)
@@ -121,11 +129,14 @@ def _value(value: Any) -> str:
 class _LineLogger:
     """Writes whole lines. `lost` counts those that could not be written."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, recent: Recent[str] | None) -> None:
         self._stream = stream
+        self._recent = recent
         self.lost = 0
 
     def msg(self, line: str) -> None:
+        if self._recent is not None:
+            self._recent.add(line, len(line))
         if self._stream is None:
             self.lost += 1
             return
@@ -141,12 +152,13 @@ class _LineLogger:
 
 
 class _LineLoggerFactory:
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, recent: Recent[str] | None) -> None:
         self._stream = stream
+        self._recent = recent
 
     def __call__(self, *_: Any) -> _LineLogger:
         # Looked up here, not at configuration: a test that captures standard error replaces it later.
-        return _LineLogger(self._stream or sys.stderr)
+        return _LineLogger(self._stream or sys.stderr, self._recent)
 
 
 class _LibraryHandler(logging.Handler):

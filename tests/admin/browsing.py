@@ -1,34 +1,32 @@
 """A browser window for tests of the pages, and what went wrong in it.
 
 What comes in: a broker's management API. What goes out: `Visit`, which presses and fills; Chromium itself. A module
-that imports this one is skipped where playwright is not installed, and `needs_chromium` skips its tests without a
-Chromium in PATH.
+that imports this one is skipped where playwright is not installed; tests that want a browser, where there is no
+Chromium and none can be installed.
 Not here: the fixtures (`conftest.py`), the stories (`test_browser*.py`).
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.admin.conftest import Api
+from tests.harness.programs import debian_program
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
-
-CHROMIUM = shutil.which("chromium")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium in PATH: apt-get install chromium")
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
 def launched() -> Iterator[Any]:
     """A browser, for as long as the generator is open."""
+    chromium = debian_program("chromium", "chromium")
     with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        running = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield running
         running.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,10 @@ from amqpd.management.face import Behind
 from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
+from amqpd.management.recent import Recent
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard
+from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Accepted
 from amqpd.topology.state import Topology
@@ -53,9 +55,11 @@ class Told:
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, dict[str, Any]]] = []
+        self.watch: Callable[[dict[str, Any]], None] = lambda columns: None
 
     def act(self, event: str, columns: dict[str, Any]) -> None:
         self.rows.append((event, columns))
+        self.watch({"event": event, "time": 1_795_254_684_000_000, **columns})
 
 
 @dataclass
@@ -73,12 +77,14 @@ class Answer:
 
 
 class Inside:
-    def __init__(self, broker: Stored, app: ASGIApp, told: Told) -> None:
+    def __init__(self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str]) -> None:
+        self.on = on
         self.broker = broker
         self.node = broker.node
         self.topology = broker.topology
         self.app = app
         self.told = told
+        self.lines = lines
 
     def applied(self, *changes: Change) -> None:
         """They are there, whatever the store has."""
@@ -153,12 +159,14 @@ async def inside() -> AsyncIterator[Inside]:
         await metadata.change(plan)
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
-        addresses = [("127.0.0.1", 5672, False)]
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, False, addresses, messages)
+        clients = [("127.0.0.1", 5672, False)]
+        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
-        app = make_app(behind, settings, ["http://127.0.0.1:15672"], hosts=Hosts(settings), fatal=_raised)
-        yield Inside(broker, app, told)
+        lines = recent_lines()
+        addresses = ["http://127.0.0.1:15672"]
+        app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
+        yield Inside(on, broker, app, told, lines)
         nursery.cancel_scope.cancel()
 
 

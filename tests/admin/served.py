@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 from starlette.types import ASGIApp
 
+from amqpd.audit.acts import Acts
+from amqpd.audit.recorder import recorder_off
 from amqpd.config import Settings
-from amqpd.management.face import Behind
+from amqpd.process.logs import recent_lines
 from amqpd.setting_tables import HttpSettings
 from amqpd_admin import server
 from amqpd_admin.server import HttpFace
@@ -24,7 +27,7 @@ HEAD = b"PUT /api/x HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /api/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
-NOTHING: Behind = None  # type: ignore[assignment]
+NOTHING: Any = SimpleNamespace(on=SimpleNamespace(node=SimpleNamespace(acts=Acts(recorder_off()))))
 """behind a face of which nothing is asked"""
 CHUNK = b"1\r\nx\r\n"
 
@@ -37,7 +40,7 @@ class Served:
             monkeypatch.setattr(server, "make_app", lambda *_, **__: app)
         http = HttpSettings(**{"enabled": True, "port": 0, **settings.pop("http", {})})
         self._opened: list[trio.SocketStream] = []
-        self.face = HttpFace(Settings(bind=("127.0.0.1",), http=http, **settings))
+        self.face = HttpFace(Settings(bind=("127.0.0.1",), http=http, **settings), recent_lines())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Served]:

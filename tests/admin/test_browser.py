@@ -9,10 +9,8 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from tests.admin.browsing import HOSTILE, Visit, expect, needs_chromium
+from tests.admin.browsing import HOSTILE, Visit, expect
 from tests.admin.conftest import Api
-
-pytestmark = needs_chromium
 
 
 def test_a_wrong_password_and_the_right_one(browser: Any, api: Api):

@@ -16,10 +16,8 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from tests.admin.browsing import Visit, expect, needs_chromium
+from tests.admin.browsing import Visit, expect
 from tests.admin.conftest import Api
-
-pytestmark = needs_chromium
 
 # name, width, height, colours
 LOOKS = (("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 390, 844, "light"))
@@ -83,7 +81,8 @@ def places(api: Api) -> dict[str, str]:
         "channel": f"channels/{channel}", "consumers": "consumers", "users": "users", "user": "users/clerk",
         "vhosts": "vhosts", "vhost": "vhosts/shop", "policies": "policies",
         "operator-policies": "policies?kind=operator", "limits": "limits", "user-limits": "limits?of=users",
-        "definitions": "definitions", "not-found": "no-such-page", "no-queue": "queues/%2F/no-such-queue",
+        "definitions": "definitions", "cluster": "cluster", "log": "log", "audit": "audit",
+        "not-found": "no-such-page", "no-queue": "queues/%2F/no-such-queue",
     }  # fmt: skip
 
 

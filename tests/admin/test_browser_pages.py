@@ -10,11 +10,9 @@ from typing import Any
 import pika
 import pytest
 
-from tests.admin.browsing import HOSTILE, Visit, expect, needs_chromium
+from tests.admin.browsing import HOSTILE, Visit, expect
 from tests.admin.conftest import Api
 from tests.admin.test_things import publish
-
-pytestmark = needs_chromium
 
 BINDINGS = 10_000
 

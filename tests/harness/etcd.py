@@ -3,16 +3,13 @@
 What comes in: a directory for its data. What goes out: an `EtcdProcess`, and its endpoint.
 Rules: 1. Ports are the system's choice and stay those of the process over its restarts; data are in the given
 directory; a system service is not touched. 2. It is started when it says that it serves; nothing is waited for by
-time. 3. Where etcd is missing, root installs it once; else tests are skipped with the reason.
-Not here: the store over it (`tests/topology/etcd_stores.py`).
+time.
+Not here: where the program is from (`programs.py`), the store over it (`tests/topology/etcd_stores.py`).
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,32 +20,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.brokers.etcd import etcd_command, etcd_environment
+from tests.harness.programs import debian_program
 
-INSTALL_SECONDS_MAX = 300
 START_SECONDS_MAX, END_SECONDS_MAX = 60, 30
 SERVES = b"serving client traffic"
 
 
-@functools.cache
 def etcd_program() -> str:
     """Where etcd is. Skips the test when it is nowhere."""
-    if (found := shutil.which("etcd")) is not None:
-        return found
-    apt_get = shutil.which("apt-get")
-    if os.geteuid() != 0 or apt_get is None:
-        pytest.skip("needs etcd (apt-get install etcd-server), and only root may install it")
-    install = [apt_get, "install", "-y", "--no-install-recommends", "etcd-server"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        subprocess.run(install, env=environment, capture_output=True, timeout=INSTALL_SECONDS_MAX, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"needs etcd, and apt-get cannot install etcd-server: {error!r}")
-    if (found := shutil.which("etcd")) is None:
-        pytest.skip("needs etcd, and etcd-server was installed without it")
-    return found
+    return debian_program("etcd", "etcd-server")
 
 
 class EtcdProcess:

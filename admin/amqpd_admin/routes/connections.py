@@ -62,7 +62,7 @@ def _text_of_consumer(consuming: Consuming) -> str:
     return f"{consuming.consumer.queue.record.name} {consuming.consumer.tag}"
 
 
-async def _one(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:
+async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:
     """Raises NotFound, Refusal."""
     for connection in await each(walks.connections(who.behind.on.node, lambda each: each.name == name), _same):
         allowed = who.administers if to_close else who.monitors
@@ -98,7 +98,7 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 @router.get("/connections/{name}")
 async def show(request: Request, name: Name, who: Asking) -> Response:
     """One connection, by its name."""
-    row = rows.connection(who.behind.on.node, await _one(who, name))
+    row = rows.connection(who.behind.on.node, await named(who, name))
     if row is None:
         raise NotFound("Object Not Found")
     return await lists.one(request, row)
@@ -107,7 +107,7 @@ async def show(request: Request, name: Name, who: Asking) -> Response:
 @router.delete("/connections/{name}", status_code=204)
 async def close(request: Request, name: Name, who: Asking) -> Response:
     """It is closed; its client is told the header `X-Reason`."""
-    await _one(who, name, to_close=True)
+    await named(who, name, to_close=True)
     await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
     return gone()
 
@@ -115,7 +115,7 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
 @router.get("/connections/{name}/channels")
 async def list_channels_of(request: Request, name: Name, who: Asking) -> Response:
     """The channels of one."""
-    connection = await _one(who, name)
+    connection = await named(who, name)
     return await _channel_list(request, who, list(connection.channels.values()))
 
 

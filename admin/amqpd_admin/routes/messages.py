@@ -23,7 +23,6 @@ from amqpd.declarations.names import locked
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.errors import BadArgument, Refused
 from amqpd.management.message_wishes import Wish
-from amqpd.management.why import explained
 from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
 from amqpd_admin.login import Entering, Who
@@ -31,7 +30,6 @@ from amqpd_admin.paths import Name
 from amqpd_admin.pieces import of_rows, written
 
 router = APIRouter(prefix="/amqpd/messages", tags=["messages"])
-whys = APIRouter(prefix="/amqpd/why/queues", tags=["queues"])
 
 COUNT_MAX = 500
 BODIES_BYTES_MAX = 4 << 20
@@ -93,12 +91,6 @@ async def move(request: Request, vhost: Name, name: Name, who: Entering) -> Resp
         raise Refused(f"user '{who.user}' has no permissions in vhost '{wish.to_vhost}'")
     _require(who, wish.to_vhost, "write", "exchange", "")
     return reply(await _done(who.behind.messages.move(wish, who.operator)))
-
-
-@whys.get("/{vhost}/{name}")
-async def explain(vhost: Name, name: Name, who: Entering) -> Response:
-    """Sentences that say why the queue is as it is; the first matters most."""
-    return reply({"why": await explained(who.behind.on, vhost, name)})
 
 
 async def _done(pages: Pages) -> dict[str, Any]:

@@ -24,6 +24,9 @@ import { vhost } from "/js/pages/vhost.js";
 import { policies } from "/js/pages/policies.js";
 import { limits } from "/js/pages/limits.js";
 import { definitions } from "/js/pages/definitions.js";
+import { cluster } from "/js/pages/cluster.js";
+import { log } from "/js/pages/log.js";
+import { audit } from "/js/pages/audit.js";
 
 const ROUTES = [
   ["", overview],
@@ -43,6 +46,9 @@ const ROUTES = [
   ["policies", policies],
   ["limits", limits],
   ["definitions", definitions],
+  ["cluster", cluster],
+  ["log", log],
+  ["audit", audit],
 ];
 
 const app = document.getElementById("app");

@@ -4,7 +4,7 @@ import { button, el } from "/js/elements.js";
 import { name } from "/js/format.js";
 import { icon, mark } from "/js/icons.js";
 
-/** `[place, text, icon, who it is for]`, in groups; without the last one it is for all. */
+/** `[place, text, icon, whose tag it is for]`, in groups; without the last one it is for all. */
 const GROUPS = [
   [["", "Overview", "overview"]],
   [
@@ -21,13 +21,18 @@ const GROUPS = [
     ["limits", "Limits", "limits"],
     ["definitions", "Definitions", "definitions", "administrator"],
   ],
+  [
+    ["cluster", "Cluster", "cluster", "monitoring"],
+    ["log", "Log", "log", "monitoring"],
+    ["audit", "Audit", "audit", "monitoring"],
+  ],
 ];
 const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
 export function shell(who, { logOut }) {
   const groups = GROUPS.map((group) =>
     group
-      .filter(([, , , tag]) => tag === undefined || who.tags.includes(tag))
+      .filter(([, , , tag]) => tag === undefined || who.tags.includes(tag) || who.tags.includes("administrator"))
       .map(([place, text, image]) => el("a", { href: `#/${place}`, "data-place": place }, icon(image), text)),
   );
   const links = groups.flat();

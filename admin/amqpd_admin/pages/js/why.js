@@ -1,17 +1,17 @@
-// Why a queue is as it is, in the broker's words.
+// Why things are as they are, in the broker's words.
 
-import { get, path } from "/js/api.js";
+import { get } from "/js/api.js";
 import { el } from "/js/elements.js";
 import { name } from "/js/format.js";
 import { panel } from "/js/panels.js";
 
-/** `load(signal)`, `show(found)`: redrawn when the sentences are others. */
-export function whyPanel(vhost, queue) {
+/** `of` is what is asked about, as a path; `load(signal)`, `show(found)`: redrawn when the sentences are others. */
+export function whyPanel(of, title = "Why") {
   const list = el("ul", { class: "why" });
   let before = "";
   return {
-    element: panel({ title: "Why" }, list),
-    load: (signal) => get(path`amqpd/why/queues/${vhost}/${queue}`, {}, signal),
+    element: panel({ title }, list),
+    load: (signal) => get(`amqpd/why/${of}`, {}, signal),
     show({ why }) {
       const said = JSON.stringify(why);
       if (said === before) return;

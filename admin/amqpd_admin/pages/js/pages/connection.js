@@ -12,11 +12,13 @@ import { vhostLink } from "/js/permissions.js";
 import { go, to } from "/js/router.js";
 import { sample, speed } from "/js/samples.js";
 import { link, Table } from "/js/table.js";
+import { whyPanel } from "/js/why.js";
 
 export function connection({ name: connectionName }) {
   const state = badges();
   const totals = tiles(["Received", "Sent", "Channels", "Open for"]);
   const traffic = new Chart({ title: "Traffic", series: ["Received", "Sent"], format: byteRate });
+  const why = whyPanel(path`connections/${connectionName}`);
   const about = facts();
   const client = facts();
   const [, numbers, ...more] = channelColumns();
@@ -37,6 +39,7 @@ export function connection({ name: connectionName }) {
       actions: [button("Close", () => close(connectionName), { kind: "danger" })],
     },
     totals.element,
+    why.element,
     el("section", { class: "panel" }, traffic.element),
     panel({ title: "Channels" }, channels.element),
     el(
@@ -50,10 +53,11 @@ export function connection({ name: connectionName }) {
   async function load(signal) {
     const found = await get(path`connections/${connectionName}`, {}, signal);
     const opened = await get(path`connections/${connectionName}/channels`, {}, signal);
-    return { found, opened };
+    return { found, opened, said: await why.load(signal) };
   }
 
-  function show({ found, opened }) {
+  function show({ found, opened, said }) {
+    why.show(said);
     state.show([[found.state, stateKind(found.state)], [found.ssl ? "TLS" : "no TLS", ""]]);
     totals.show([
       bytes(found.recv_oct),

@@ -8,12 +8,15 @@ import { meters } from "/js/meters.js";
 import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
 import { sample } from "/js/samples.js";
 import { Table } from "/js/table.js";
+import { whyPanel } from "/js/why.js";
 
 const RATES = ["publish", "deliver_get", "ack"];
 
 export function overview({ who }) {
   const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const state = badges();
+  const why = whyPanel("alarms", "Alarms");
+  why.element.hidden = true;
   const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
   const objects = places();
   const messages = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
@@ -36,6 +39,7 @@ export function overview({ who }) {
   });
   const element = page(
     { title: "Overview", badges: state.element },
+    why.element,
     totals.element,
     el(
       "div",
@@ -55,10 +59,13 @@ export function overview({ who }) {
   async function load(signal) {
     const found = await get("overview", {}, signal);
     const [first] = monitors ? await get("nodes", {}, signal) : [null];
-    return { found, first, alarms: first ? alarmsOf(first) : await alarms(signal) };
+    const on = first ? alarmsOf(first) : await alarms(signal);
+    return { found, first, alarms: on, said: first && on.length ? await why.load(signal) : null };
   }
 
-  function show({ found, first, alarms: kinds }) {
+  function show({ found, first, alarms: kinds, said }) {
+    why.element.hidden = said === null;
+    if (said !== null) why.show(said);
     const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
     const stats = found.message_stats;
     const speeds = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);

@@ -32,7 +32,7 @@ export function queue(context) {
     title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
   });
   const about = facts();
-  const why = whyPanel(vhost, queueName);
+  const why = whyPanel(path`queues/${vhost}/${queueName}`);
   const consumers = consumerTable();
   const asked = new URLSearchParams({ vhost, name: queueName });
   const moreConsumers = el("a", { class: "more", href: `#/consumers?${asked}`, hidden: true }, "");

@@ -1,0 +1,48 @@
+"""The cluster: its nodes, its sources, what is not well, in words. Our own; RabbitMQ has no such route.
+
+What comes in: a request. What goes out: the same as `amqpd cluster status` and `amqpd quorum status` say.
+Rules: 1. It is what this node has heard; how far copies are it says of the sources that it is the home of. 2. Nothing
+is changed here.
+Not here: what the sentences are (`amqpd/cluster/overview.py`), moves (`amqpd quorum`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from amqpd.declarations.locating import wanted_of
+from amqpd.management.pacing import Pace, each
+from amqpd_admin.answers import reply
+from amqpd_admin.login import Monitor, Who
+from amqpd_admin.pieces import reply_with
+
+router = APIRouter(prefix="/amqpd/cluster", tags=["cluster"])
+
+
+@router.get("")
+async def look(request: Request, who: Monitor) -> Response:
+    """`clustered`; and in a cluster `node` (this one), `says` (sentences), `members`, `sources` (those of which the
+    same is to be said are one row), `statistics` (of this node)."""
+    if who.behind.cluster is None:
+        return reply({"clustered": False})
+    queues, copies = await _declared(who, request.app.state.settings.cluster_copies)
+    view = who.behind.cluster()
+    found = await each(view.standings(copies), lambda standing: standing)
+    return await reply_with({"clustered": True, **view.rows(found, queues)})
+
+
+async def _declared(who: Who, usual: int) -> tuple[Counter[int], dict[int, int]]:
+    """How many queues each source has, and how many copies it is to have: as many as the queue of it that asks for
+    most, or does not ask, which is for the `usual` number."""
+    pace, counts, copies = Pace(), Counter[int](), dict[int, int]()
+    for vhost in list(who.behind.on.node.topology.vhosts.values()):
+        for record in list(vhost.queues.values()):
+            await pace.step()
+            if record.source:
+                counts[record.source] += 1
+                asked = wanted_of(record, {}).copies or usual
+                copies[record.source] = max(asked | 1, copies.get(record.source, 0))
+    return counts, copies

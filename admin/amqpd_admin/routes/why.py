@@ -1,0 +1,41 @@
+"""Why things are as they are, in words. Our own; RabbitMQ has no such routes.
+
+What comes in: a queue, a connection; or nothing, for alarms. What goes out: `why`, sentences of which the first
+matters most.
+Rules: a queue's are for who may enter its virtual host, a connection's for whose it is and who monitors, the alarms'
+for who monitors.
+Not here: the sentences (`amqpd/management/why*.py`).
+"""
+
+from __future__ import annotations
+
+import psutil
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from amqpd.management import why, why_alarms, why_connection
+from amqpd_admin.answers import reply
+from amqpd_admin.login import Asking, Entering, Monitor
+from amqpd_admin.paths import Name
+from amqpd_admin.routes.connections import named
+
+router = APIRouter(prefix="/amqpd/why", tags=["why"])
+
+
+@router.get("/queues/{vhost}/{name}")
+async def of_queue(vhost: Name, name: Name, who: Entering) -> Response:
+    """Why messages wait in a queue, and what became of others."""
+    return reply({"why": await why.explained(who.behind.on, vhost, name)})
+
+
+@router.get("/connections/{name}")
+async def of_connection(name: Name, who: Asking) -> Response:
+    """Why a connection's publishes wait, and its consumers."""
+    return reply({"why": await why_connection.explained(who.behind.on, await named(who, name))})
+
+
+@router.get("/alarms")
+async def of_alarms(who: Monitor) -> Response:
+    """Why alarms are on, and what ends them."""
+    behind, resident_bytes = who.behind, psutil.Process().memory_info().rss
+    return reply({"why": why_alarms.sentences(behind.on.board.alarms, behind.figures(), resident_bytes)})

@@ -1,0 +1,48 @@
+"""The cluster as one of its nodes sees it, for an operator who asks that node.
+
+What comes in: the roster of this moment, what this node knows as a home. What goes out: members, sources, sentences.
+Rules: 1. A look is made source by source, so that the node goes on in between. 2. The roster may change meanwhile:
+a source that has gone is left out. 3. How far copies are only the home of a source knows: of other homes' sources
+nothing is said of that.
+Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from amqpd.cluster.copy_facts import source_facts
+from amqpd.cluster.homes import Homes
+from amqpd.cluster.overview import Row, alike_rows, member_rows, sentences
+from amqpd.cluster.roster import Roster
+from amqpd.cluster.standing import Standing, standing
+
+
+class ClusterView:
+    """Of one moment. `copies`: as many as a source has that does not ask for a number."""
+
+    def __init__(self, name: str, roster: Roster, homes: Homes, copies: int, statistics: Mapping[str, Any]) -> None:
+        self._name = name
+        self._roster = roster
+        self._homes = homes
+        self._copies = copies
+        self._statistics = statistics
+
+    def standings(self, asked: Mapping[int, int]) -> Iterator[Standing | None]:
+        """Of each source, in their order. `asked`: how many copies a source is to have, where a queue of it says
+        that."""
+        facts = {row["source"]: row for row in source_facts(self._homes)}
+        for source in sorted(self._roster.records):
+            there = source in self._roster.records
+            yield standing(source, self._roster, facts, asked.get(source, self._copies)) if there else None
+
+    def rows(self, found: Sequence[Standing], queues: Mapping[int, int]) -> Row:
+        """`queues`: how many each source has."""
+        return {
+            "node": self._name,
+            "says": sentences(self._roster, found),
+            "members": member_rows(self._roster),
+            "sources": alike_rows(found, queues),
+            "statistics": dict(self._statistics),
+        }

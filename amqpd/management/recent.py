@@ -1,0 +1,51 @@
+"""The last of what goes by, kept for whoever looks on: lines of the log, acts.
+
+What comes in: things, from any thread. What goes out: those behind a number.
+Rules: 1. Numbers begin at 1, and each thing has the one after that of the thing before it: who was told a number asks
+for what came since, and sees by the next one whether something was missed. 2. There is a bound to how many are kept,
+and to their size.
+Not here: what the things are (`process/logs.py`, `recent_acts.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from threading import Lock
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Recent(Generic[T]):
+    """At most `count_max` things, whose sizes together are at most `size_max`; the last one in any case."""
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self._count_max = count_max
+        self._size_max = size_max
+        self._things: deque[tuple[T, int]] = deque()
+        self._size = 0
+        self._last = 0
+        self._lock = Lock()
+
+    @property
+    def last(self) -> int:
+        """The number of the last one; 0 before there is any."""
+        return self._last
+
+    def add(self, thing: T, size: int) -> None:
+        with self._lock:
+            self._things.append((thing, size))
+            self._size += size
+            self._last += 1
+            while len(self._things) > self._count_max or (self._size > self._size_max and len(self._things) > 1):
+                self._size -= self._things.popleft()[1]
+
+    def after(self, number: int) -> list[tuple[int, T]]:
+        """What is kept with a higher number, and the numbers. A number that none can have yet is of another run of
+        the broker: everything is after it."""
+        with self._lock:
+            first = self._last - len(self._things) + 1
+            passed = max(0, number + 1 - first) if number <= self._last else 0
+            kept = islice(self._things, passed, None)
+            return [(first + passed + at, thing) for at, (thing, _) in enumerate(kept)]
