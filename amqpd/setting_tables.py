@@ -86,8 +86,7 @@ class HttpSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    # Off until it has the whole of RabbitMQ's API, and its pages.
-    enabled: bool = False
+    enabled: bool = True
     # Empty: where clients connect (bind).
     bind: Names = ()
     # 15672 is RabbitMQ's. 0: the system chooses (tests).

@@ -27,6 +27,8 @@ from bench.brokers.etcd import etcd_command, etcd_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = "abcdefg"
+FORWARDERS_MAX = len(NAMES)
+PORT_MAX = 65_535
 START_S = 60.0
 AGAIN_S = 3.0
 EXAMPLE = """
@@ -47,10 +49,11 @@ def say(text: str) -> None:
 
 
 class Cluster:
-    def __init__(self, directory: Path, first_port: int, forwarders: int) -> None:
+    def __init__(self, directory: Path, first_port: int, first_http_port: int, forwarders: int) -> None:
         self.directory = directory
         self.names = NAMES[:forwarders]
         self.ports = {name: first_port + at for at, name in enumerate(self.names)}
+        self.http_ports = {name: first_http_port + at for at, name in enumerate(self.names)}
         self.links = dict(zip(self.names, free_ports(forwarders), strict=True))
         self.etcd_port, self.etcd_peer_port = free_ports(2)
 
@@ -65,6 +68,7 @@ class Cluster:
         return {
             "AMQPD_NODE_NAME": name,
             "AMQPD_PORT": str(self.ports[name]),
+            "AMQPD_HTTP_PORT": str(self.http_ports[name]),
             "AMQPD_DATA_DIR": str(self.directory / name),
             "AMQPD_CLUSTER_STORE": f"etcd://127.0.0.1:{self.etcd_port}/local",
             "AMQPD_CLUSTER_LISTEN": f"127.0.0.1:{self.links[name]}",
@@ -77,7 +81,7 @@ class Cluster:
         program = shutil.which("etcd")
         if program is None:
             raise SystemExit("etcd is not installed: apt-get install etcd-server, or put etcd into PATH")
-        for port in self.ports.values():
+        for port in (*self.ports.values(), *self.http_ports.values()):
             refuse_taken(port)
         async with trio.open_nursery() as nursery:
             self._end_with_signals(nursery)
@@ -121,7 +125,7 @@ class Cluster:
     async def _forwarder(self, name: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Started again each time that it ends."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("AMQPD_")}
-        environment |= self.settings(name) | {"PYTHONPATH": str(ROOT)}
+        environment |= self.settings(name) | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'admin'}"}
         log = self.directory / f"{name}.log"
         started = False
         while True:
@@ -137,7 +141,8 @@ class Cluster:
                 )
             try:
                 await self._ready(name, process)
-                say(f"{name} serves: {self.url(name)}  (process {process.pid}, log {log})")
+                pages = f"http://127.0.0.1:{self.http_ports[name]}/"
+                say(f"{name} serves: {self.url(name)}  pages {pages}  (process {process.pid}, log {log})")
                 if not started:
                     started = True
                     task_status.started()
@@ -177,13 +182,32 @@ def refuse_taken(port: int) -> None:
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
-        raise SystemExit(f"port {port} is taken ({error.strerror}): name others with ARGS='--port 5682'") from error
+        other = "ARGS='--port 5682 --http-port 15682'"
+        raise SystemExit(f"port {port} is taken ({error.strerror}): name others with {other}") from error
+
+
+def port_number(text: str) -> int:
+    """With those of all forwarders behind it."""
+    number = int(text)
+    if not 1 <= number <= PORT_MAX - FORWARDERS_MAX + 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {PORT_MAX - FORWARDERS_MAX + 1}")
+    return number
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--port", type=int, default=5672, help="of the first forwarder; the others' follow it (5672)")
-    parser.add_argument("--forwarders", type=int, default=3, choices=range(1, 8), help="how many (3)")
+    parser.add_argument(
+        "--port", type=port_number, default=5672, help="of the first forwarder; the others' follow it (5672)"
+    )
+    parser.add_argument(
+        "--http-port",
+        type=port_number,
+        default=15672,
+        help="of the first one's pages and API; as with --port (15672)",
+    )
+    parser.add_argument(
+        "--forwarders", type=int, default=3, choices=range(1, FORWARDERS_MAX + 1), help="how many (3)"
+    )
     parser.add_argument("--directory", type=Path, help="where to keep data and logs; without it they are removed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="amqpd-cluster-") as temporary:
@@ -191,7 +215,7 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         failures: list[BaseException] = []
         try:
-            trio.run(Cluster(directory, given.port, given.forwarders).run)
+            trio.run(Cluster(directory, given.port, given.http_port, given.forwarders).run)
         except* SystemExit as group:
             failures = [*group.exceptions]
         while failures and isinstance(failures[0], BaseExceptionGroup):

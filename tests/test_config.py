@@ -403,4 +403,4 @@ def test_http_needs_a_certificate_for_tls_and_a_port_of_its_own():
         Settings(http={"tls": True})
     with pytest.raises(ValidationError, match=r"port and http\.port are both 7000"):
         Settings(port=7000, http={"enabled": True, "port": 7000})
-    assert Settings(port=7000, http={"port": 7000}).http.port == 7000, "it is off"
+    assert Settings(port=7000, http={"enabled": False, "port": 7000}).http.port == 7000, "it is off"

@@ -124,6 +124,7 @@ class Forwarders:
     def _settings(self, name: str) -> dict[str, str]:
         return {
             **BUSY_WAIT_OFF,
+            "AMQPD_HTTP_PORT": "0",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "AMQPD_NODE_NAME": name,
             "AMQPD_CLUSTER_STORE": f"etcd://127.0.0.1:{self._etcd_port}/bench",

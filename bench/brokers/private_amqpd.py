@@ -64,6 +64,7 @@ class PrivateAmqpd(PrivateBroker):
 
     def environment(self) -> dict[str, str]:
         values = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+        values["AMQPD_HTTP_PORT"] = "0"  # another broker may have the usual one
         if self._kernel:
             values["AMQPD_KERNEL"] = self._kernel
         if self._audit:

@@ -89,6 +89,8 @@ class BrokerProcess:
             **tls,
             "PYTHONPATH": python_path(self.checkout),
             "PYTHONUNBUFFERED": "1",
+            # One port is not for all brokers that run at a time. Tests of the API name theirs.
+            "AMQPD_HTTP_ENABLED": "false",
             **self.environment,
         }
 
