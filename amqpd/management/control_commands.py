@@ -99,7 +99,7 @@ def listings(on: Running) -> Mapping[str, Listing]:
 
 def message_streams(messages: MessageOperations) -> Mapping[str, Stream]:
     return {
-        "message list": lambda arguments: messages.list(Wish.of_listing(arguments)),
+        "message list": lambda arguments: messages.list(Wish.of_listing(arguments), caller()),
         "message delete": lambda arguments: messages.delete(Wish.of_act(arguments), caller()),
         "message move": lambda arguments: messages.move(Wish.of_act(arguments), caller()),
     }

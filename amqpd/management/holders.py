@@ -9,32 +9,42 @@ Not here: the ledger of a channel (`session/unacked.py`).
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+from amqpd.management.pacing import Pace, in_order
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
     from amqpd.queues.port import QueuePort
 
+Held = tuple[int, int, dict[str, Any]]
+"""first id, last id, who"""
 NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": None}
+
+
+async def holders_of(node: Node, queue: QueuePort) -> Holders:
+    """Walks over what is unacked in the queue's virtual host, in steps: what is settled meanwhile may be in it."""
+    pace, found = Pace(), list[Held]()
+    for connection in list(node.connections.values()):
+        if connection.vhost != queue.record.vhost:
+            continue
+        for channel in list(connection.channels.values()):
+            for entry in list(channel.unacked):
+                await pace.step()
+                if entry.queue is queue:
+                    tag = None if entry.consumer is None else entry.consumer.tag
+                    who = {"connection": connection.name, "channel": channel.id, "consumer_tag": tag}
+                    found.append((entry.seq, entry.seq + entry.size - 1, who))
+    return Holders(await in_order(found, itemgetter(0)))
 
 
 class Holders:
     """The ledgers of all channels, as far as they have messages of one queue."""
 
-    def __init__(self, node: Node, queue: QueuePort) -> None:
-        """Walks over what is unacked in the queue's virtual host."""
-        self._found: list[tuple[int, int, dict[str, Any]]] = []
-        """(first id, last id, who), ascending"""
-        for connection in node.connections.values():
-            if connection.vhost != queue.record.vhost:
-                continue
-            for channel in connection.channels.values():
-                for entry in channel.unacked:
-                    if entry.queue is queue:
-                        tag = None if entry.consumer is None else entry.consumer.tag
-                        who = {"connection": connection.name, "channel": channel.id, "consumer_tag": tag}
-                        self._found.append((entry.seq, entry.seq + entry.size - 1, who))
-        self._found.sort(key=lambda each: each[0])
+    def __init__(self, found: list[Held]) -> None:
+        """Ascending."""
+        self._found = found
 
     def of(self, message_id: int) -> dict[str, Any]:
         """`connection`, `channel`, `consumer_tag` (None for basic.get): all None when nobody has it."""

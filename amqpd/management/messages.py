@@ -6,7 +6,8 @@ Rules: 1. Nothing is taken, and the queue's memory and its consumers do not noti
 steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large move
 waits for the disk on its way instead of gathering in memory. 4. A caller that leaves stops the command after a step;
 what is done by then is done, and logged. 5. What is damaged is listed without its body, is deleted as other messages
-are, and ends a move.
+are, and ends a move. 6. To look, as to delete, needs the permission to read the queue, as a purge does; to move needs
+as well what a publisher to the other queue needs.
 Not here: what stands where (`queues/browsing.py`), taking out (`repair.py`), damage (`damaged_rows.py`), what a
 message says (`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`message_wishes.py`).
 """
@@ -20,10 +21,12 @@ from typing import Any
 import structlog
 import trio
 
+from amqpd.declarations.names import locked
 from amqpd.journal.lane import Lanes, joined
+from amqpd.management.amqp_errors import refusals
 from amqpd.management.bodies import Bodies, Part, Reader
-from amqpd.management.errors import BadArgument, Unavailable
-from amqpd.management.holders import Holders
+from amqpd.management.errors import BadArgument, Refused, Unavailable
+from amqpd.management.holders import holders_of
 from amqpd.management.home_queues import home_queue, require_here
 from amqpd.management.message_wishes import Wish
 from amqpd.management.operators import Operator
@@ -56,11 +59,12 @@ class MessageOperations:
         self._reader = reader
         self._settle = settle
 
-    async def list(self, wish: Wish) -> AsyncGenerator[Rows, None]:
-        """A row for each message that is meant, up to the count that is wished for. Raises NotFound, Conflict."""
-        queue = self._queue(wish.vhost, wish.queue)
+    async def list(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
+        """A row for each message that is meant, up to the count that is wished for. Raises NotFound, Refused,
+        Conflict."""
+        queue = self._readable(wish.vhost, wish.queue, by)
         self._settle()
-        holders = Holders(self._node, queue) if wish.unacked and wish.held_by else None
+        holders = await holders_of(self._node, queue) if wish.unacked and wish.held_by else None
         left, told_at = wish.count, trio.current_time()
         async with aclosing(self._parts(queue, wish)) as parts:
             async for part in parts:
@@ -80,8 +84,8 @@ class MessageOperations:
 
     async def delete(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
         """What was done so far, from time to time, and at the end: `count`, `first_id`, `last_id`. Raises NotFound,
-        Conflict."""
-        act = _Act(self, self._queue(wish.vhost, wish.queue), wish, by)
+        Refused, Conflict."""
+        act = _Act(self, self._readable(wish.vhost, wish.queue, by), wish, by)
         async with aclosing(act.look() if wish.dry_run else act.delete()) as pages:
             async for page in pages:
                 yield page
@@ -89,15 +93,31 @@ class MessageOperations:
     async def move(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
         """As `delete`; and `full`, when the other queue takes no more; `damaged`, what it stopped at. Raises
         Unavailable while memory or disk is short."""
-        act = _Act(self, self._queue(wish.vhost, wish.queue), wish, by)
-        target = self._queue(wish.to_vhost, wish.to_queue)
+        act = _Act(self, self._readable(wish.vhost, wish.queue, by), wish, by)
+        target = self._writable(wish.to_vhost, wish.to_queue, by)
         if target is act.queue:
             raise BadArgument(f"the queue '{wish.queue}' is where they are: name another one to move them to")
         async with aclosing(act.look() if wish.dry_run else act.move(target)) as pages:
             async for page in pages:
                 yield page
 
-    def _queue(self, vhost: str, name: str) -> HomeQueue:
+    def _readable(self, vhost: str, name: str, by: Operator) -> HomeQueue:
+        """Of a queue that is exclusive to a connection no user reads. Raises NotFound, Refused, Conflict."""
+        queue = home_queue(self._node, vhost, name)
+        if by.user is not None:
+            with refusals():
+                self._node.access.require(by.user, vhost, "read", "queue", name)
+                if queue.record.exclusive:
+                    raise locked(queue.record)
+        return queue
+
+    def _writable(self, vhost: str, name: str, by: Operator) -> HomeQueue:
+        """As a publisher to the default exchange writes to it. Raises NotFound, Refused, Conflict."""
+        if by.user is not None:
+            if not self._node.access.may_enter(by.user, vhost):
+                raise Refused(f"user '{by.user}' has no permissions in vhost '{vhost}'")
+            with refusals():
+                self._node.access.require(by.user, vhost, "write", "exchange", "")
         return home_queue(self._node, vhost, name)
 
     async def _parts(self, queue: HomeQueue, wish: Wish) -> AsyncGenerator[Part, None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
 from amqpd.journal.records import Row
-from amqpd.management.holders import NOBODY, Holders
+from amqpd.management.holders import NOBODY, holders_of
 from amqpd.management.repair import Mover, delete
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import Ids, Stretch, body_segment, id_of, ready, runs_in, still, unacked
@@ -265,7 +266,7 @@ def test_who_has_an_unacked_message_is_found_by_its_id() -> None:
     client.consume("q", "mine")
     client.inbox.clear()
     client.send(commands.Basic.Get(queue="q"))
-    holders = Holders(client.harness.node, queue_of(client))
+    holders = trio.run(holders_of, client.harness.node, queue_of(client))
     tags = [holders.of(each)["consumer_tag"] for each in ids(client, state="unacked")]
     assert (tags, ids(client)) == (["mine"] * 4 + [None], [(1 << 55) + 2, 0, 1, 2])
     assert holders.of(ids(client, state="unacked")[-1])["channel"] == 1

@@ -2,11 +2,10 @@
 
 What comes in: which messages, by position, id, message_id or headers. What goes out: rows; how many were meant, and
 what was done with them.
-Rules: 1. To look takes nothing, and needs the permission to read the queue. To delete is to purge: it needs the same.
-To move needs as well what a publisher to the other queue needs: to write to the default exchange there. 2. Nothing is
-done without `yes`: the answer is then what would be done. 3. An answer has a bound: of messages, and of bytes of
-bodies.
-Not here: what the words mean (`amqpd/management/message_wishes.py`), how it is done (`messages.py` there).
+Rules: 1. Nothing is done without `yes`: the answer is then what would be done. 2. An answer has a bound: of messages,
+and of bytes of bodies.
+Not here: what the words mean (`amqpd/management/message_wishes.py`), who may do what and how it is done (`messages.py`
+there).
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ import trio
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from amqpd.declarations.names import locked
-from amqpd.management.amqp_errors import refusals
-from amqpd.management.errors import BadArgument, Refused
+from amqpd.management.errors import BadArgument
 from amqpd.management.message_wishes import Wish
 from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
-from amqpd_admin.login import Entering, Who
+from amqpd_admin.login import Entering
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import of_rows, written
 
@@ -54,14 +51,14 @@ async def browse(
     """As they stand, from a position on (1 is the next that is delivered)."""
     if body * count > BODIES_BYTES_MAX:
         raise BadArgument(f"count and body together are more than {BODIES_BYTES_MAX} bytes: ask for less")
-    _require_read(who, vhost, name)
     headers = [[part, value if equals else None] for part, equals, value in map(_halves, header or ())]
     said = {"state": state, "from": start, "count": count, "body": body, "message_id": message_id, "headers": headers}
     # Whose they are while they are out is told who may see the connection.
     said["held_by"] = who.monitors
     rows: list[bytes] = []
     nbytes = 0
-    async with aclosing(who.behind.messages.list(Wish.of_listing({"vhost": vhost, "queue": name, **said}))) as pages:
+    wish = Wish.of_listing({"vhost": vhost, "queue": name, **said})
+    async with aclosing(who.behind.messages.list(wish, who.operator)) as pages:
         async for page in pages:
             for row in page:
                 rows.append(written(row))
@@ -76,7 +73,6 @@ async def browse(
 async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """`ids` (pairs of first and last), `from` and `count`, `message_id`, `headers` (pairs), or `all`; and `yes`."""
     body = await body_of(request)
-    _require_read(who, vhost, name)
     wish = Wish.of_act({**body, "vhost": vhost, "queue": name})
     return reply(await _done(who.behind.messages.delete(wish, who.operator)))
 
@@ -85,11 +81,7 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
 async def move(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """As `delete`; and `to_queue`, `to_vhost`."""
     body = await body_of(request)
-    _require_read(who, vhost, name)
     wish = Wish.of_act({"to_vhost": vhost, **body, "vhost": vhost, "queue": name})
-    if not who.enters(wish.to_vhost):
-        raise Refused(f"user '{who.user}' has no permissions in vhost '{wish.to_vhost}'")
-    _require(who, wish.to_vhost, "write", "exchange", "")
     return reply(await _done(who.behind.messages.move(wish, who.operator)))
 
 
@@ -105,19 +97,3 @@ async def _done(pages: Pages) -> dict[str, Any]:
 
 def _halves(text: str) -> tuple[str, str, str]:
     return text.partition("=")
-
-
-def _require_read(who: Who, vhost: str, name: str) -> None:
-    """Of a queue that is exclusive to a connection nobody else reads. Raises NotFound, Refused, Conflict."""
-    record = who.behind.on.queue(vhost, name).record
-    _require(who, vhost, "read", "queue", name)
-    with refusals():
-        if record.exclusive:
-            raise locked(record)
-
-
-def _require(
-    who: Who, vhost: str, permission: Literal["write", "read"], kind: Literal["queue", "exchange"], name: str
-) -> None:
-    with refusals():
-        who.behind.access.require(who.user, vhost, permission, kind, name)
