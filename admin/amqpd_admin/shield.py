@@ -7,6 +7,7 @@ that a browser makes on behalf of another site is refused: it would come with th
 3. A body has a bound, and all bodies together. Nothing of one is held before somebody asks for it, which is after the
 log-in. 4. HEAD is GET without the body. 5. A session's cookie comes by itself, too: with it, a change must prove that
 it is of this site (`is_own`, which `login.py` asks). 6. A browser asks under one of the broker's names (`hosts.py`).
+7. A request that only looks ends with its client; one that changes something goes on to its end.
 Not here: who may do what (`login.py`), how long a request may take (`connection.py`).
 
 Source: https://developer.mozilla.org/docs/Web/HTTP/Headers/Sec-Fetch-Site (Fetch Metadata), RFC 6454 (Origin).
@@ -80,9 +81,24 @@ class Shield:
         if scope["method"] == "HEAD":
             inner["method"], outward = "GET", _without_body(answer)
         try:
-            await self._app(inner, body.receive, outward)
+            if scope["method"] in SAFE:
+                await self._until_left(inner, body, outward)
+            else:
+                await self._app(inner, body.receive, outward)
         finally:
             body.give_back()
+
+    async def _until_left(self, scope: Scope, body: _Body, send: Send) -> None:
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(body.wait_left, nursery.cancel_scope)
+            try:
+                await self._app(scope, body.receive, send)
+            except Exception as error:  # noqa: BLE001 - as it is, and not in a nursery's group
+                failure = error
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
 
 class _Body:
@@ -120,6 +136,13 @@ class _Body:
         with trio.move_on_after(DRAIN_S):
             while not self.ended and self._came <= max(self._bytes_max, DRAINED_BYTES_MIN):
                 await self._next(unless_ended=True)
+
+    async def wait_left(self, scope: trio.CancelScope) -> None:
+        """Cancels it when the client has left. A body that comes meanwhile is held by nobody."""
+        self._drained = True
+        while not self._left:
+            await self._next()
+        scope.cancel()
 
     def give_back(self) -> None:
         """The request ends."""
