@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from amqpd.errors import Failure
 from amqpd.management.errors import ManagementError
@@ -42,6 +43,7 @@ COMMANDS = {
     ),
     "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
     "status": ("amqpd.commands.status", "status", "Show a running broker at a glance."),
+    "top": ("amqpd.commands.top", "top", "Watch a running broker: rates, alarms, its busiest queues."),
     "cluster": ("amqpd.commands.cluster", "cluster", "See the nodes of a cluster, and forget one that is gone."),
     "quorum": ("amqpd.commands.quorum", "quorum", "See and change where quorum queues are kept and served."),
     "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
@@ -61,6 +63,7 @@ COMMANDS = {
     "restore": ("amqpd.commands.backup", "restore", "Put a backup into the data directory of a stopped broker."),
     "ctl": ("amqpd.commands.ctl", "ctl", "Use rabbitmqctl's words, for scripts that were written for RabbitMQ."),
     "audit": ("amqpd.commands.audit", "audit", "See what was written down of messages and acts."),
+    "completion": ("amqpd.commands.completion", "completion", "Have bash, zsh or fish complete these commands."),
 }
 
 
@@ -86,6 +89,13 @@ class LazyGroup(click.Group):
         """From the table, so that the list imports nothing."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, said) for name, (_, _, said) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table, too: Tab is pressed often."""
+        found = [
+            CompletionItem(name, help=said) for name, (*_, said) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def version_text() -> str:
