@@ -125,7 +125,9 @@ class Forwarders:
         return {
             **BUSY_WAIT_OFF,
             "AMQPD_HTTP_PORT": "0",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(ROOT), str(ROOT / "admin"), os.environ.get("PYTHONPATH")])
+            ),
             "AMQPD_NODE_NAME": name,
             "AMQPD_CLUSTER_STORE": f"etcd://127.0.0.1:{self._etcd_port}/bench",
             "AMQPD_CLUSTER_LISTEN": f"127.0.0.1:{self._links[name]}",

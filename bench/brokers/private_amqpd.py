@@ -63,7 +63,11 @@ class PrivateAmqpd(PrivateBroker):
         return [sys.executable, "-m", "amqpd", "serve", "--port", str(self.port), "--data-dir", data_dir]
 
     def environment(self) -> dict[str, str]:
-        values = {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+        values = {
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(ROOT), str(ROOT / "admin"), os.environ.get("PYTHONPATH")])
+            )
+        }
         values["AMQPD_HTTP_PORT"] = "0"  # another broker may have the usual one
         if self._kernel:
             values["AMQPD_KERNEL"] = self._kernel
