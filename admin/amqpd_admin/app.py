@@ -26,6 +26,7 @@ from amqpd.management.face import Behind
 from amqpd.management.recent import Recent
 from amqpd.management.recent_acts import recent_acts
 from amqpd_admin import answers
+from amqpd_admin.document import document_of
 from amqpd_admin.fatal import Fatal
 from amqpd_admin.hosts import Hosts
 from amqpd_admin.login import log_in
@@ -140,5 +141,5 @@ async def document(request: Request) -> Response:
     """All routes. It is made once, which takes some tenths of a second, away from the loop."""
     app: FastAPI = request.app
     if not hasattr(app.state, "document"):
-        app.state.document = await trio.to_thread.run_sync(lambda: written(app.openapi()))
+        app.state.document = await trio.to_thread.run_sync(lambda: written(document_of(app)))
     return Response(app.state.document, media_type="application/json")

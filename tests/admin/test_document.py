@@ -1,0 +1,66 @@
+"""The OpenAPI document: that it names what there is, and that what is asked by it is answered as it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqpd_admin.document import REFUSALS
+from amqpd_admin.document_bodies import BODIES, BODILESS, LOG_INS
+from tests.admin.conftest import Api
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+from hypothesis import HealthCheck, settings  # noqa: E402 - after what skips
+
+CHANGES = ("put", "post")
+
+
+@pytest.fixture(scope="module")
+def document(api: Api) -> dict[str, Any]:
+    found: dict[str, Any] = api.get("/openapi.json")
+    return found
+
+
+@pytest.fixture(scope="module")
+def described(document: dict[str, Any]) -> Any:
+    return schemathesis.openapi.from_dict(document)
+
+
+def test_each_change_says_what_its_body_is(document: dict[str, Any]) -> None:
+    there = {
+        (method, path.removeprefix("/api"))
+        for path, operations in document["paths"].items()
+        for method in operations
+        if method in CHANGES
+    }
+    assert there - BODILESS - LOG_INS == BODIES.keys()
+    assert there >= BODILESS
+
+
+def test_every_route_says_how_it_is_refused(document: dict[str, Any]) -> None:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert REFUSALS.keys() <= operation["responses"].keys(), (method, path)
+            assert "422" not in operation["responses"]
+
+
+# Not checked: whether what is asked by the document's rules is taken (it may not fit what is there), and what is not
+# is refused (RabbitMQ takes a number for a text). Log-in has tests of its own.
+schemathesis.checks.load_all_checks()
+CHECKED = [
+    schemathesis.checks.CHECKS.get_one(name)
+    for name in (
+        *("not_a_server_error", "status_code_conformance", "content_type_conformance"),
+        *("response_headers_conformance", "response_schema_conformance", "unsupported_method"),
+    )
+]
+schema = schemathesis.pytest.from_fixture("described")
+
+
+# What it draws is deterministic: a failure prints a request that shows it again.
+@schema.parametrize()
+@settings(max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+def test_as_documented(case: Any, api: Api) -> None:
+    """No failure of the broker, and a status, a type and a refusal as the document has them. Asked as guest."""
+    case.call_and_validate(base_url=api.url, headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}, checks=CHECKED)
