@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 
 from amqpd.errors import Failure
 from amqpd.management.errors import ManagementError
+from amqpd.management.remote import REMOTE, URL_VARIABLE, remote_broker
 from amqpd.process.config_sources import load_settings
 from amqpd.vocabulary.escapes import escaped_lines
 
@@ -128,6 +129,13 @@ as for serve.""",
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with settings.")
 @click.option("--data-dir", metavar="DIR", help="The data directory of the broker that is meant.")
 @click.option(
+    "--url",
+    metavar="URL",
+    envvar=URL_VARIABLE,
+    help="The management API of a broker elsewhere, http://user:password@host:15672: for commands that ask or act "
+    f"on one that runs. Also from {URL_VARIABLE}, where a password is not seen by others.",
+)
+@click.option(
     "--version",
     is_flag=True,
     expose_value=False,
@@ -136,7 +144,7 @@ as for serve.""",
     help="Say which version and which kernel this is.",
 )
 @click.pass_context
-def cli(context: click.Context, config: Path | None, data_dir: str | None) -> None:
+def cli(context: click.Context, config: Path | None, data_dir: str | None, url: str | None) -> None:
     """amqpd, an AMQP 0-9-1 broker.
 
     One command runs it, with everything durable and nothing to configure: amqpd serve.
@@ -146,6 +154,8 @@ def cli(context: click.Context, config: Path | None, data_dir: str | None) -> No
         context.default_map = {"serve": {"config": config, "data_dir": None if data_dir is None else [data_dir]}}
     elif not context.meta["amqpd.help"]:
         context.obj = load_settings(config, {"data_dir": data_dir})
+        if url is not None:
+            context.meta[REMOTE] = remote_broker(url)
 
 
 def main(arguments: list[str] | None = None) -> None:

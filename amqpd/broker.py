@@ -33,7 +33,7 @@ from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.management.assembly import control_server
+from amqpd.management.assembly import all_commands
 from amqpd.management.control import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.face import Behind, Face
@@ -205,7 +205,7 @@ class Broker:
             *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
         )
         self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
-        control = control_server(
+        self._commands = all_commands(
             Running(self.node, self.pump.settle, self._board),
             self._reader,
             self._opened.directory,
@@ -221,7 +221,7 @@ class Broker:
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
-            await self._serve(control, listeners, tls, stop)
+            await self._serve(ControlServer(self._opened.directory, self._commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
         with trio.move_on_after(self._settings.drain_timeout_s):
             await self._audit.end()
@@ -383,7 +383,7 @@ class Broker:
         parts = (on, metadata, self._logins, self.node.access, self._figures)
         messages = MessageOperations(self.node, self._reader, self.pump.settle)
         cluster = None if self._cluster is None else self._cluster.view
-        return Behind(*parts, cluster, addresses, messages)
+        return Behind(*parts, cluster, addresses, messages, self._commands)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._facts()

@@ -8,13 +8,12 @@ Not here: when the broker sets alarms by itself (`amqpd/process/alarms.py`).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 
 
 @click.group()
@@ -36,22 +35,22 @@ def alarm() -> None:
 
 @alarm.command("set")
 @click.argument("name")
-@data_dir_option
-def set_alarm(name: str, data_dir: Path) -> None:
+@broker_option
+def set_alarm(name: str, broker: Place) -> None:
     """Set the alarm NAME: memory, disk, or one of your own.
 
     \b
     Example:
       amqpd alarm set maintenance
     """
-    new = ask(data_dir, "alarm set", {"name": name})["new"]
+    new = ask(broker, "alarm set", {"name": name})["new"]
     click.echo(f"the alarm {name} is on: publishers wait" if new else f"the alarm {name} was set already")
 
 
 @alarm.command()
 @click.argument("name")
-@data_dir_option
-def clear(name: str, data_dir: Path) -> None:
+@broker_option
+def clear(name: str, broker: Place) -> None:
     """Clear the alarm NAME that an operator has set; what nobody set is no error. It stays on while the broker
     itself says so.
 
@@ -59,7 +58,7 @@ def clear(name: str, data_dir: Path) -> None:
     Example:
       amqpd alarm clear maintenance
     """
-    answer = ask(data_dir, "alarm clear", {"name": name})
+    answer = ask(broker, "alarm clear", {"name": name})
     still_on = answer["still_on"]
     click.echo(
         (f"the operator's alarm {name} is cleared" if answer["was_set"] else f"no operator has set the alarm {name}")
@@ -69,8 +68,8 @@ def clear(name: str, data_dir: Path) -> None:
 
 @alarm.command("list")
 @json_option
-@data_dir_option
-def list_alarms(as_json: bool, data_dir: Path) -> None:
+@broker_option
+def list_alarms(as_json: bool, broker: Place) -> None:
     """List the alarms that are on: who says so (watch: the broker's look at memory and disk; journal: a commit that
     found no space; operator), and since when.
 
@@ -78,4 +77,4 @@ def list_alarms(as_json: bool, data_dir: Path) -> None:
     Example:
       amqpd alarm list --json
     """
-    show(ask_rows(data_dir, "alarm list", {}, ("name", "source")), ("name", "source", "since"), as_json)
+    show(ask_rows(broker, "alarm list", {}, ("name", "source")), ("name", "source", "since"), as_json)

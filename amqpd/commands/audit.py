@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, data_dir_option, json_option
 from amqpd.commands.running import ask
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped
 
 # Columns of `show`, beside the time; those that are empty in all rows are left out.
@@ -55,15 +56,15 @@ def audit() -> None:
 
 @audit.command()
 @json_option
-@data_dir_option
-def status(as_json: bool, data_dir: Path) -> None:
+@broker_option
+def status(as_json: bool, broker: Place) -> None:
     """Level, size of the spool, files written since the start, whether there is a gap at the moment.
 
     \b
     Example:
       amqpd audit status --json
     """
-    state = ask(data_dir, "audit status", {})
+    state = ask(broker, "audit status", {})
     if as_json:
         click.echo(json.dumps(state))
         return

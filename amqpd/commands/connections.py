@@ -7,13 +7,12 @@ Not here: users and what they may do (`users.py`, `permissions.py`).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows, listing
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 
 COLUMNS = (
     "id",
@@ -45,8 +44,8 @@ def connection() -> None:
 @click.option("--vhost", help="Only those in this virtual host.")
 @click.option("--user", help="Only those of this user.")
 @json_option
-@data_dir_option
-def list_connections(vhost: str | None, user: str | None, as_json: bool, data_dir: Path) -> None:
+@broker_option
+def list_connections(vhost: str | None, user: str | None, as_json: bool, broker: Place) -> None:
     """List connections: who, from where, since when, how much.
 
     A client is shown by the connection_name or the product of its client_properties; --json has all of them.
@@ -57,7 +56,7 @@ def list_connections(vhost: str | None, user: str | None, as_json: bool, data_di
       amqpd connection list --user shop
       amqpd connection list --json
     """
-    rows = ask_rows(data_dir, "connection list", {"vhost": vhost, "user": user}, ("connected_at", "id"))
+    rows = ask_rows(broker, "connection list", {"vhost": vhost, "user": user}, ("connected_at", "id"))
     if not as_json:
         rows = [{**row, "client": _client(row["client_properties"])} for row in rows]
     show(rows, COLUMNS, as_json)
@@ -69,9 +68,9 @@ def list_connections(vhost: str | None, user: str | None, as_json: bool, data_di
 @click.option("--user", help="Those of this user.")
 @click.option("--vhost", help="Those in this virtual host.")
 @click.option("--reason", metavar="TEXT", help="What the client is told.  [default: closed by an operator]")
-@data_dir_option
+@broker_option
 def close(
-    which: str | None, every: bool, user: str | None, vhost: str | None, reason: str | None, data_dir: Path
+    which: str | None, every: bool, user: str | None, vhost: str | None, reason: str | None, broker: Place
 ) -> None:
     """Close the connection ID (or the one of that name), or those that --user, --vhost or --all say.
 
@@ -88,7 +87,7 @@ def close(
     if (which is not None) + named + every != 1:
         raise click.UsageError("say which connections: an ID, or --user and --vhost, or --all")
     wish = {"id": which, "user": user, "vhost": vhost, "all": every, "reason": reason}
-    closed = ask(data_dir, "connection close", wish)["closed"]
+    closed = ask(broker, "connection close", wish)["closed"]
     click.echo(f"closed {closed} connection{'' if closed == 1 else 's'}")
 
 

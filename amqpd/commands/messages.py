@@ -17,9 +17,10 @@ from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, data_dir_option, json_option
 from amqpd.commands.running import ask_rows
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (
@@ -92,8 +93,8 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     help="At most this much of each body.",
 )
 @json_option
-@data_dir_option
-def list_messages(queue: str, state: str, body: int, as_json: bool, data_dir: Path, **selected: Any) -> None:
+@broker_option
+def list_messages(queue: str, state: str, body: int, as_json: bool, broker: Place, **selected: Any) -> None:
     """List messages of QUEUE without taking them: the first 50, or --count.
 
     Nobody notices: they stay where they are, and are not marked as redelivered. A message that is consumed
@@ -107,7 +108,7 @@ def list_messages(queue: str, state: str, body: int, as_json: bool, data_dir: Pa
       amqpd message list jobs --message-id 4711 --body 65536 --json
     """
     wish = {**_wish(queue, **selected), "state": state, "body": body}
-    rows = ask_rows(data_dir, "message list", wish, ())
+    rows = ask_rows(broker, "message list", wish, ())
     if as_json:
         show(rows, (), True)
         return
@@ -123,13 +124,13 @@ def acting(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--all", "every", is_flag=True, help="All that are ready."),
     ):
         command = option(command)
-    return selecting(data_dir_option(command))
+    return selecting(broker_option(command))
 
 
 @message.command()
 @click.argument("queue")
 @acting
-def delete(queue: str, every: bool, yes: bool, data_dir: Path, **selected: Any) -> None:
+def delete(queue: str, every: bool, yes: bool, broker: Place, **selected: Any) -> None:
     """Delete ready messages of QUEUE: they are not dead-lettered, and nobody gets them.
 
     What a consumer has is left alone. When the answer comes, they are gone from the disk too.
@@ -142,7 +143,7 @@ def delete(queue: str, every: bool, yes: bool, data_dir: Path, **selected: Any) 
     """
     wish = {**_wish(queue, **selected), "all": every, "yes": yes}
     _check(wish)
-    done = ask_rows(data_dir, "message delete", wish, ())[-1]
+    done = ask_rows(broker, "message delete", wish, ())[-1]
     if yes:
         click.echo(f"deleted {_messages(done)}")
     else:
@@ -155,7 +156,7 @@ def delete(queue: str, every: bool, yes: bool, data_dir: Path, **selected: Any) 
 @click.option("--to-vhost", help="The virtual host of TO_QUEUE.  [default: that of QUEUE]")
 @acting
 def move(
-    queue: str, to_queue: str, to_vhost: str | None, every: bool, yes: bool, data_dir: Path, **selected: Any
+    queue: str, to_queue: str, to_vhost: str | None, every: bool, yes: bool, broker: Place, **selected: Any
 ) -> None:
     """Move ready messages of QUEUE to the end of TO_QUEUE, as they were published.
 
@@ -170,7 +171,7 @@ def move(
     """
     wish = {**_wish(queue, **selected), "to_queue": to_queue, "to_vhost": to_vhost, "all": every, "yes": yes}
     _check(wish)
-    done = ask_rows(data_dir, "message move", wish, ())[-1]
+    done = ask_rows(broker, "message move", wish, ())[-1]
     if yes:
         click.echo(f"moved {_messages(done)}")
     else:

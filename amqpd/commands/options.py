@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from amqpd.datadir.disk_record import directory_in_use, has_record
+from amqpd.management.control import Place
+from amqpd.management.remote import REMOTE, RemoteBroker
 
 
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,13 +35,26 @@ def refuse_one_of_several(data_dir: Path, instead: str) -> None:
         raise click.ClickException(f"{data_dir} is one of several data directories of a node: {instead}")
 
 
-def _data_dir(command: Callable[..., Any], which: Callable[[Path], Path]) -> Callable[..., Any]:
-    def resolve(context: click.Context, _: click.Parameter, value: Path | None) -> Path:
+def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """For commands that only ask a running broker: its data directory, or the address of `amqpd --url`."""
+    return _data_dir(command, directory_in_use, remote=True)
+
+
+def _data_dir(
+    command: Callable[..., Any], which: Callable[[Path], Path], *, remote: bool = False
+) -> Callable[..., Any]:
+    def resolve(context: click.Context, _: click.Parameter, value: Path | None) -> Place:
+        if (broker := context.meta.get(REMOTE)) is not None:
+            if not remote or value is not None:
+                raise click.UsageError("this needs the machine of the broker: use it there, without --url")
+            found: RemoteBroker = broker
+            return found
         named: Path = value if value is not None else context.obj.data_dir
         return which(named)
 
     return click.option(
         "--data-dir",
+        *(["broker"] if remote else []),
         type=click.Path(path_type=Path),
         metavar="DIR",
         callback=resolve,

@@ -7,15 +7,15 @@ Not here: making and deleting them from a file (`definitions.py`).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask, ask_rows, listing
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"
@@ -50,8 +50,8 @@ def queue() -> None:
     "--columns", default=DEFAULT_COLUMNS, show_default=True, metavar="A,B,...", help="What to show of each queue."
 )
 @json_option
-@data_dir_option
-def list_queues(vhost: str | None, columns: str, as_json: bool, data_dir: Path) -> None:
+@broker_option
+def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -> None:
     """List queues: how much is in them and for how long, how fast it comes and goes, who consumes.
 
     A column is a member of what --json prints, with dots for members of members, or one of the short names
@@ -64,7 +64,7 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, data_dir: Path) 
       amqpd queue list --columns name,messages,capacity,totals.expired
       amqpd queue list --json
     """
-    rows = ask_rows(data_dir, "queue list", {"vhost": vhost}, ("vhost", "name"))
+    rows = ask_rows(broker, "queue list", {"vhost": vhost}, ("vhost", "name"))
     names = [name.strip() for name in columns.split(",") if name.strip()]
     shown = [{name: _cell(row, name) for name in names} for row in rows] if not as_json else rows
     show(shown, names, as_json)
@@ -87,8 +87,8 @@ def _cell(row: dict[str, Any], column: str) -> Any:
 @click.argument("name")
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @json_option
-@data_dir_option
-def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
+@broker_option
+def show_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
     """Show what is in the queue NAME, how old it is, how fast it comes and goes, how it left, and who consumes.
 
     Rates are messages a second over the last seconds, and so is the consumers' capacity: the share of the time
@@ -101,11 +101,11 @@ def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
       amqpd queue show jobs
       amqpd queue show jobs --vhost orders --json
     """
-    rows = ask_rows(data_dir, "queue list", {"vhost": vhost, "name": name}, ("name",))
+    rows = ask_rows(broker, "queue list", {"vhost": vhost, "name": name}, ("name",))
     if not rows:
         raise click.ClickException(f"there is no queue '{name}' in virtual host '{vhost}'")
     wish = {"vhost": vhost, "queue": name}
-    consumers = ask_rows(data_dir, "consumer list", wish, ("connection_id", "channel", "consumer_tag"))
+    consumers = ask_rows(broker, "consumer list", wish, ("connection_id", "channel", "consumer_tag"))
     if as_json:
         click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
@@ -116,8 +116,8 @@ def show_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
 @click.argument("name")
 @click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
-@data_dir_option
-def why_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
+@broker_option
+def why_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
     """Say in words why the queue NAME is as it is: what waits, for whom, what was lost.
 
     \b
@@ -125,7 +125,7 @@ def why_queue(name: str, vhost: str, as_json: bool, data_dir: Path) -> None:
       amqpd queue why jobs
       amqpd queue why jobs --vhost orders
     """
-    found = ask(data_dir, "queue why", {"vhost": vhost, "name": name})
+    found = ask(broker, "queue why", {"vhost": vhost, "name": name})
     click.echo(readable_json(found) if as_json else "\n".join(map(escaped, found["why"])))
 
 
@@ -142,8 +142,8 @@ def exchange() -> None:
 @exchange.command("list")
 @click.option("--vhost", help="Only in this virtual host.")
 @json_option
-@data_dir_option
-def list_exchanges(vhost: str | None, as_json: bool, data_dir: Path) -> None:
+@broker_option
+def list_exchanges(vhost: str | None, as_json: bool, broker: Place) -> None:
     """List exchanges: types and flags, and how many messages reached no queue.
 
     Such a message is returned (it was mandatory), dropped, nacked, or rerouted, by the policy unroutable.
@@ -154,7 +154,7 @@ def list_exchanges(vhost: str | None, as_json: bool, data_dir: Path) -> None:
       amqpd exchange list --vhost orders
       amqpd exchange list --json
     """
-    rows = ask_rows(data_dir, "exchange list", {"vhost": vhost}, ("vhost", "name"))
+    rows = ask_rows(broker, "exchange list", {"vhost": vhost}, ("vhost", "name"))
     if not as_json:
         rows = [{**row, "unroutable": counted(row["unroutable"])} for row in rows]
     show(rows, ("vhost", "name", "type", "durable", "auto_delete", "internal", "unroutable"), as_json)

@@ -9,12 +9,11 @@ Not here: the socket (`amqpd/management/control.py`), what changes metadata and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
 from amqpd.management import control
@@ -23,30 +22,32 @@ from amqpd.management import control
 ANSWER_TIMEOUT_S = 60.0
 
 
-def ask(data_dir: Path, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def ask(broker: control.Place, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Raises ClickException when no broker runs, or when it refuses."""
     with refusals():
-        result = control.call(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+        result = control.call(broker, command, arguments, ANSWER_TIMEOUT_S)
     if result is None:
-        raise _nobody(data_dir)
+        raise _nobody(broker)
     return result
 
 
-def ask_rows(data_dir: Path, command: str, arguments: dict[str, Any], order: Sequence[str]) -> list[dict[str, Any]]:
+def ask_rows(
+    broker: control.Place, command: str, arguments: dict[str, Any], order: Sequence[str]
+) -> list[dict[str, Any]]:
     """The rows of a listing, sorted by the members that `order` names. Raises as `ask`."""
     with refusals():
-        rows = control.rows(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+        rows = control.rows(broker, command, arguments, ANSWER_TIMEOUT_S)
     if rows is None:
-        raise _nobody(data_dir)
+        raise _nobody(broker)
     return sorted(rows, key=lambda row: [row[name] for name in order])
 
 
-def ask_each(data_dir: Path, command: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def ask_each(broker: control.Place, command: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The rows of an answer that may be larger than memory, as they come. Raises as `ask`."""
     with refusals():
-        rows = control.each_row(data_dir, command, arguments, ANSWER_TIMEOUT_S)
+        rows = control.each_row(broker, command, arguments, ANSWER_TIMEOUT_S)
         if rows is None:
-            raise _nobody(data_dir)
+            raise _nobody(broker)
         yield from rows
 
 
@@ -55,10 +56,10 @@ def listing(
 ) -> click.Command:
     """A command `list` that shows the rows of `<of> list`; --json has members beyond the columns."""
 
-    def run(as_json: bool, data_dir: Path, **filters: str | None) -> None:
-        show(ask_rows(data_dir, f"{of} list", filters, order), columns, as_json)
+    def run(as_json: bool, broker: control.Place, **filters: str | None) -> None:
+        show(ask_rows(broker, f"{of} list", filters, order), columns, as_json)
 
-    command: Callable[..., None] = data_dir_option(json_option(run))
+    command: Callable[..., None] = broker_option(json_option(run))
     if by_user:
         command = click.option("--user", help="Only of this user.")(command)
     return click.command("list", help=help_text)(click.option("--vhost", help="Only in this virtual host.")(command))
@@ -68,7 +69,7 @@ class NobodyThere(click.ClickException):
     """No broker runs on the data directory."""
 
 
-def _nobody(data_dir: Path) -> NobodyThere:
+def _nobody(broker: control.Place) -> NobodyThere:
     return NobodyThere(
-        f"no broker runs on {data_dir}: name its data directory with --data-dir, or start it (amqpd serve)"
+        f"no broker runs on {broker}: name its data directory with --data-dir, or start it (amqpd serve)"
     )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import broker_option
 from amqpd.commands.running import ask
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 LOOK_S = 0.5
@@ -28,9 +28,9 @@ LOOK_S = 0.5
     "--now", is_flag=True, help="Begin a pass at the greatest rate (scrub_bytes_per_s_max), and wait for it."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
-@data_dir_option
+@broker_option
 @click.pass_context
-def scrub(context: click.Context, now: bool, as_json: bool, data_dir: Path) -> None:
+def scrub(context: click.Context, now: bool, as_json: bool, broker: Place) -> None:
     """Show how far the running broker is with checking what it has stored, and what it has found damaged.
 
     The broker does that by itself, slowly (scrub_interval_s). With --now it begins at once, as fast as
@@ -43,11 +43,11 @@ def scrub(context: click.Context, now: bool, as_json: bool, data_dir: Path) -> N
       amqpd scrub --now
       amqpd scrub --json
     """
-    facts = ask(data_dir, "scrub", {"now": now})
+    facts = ask(broker, "scrub", {"now": now})
     before = facts["pass"]
     while now and (facts["pass"] == before or facts["progress"] < 1):
         time.sleep(LOOK_S)
-        facts = ask(data_dir, "scrub", {})
+        facts = ask(broker, "scrub", {})
         if sys.stderr.isatty():
             click.echo(f"\r{facts['progress']:4.0%}", nl=False, err=True)
     if now and sys.stderr.isatty():

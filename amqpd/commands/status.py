@@ -7,16 +7,16 @@ Not here: lists of what there is (`queues.py`, `connections.py`).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import broker_option
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.scrub import summary as scrubbed
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (
@@ -39,8 +39,8 @@ CLUSTER = (
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
-@data_dir_option
-def status(as_json: bool, data_dir: Path) -> None:
+@broker_option
+def status(as_json: bool, broker: Place) -> None:
     """Show what a running broker has: connections, queues, messages, what is delayed, what reached no queue.
 
     Delayed messages wait in the broker until their time; delayed_next_s says in how many seconds the first of
@@ -52,8 +52,8 @@ def status(as_json: bool, data_dir: Path) -> None:
       amqpd status
       amqpd status --json
     """
-    sums = ask(data_dir, "status", {})
-    rows = ask_rows(data_dir, "vhost status", {}, ("vhost",))
+    sums = ask(broker, "status", {})
+    rows = ask_rows(broker, "vhost status", {}, ("vhost",))
     if as_json:
         click.echo(readable_json({**sums, "vhosts": rows}, 2))
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,8 +18,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import broker_option
 from amqpd.commands.running import ask, ask_rows
+from amqpd.management.control import Place
 from amqpd.vocabulary.escapes import escaped
 
 Row = dict[str, Any]
@@ -41,8 +41,8 @@ DASH = "-"
     "--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between two looks."
 )
 @click.option("--once", is_flag=True, help="Print one look and end, for logs and scripts.")
-@data_dir_option
-def top(vhost: str | None, sort: str, interval: float, once: bool, data_dir: Path) -> None:
+@broker_option
+def top(vhost: str | None, sort: str, interval: float, once: bool, broker: Place) -> None:
     """Watch a running broker: messages, rates, alarms, and its busiest queues. Ctrl-C ends it.
 
     in, out and acks are messages a second over the last seconds; oldest is how long the first message of a queue
@@ -56,19 +56,19 @@ def top(vhost: str | None, sort: str, interval: float, once: bool, data_dir: Pat
     """
     console = Console(highlight=False)
     if once:
-        console.print(_look(data_dir, vhost, sort, ONCE_LINES))
+        console.print(_look(broker, vhost, sort, ONCE_LINES))
         return
     with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
             began = time.monotonic()
-            live.update(_look(data_dir, vhost, sort, max(1, console.height - LINES_BESIDE)), refresh=True)
+            live.update(_look(broker, vhost, sort, max(1, console.height - LINES_BESIDE)), refresh=True)
             took = time.monotonic() - began
             time.sleep(max(interval - took, took * (LOOKS_SHARE - 1)))
 
 
-def _look(data_dir: Path, vhost: str | None, sort: str, lines: int) -> RenderableType:
-    sums = ask(data_dir, "status", {})
-    return screen(sums, ask_rows(data_dir, "queue list", {"vhost": vhost}, ("vhost", "name")), sort, lines)
+def _look(broker: Place, vhost: str | None, sort: str, lines: int) -> RenderableType:
+    sums = ask(broker, "status", {})
+    return screen(sums, ask_rows(broker, "queue list", {"vhost": vhost}, ("vhost", "name")), sort, lines)
 
 
 def screen(sums: Row, rows: Sequence[Row], sort: str, lines: int) -> RenderableType:

@@ -7,13 +7,12 @@ Not here: the copies (`amqpd/publishing/firehose.py`).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
+from amqpd.management.control import Place
 
 vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
 
@@ -36,40 +35,40 @@ def trace() -> None:
 
 @trace.command()
 @vhost_option
-@data_dir_option
-def on(vhost: str, data_dir: Path) -> None:
+@broker_option
+def on(vhost: str, broker: Place) -> None:
     """Copy messages from now on.
 
     \b
     Example:
       amqpd trace on
     """
-    new = ask(data_dir, "trace on", {"vhost": vhost})["new"]
+    new = ask(broker, "trace on", {"vhost": vhost})["new"]
     click.echo(f"the virtual host {vhost} is traced" + ("" if new else " already"))
 
 
 @trace.command()
 @vhost_option
-@data_dir_option
-def off(vhost: str, data_dir: Path) -> None:
+@broker_option
+def off(vhost: str, broker: Place) -> None:
     """Copy no messages any more.
 
     \b
     Example:
       amqpd trace off
     """
-    was_on = ask(data_dir, "trace off", {"vhost": vhost})["was_on"]
+    was_on = ask(broker, "trace off", {"vhost": vhost})["was_on"]
     click.echo(f"the virtual host {vhost} is not traced" + (" any more" if was_on else ""))
 
 
 @trace.command("list")
 @json_option
-@data_dir_option
-def list_traces(as_json: bool, data_dir: Path) -> None:
+@broker_option
+def list_traces(as_json: bool, broker: Place) -> None:
     """List the virtual hosts that are traced, and how many messages were copied and dropped.
 
     \b
     Example:
       amqpd trace list --json
     """
-    show(ask_rows(data_dir, "trace list", {}, ("vhost",)), ("vhost", "traced", "dropped"), as_json)
+    show(ask_rows(broker, "trace list", {}, ("vhost",)), ("vhost", "traced", "dropped"), as_json)

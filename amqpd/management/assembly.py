@@ -1,8 +1,8 @@
-"""The control socket of a running broker: all that operators can ask of its components, in one server.
+"""All that operators can ask of a running broker's components.
 
 What comes in: the node, the reader of the journal, what components answer themselves (backup, scrub, audit log). What
-goes out: a server that is to be run.
-Not here: the commands (`control_commands.py`), the socket (`control.py`).
+goes out: commands.
+Not here: the commands (`control_commands.py`), ways in (`control.py`, `face.py`).
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from pathlib import Path
 
 from amqpd.journal.writer import BacklogReader
 from amqpd.management import control_commands
-from amqpd.management.control import ControlServer, Handler, Stream
+from amqpd.management.control_answers import Commands, Handler, Stream
 from amqpd.management.damaged_rows import DamagedRows
 from amqpd.management.messages import MessageOperations
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.running import Running
 
 
-def control_server(
+def all_commands(
     on: Running,
     reader: BacklogReader,
     data_dir: Path,
     handlers: Mapping[str, Handler],
     streams: Mapping[str, Stream],
-) -> ControlServer:
+) -> Commands:
     """`handlers` and `streams` are those of the broker's other components, by the commands' names."""
     node, settle = on.node, on.settle
-    return ControlServer(
-        data_dir,
+    return Commands(
         {**control_commands.handlers(on), **handlers},
         control_commands.listings(on),
         {

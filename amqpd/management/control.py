@@ -5,12 +5,10 @@ What comes in: on `control.sock` in the data directory, one JSON object a line: 
 KIND}; before that, when the command is a listing, any number of lines {"ok": true, "rows": [...]}: no list is too
 long for them.
 Rules: 1. A user that may write the data directory may command the broker: the socket is 0600 in a directory of 0700,
-there is no other check. 2. Lines, connections and idle time are bounded. 3. A handler refuses by raising
-a `ManagementError`, and `call` and its like raise the same one (`errors.py` has the kinds); any other exception is a
-bug of ours: it is logged with its traceback, answered, and the broker goes on. Unless it says that the node cannot: a
-failure of its own, or damage in what it reads.
-Not here: the commands (`control_commands.py`), the command line (`amqpd/commands/`), which process is running
-(`datadir/lock.py` holds the lock).
+there is no other check. 2. Lines, connections and idle time are bounded. 3. A refusal is a `ManagementError`, and
+`call` and its like raise the same one (`errors.py` has the kinds).
+Not here: how a command is answered (`control_answers.py`), the commands (`control_commands.py`), the command line
+(`amqpd/commands/`), which process is running (`datadir/lock.py` holds the lock).
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +28,15 @@ import structlog
 import trio
 
 from amqpd.faults import ENDS_NODE
-from amqpd.management.errors import BadArgument, ManagementError, Unavailable, of_kind
+from amqpd.management.control_answers import Commands, refusal
+from amqpd.management.errors import Unavailable, of_kind
 from amqpd.management.operators import Operator
+from amqpd.management.remote import RemoteBroker
+from amqpd.management.remote import answers as remote_answers
 
 SOCKET_NAME = "control.sock"
 # A line holds one command, or its answer, or a page of it.
 LINE_BYTES_MAX = 4 << 20
-# A page of a listing ends at this size: some hundred rows, so a millisecond or two in which the broker does
-# nothing else.
-PAGE_BYTES = 64 << 10
-# Or when it has taken this long.
-PAGE_S = 0.005
-# A value of a row that takes more (somebody's field table of megabytes) is left out, with a text in its place.
-VALUE_BYTES_MAX = 256 << 10
 # People and scripts: a few at a time. More wait in the backlog.
 CONNECTIONS_MAX = 16
 # A command is sent at once; a client silent this long has gone or is stuck, and would hold one of the 16
@@ -53,13 +47,11 @@ REMOVE_S = 1.0
 # sockaddr_un.sun_path is 108 bytes on Linux, 104 on the BSDs and macOS, with the final NUL.
 PATH_BYTES_MAX = 103
 
-Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-Listing = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
-Stream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]], None]]
+Place = Path | RemoteBroker
+"""of a broker: its data directory, or the address of its management API"""
 
 # pid, uid, gid (unix(7), SO_PEERCRED).
 _CREDENTIALS = struct.Struct("iII")
-_caller: ContextVar[int | None] = ContextVar("caller", default=None)
 
 log = structlog.get_logger(component="control")
 
@@ -73,9 +65,9 @@ class BrokerLost(ControlError):
 
 
 def call(
-    data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+    data_dir: Place, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
 ) -> dict[str, Any] | None:
-    """Asks the broker that runs on `data_dir`; blocking, for the command line.
+    """Asks the broker that runs on `data_dir`, or is there; blocking, for the command line.
 
     Returns the handler's result, or None when no broker listens there. Raises the ManagementError with which the
     broker refuses; ControlError when it does not answer within `timeout_s` seconds (it may have carried out the
@@ -88,7 +80,7 @@ def call(
 
 
 def rows(
-    data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+    data_dir: Place, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
 ) -> list[dict[str, Any]] | None:
     """The rows of a listing, all pages of it; otherwise as `call`. `timeout_s` is for each page."""
     found: list[dict[str, Any]] = []
@@ -101,7 +93,7 @@ def rows(
 
 
 def each_row(
-    data_dir: Path, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+    data_dir: Place, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
 ) -> Iterator[dict[str, Any]] | None:
     """As `rows`, one by one as they come: for answers that are larger than memory."""
     answers = _answers(data_dir, command, arguments, timeout_s)
@@ -121,9 +113,12 @@ def _rows_in(
 
 
 def _answers(
-    data_dir: Path, command: str, arguments: Mapping[str, Any] | None, timeout_s: float
+    data_dir: Place, command: str, arguments: Mapping[str, Any] | None, timeout_s: float
 ) -> Generator[dict[str, Any], None, None]:
     """The lines of the answer, the last has "result"; none when no broker listens."""
+    if isinstance(data_dir, RemoteBroker):
+        yield from remote_answers(data_dir, command, arguments or {}, timeout_s)
+        return
     line = json.dumps({"command": command, "arguments": dict(arguments or {})}).encode() + b"\n"
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
@@ -186,24 +181,11 @@ def short_path(data_dir: Path) -> Iterator[str]:
 
 class ControlServer:
     """Answers commands while `run` runs. The data directory's lock must be held: a socket that a dead broker
-    left is replaced.
+    left is replaced."""
 
-    `handlers` maps a command's name to an async function from its arguments to its result (both JSON
-    objects), `listings` to a function from its arguments to rows (JSON objects). Rows are taken one by one while the
-    broker goes on between pages, so a listing walks over a copy of what it lists. `streams` are for rows that have to
-    be waited for: an async iterator over lists of them, each sent at once, the empty ones too, as a sign of life."""
-
-    def __init__(
-        self,
-        data_dir: Path,
-        handlers: Mapping[str, Handler],
-        listings: Mapping[str, Listing] | None = None,
-        streams: Mapping[str, Stream] | None = None,
-    ) -> None:
+    def __init__(self, data_dir: Path, commands: Commands) -> None:
         self._data_dir = data_dir
-        self._handlers = dict(handlers)
-        self._listings = dict(listings or {})
-        self._streams = dict(streams or {})
+        self._commands = commands
         self._connections = 0
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -235,16 +217,16 @@ class ControlServer:
         try:
             if self._connections > CONNECTIONS_MAX:
                 busy = Unavailable(f"more than {CONNECTIONS_MAX} control connections: try again")
-                await _send(stream, _refusal(busy))
+                await _send(stream, refusal(busy))
                 return
-            _caller.set(_uid(stream))
+            operator = Operator(uid=_uid(stream))
             received = bytearray()
             while True:
                 with trio.fail_after(IDLE_TIMEOUT_S):
                     line = await _receive_line(stream, received)
                 if line is None:
                     return
-                await self._answer(stream, line)
+                await self._commands.answer(line, operator, partial(_send, stream))
         except (trio.BrokenResourceError, trio.TooSlowError, ControlError) as error:
             log.info("control connection dropped", reason=str(error) or type(error).__name__)
         except ENDS_NODE:
@@ -254,51 +236,12 @@ class ControlServer:
         finally:
             self._connections -= 1
 
-    async def _answer(self, stream: trio.SocketStream, line: bytes) -> None:
-        try:
-            request = json.loads(line)
-            command, arguments = request["command"], request.get("arguments", {})
-            if not isinstance(command, str) or not isinstance(arguments, dict):
-                raise TypeError
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            await _send(
-                stream, _refusal(BadArgument('a command is one JSON object: {"command": NAME, "arguments": {...}}'))
-            )
-            return
-        try:
-            if command in self._listings:
-                await _send_rows(stream, self._listings[command](arguments))
-                result: dict[str, Any] = {}
-            elif command in self._streams:
-                async with contextlib.aclosing(self._streams[command](arguments)) as pages:
-                    async for page in pages:
-                        await _send_rows(stream, page) if page else await _send(stream, {"ok": True, "rows": []})
-                result = {}
-            elif command in self._handlers:
-                result = await self._handlers[command](arguments)
-            else:
-                raise BadArgument(f"unknown command {command!r}")
-            answer = {"ok": True, "result": result}
-        except ManagementError as error:
-            answer = _refusal(error)
-        except (*ENDS_NODE, trio.BrokenResourceError, trio.TooSlowError):
-            raise
-        except Exception:
-            log.exception("control command failed", command=command)
-            answer = _refusal(ManagementError(f"{command} failed inside the broker: see its log"))
-        await _send(stream, answer)
-
 
 def _remove(file: Path, made: os.stat_result) -> None:
     """Not another's, where the data directory was replaced."""
     with contextlib.suppress(OSError):
         if os.path.samestat(file.stat(), made):
             file.unlink()
-
-
-def caller() -> Operator:
-    """The operator whose command is being carried out."""
-    return Operator(uid=_caller.get())
 
 
 def _uid(stream: trio.SocketStream) -> int | None:
@@ -309,36 +252,9 @@ def _uid(stream: trio.SocketStream) -> int | None:
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
-def _refusal(error: ManagementError) -> dict[str, Any]:
-    return {"ok": False, "error": str(error), "kind": error.kind}
-
-
 async def _send(stream: trio.SocketStream, answer: dict[str, Any]) -> None:
     with trio.fail_after(IDLE_TIMEOUT_S):
         await stream.send_all(json.dumps(answer).encode() + b"\n")
-
-
-async def _send_rows(stream: trio.SocketStream, rows: Iterable[dict[str, Any]]) -> None:
-    """All rows, in pages; the page that is being filled is sent before it grows too long, or takes too long."""
-    page: list[dict[str, Any]] = []
-    page_bytes, begun_s = 0, trio.current_time()
-    for row in rows:
-        row_bytes = len(json.dumps(row))
-        if row_bytes > VALUE_BYTES_MAX:
-            row = {name: _bounded(value) for name, value in row.items()}
-        page.append(row)
-        page_bytes += min(row_bytes, VALUE_BYTES_MAX)
-        # Some rows take long to find: of queues that are made for it.
-        if page_bytes >= PAGE_BYTES or trio.current_time() - begun_s >= PAGE_S:
-            await _send(stream, {"ok": True, "rows": page})
-            page, page_bytes, begun_s = [], 0, trio.current_time()
-    if page:
-        await _send(stream, {"ok": True, "rows": page})
-
-
-def _bounded(value: Any) -> Any:
-    size = len(json.dumps(value))
-    return value if size <= VALUE_BYTES_MAX else f"too long to list ({size} bytes)"
 
 
 async def _receive_line(stream: trio.SocketStream, received: bytearray) -> bytes | None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from amqpd.management import alarms, connections, inventory, queues, traces, transients
-from amqpd.management.control import Handler, Listing, Stream, caller
+from amqpd.management.control_answers import Handler, Listing, Stream, caller
 from amqpd.management.damaged_rows import DamagedRows, Which
 from amqpd.management.errors import BadArgument
 from amqpd.management.message_wishes import Wish

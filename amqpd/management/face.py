@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from amqpd.management.control_answers import Commands
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
 from amqpd.management.running import Running
@@ -37,6 +38,8 @@ class Behind:
     """where clients connect: host, port, whether through TLS"""
     messages: MessageOperations
     """those in queues"""
+    commands: Commands
+    """of the control socket"""
 
     @property
     def clustered(self) -> bool:

@@ -23,6 +23,7 @@ from pydantic_settings import EnvSettingsSource
 from amqpd.compiled import VARIABLE
 from amqpd.config import Settings
 from amqpd.errors import SettingsError
+from amqpd.management.remote import URL_VARIABLE
 from amqpd.setting_tables import AuditSettings, HttpSettings, TlsSettings
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
@@ -105,7 +106,7 @@ def variable_names() -> list[str]:
     """Every environment variable that means something to amqpd."""
     names = [f"AMQPD_{name}" for name in Settings.model_fields if name not in TABLES]
     names += [f"AMQPD_{table}_{name}" for table, model in TABLES.items() for name in model.model_fields]
-    return sorted([CONFIG_VARIABLE, VARIABLE, *(name.upper() for name in names)])
+    return sorted([CONFIG_VARIABLE, VARIABLE, URL_VARIABLE, *(name.upper() for name in names)])
 
 
 def _refuse_unknown_variables() -> None:

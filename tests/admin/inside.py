@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
+from amqpd.management.control_answers import Commands
 from amqpd.management.face import Behind
 from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
@@ -160,7 +161,7 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages)
+        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}))
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()

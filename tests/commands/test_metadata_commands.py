@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from amqpd.__main__ import COMMANDS, cli
 from amqpd.management import control
+from amqpd.management.control_answers import Commands
 from amqpd.management.errors import AlreadyExists
 from amqpd.management.metadata import Plan
 from amqpd.management.stored_metadata import StoredMetadata
@@ -296,7 +297,7 @@ def test_a_running_broker_has_applied_the_change_when_the_command_returns(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync.run)
-            await nursery.start(control.ControlServer(data_dir, {"refresh": refresh}).run)
+            await nursery.start(control.ControlServer(data_dir, Commands({"refresh": refresh})).run)
             # The command runs trio itself, so it needs a thread.
             for words in (["user", "add", "alice", "x"], ["permission", "set", "/", "alice", "", "", ""]):
                 result = await trio.to_thread.run_sync(lambda words=words: run(*words))

@@ -18,6 +18,7 @@ import trio.testing
 from amqpd.errors import NodeFailure
 from amqpd.management import control
 from amqpd.management.control import SOCKET_NAME, ControlError, ControlServer, call, rows, short_path
+from amqpd.management.control_answers import Commands
 from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError
 
 pytestmark = pytest.mark.trio
@@ -60,7 +61,9 @@ HANDLERS = {"echo": echo, "refuse": refuse, "broken": broken, "failing": failing
 @contextlib.asynccontextmanager
 async def running(data_dir: Path) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
-        await nursery.start(ControlServer(data_dir, HANDLERS, {"numbers": numbers}, {"slow": slow_numbers}).run)
+        await nursery.start(
+            ControlServer(data_dir, Commands(HANDLERS, {"numbers": numbers}, {"slow": slow_numbers})).run
+        )
         yield
         nursery.cancel_scope.cancel()
 

@@ -1,0 +1,122 @@
+"""`amqpd --url`: the commands that ask a running broker, over HTTP, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pika
+import pytest
+
+from amqpd.__main__ import run
+from amqpd.management.errors import BadArgument
+from amqpd.management.remote import ACTS, LOOKS, remote_broker
+
+from .broker_process import BrokerProcess, free_port
+
+Remote = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def http_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, http_port: int) -> Iterator[BrokerProcess]:
+    environment = {"AMQPD_HTTP_ENABLED": "true", "AMQPD_HTTP_PORT": str(http_port)}
+    broker = BrokerProcess(tmp_path_factory.mktemp("remote") / "data", environment=environment)
+    try:
+        broker.start()
+        yield broker
+        assert broker.terminate() == 0
+        assert "Traceback" not in broker.log
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def remote(broker: BrokerProcess, http_port: int, capsys: pytest.CaptureFixture[str]) -> Remote:
+    def told(*words: str, login: str = "guest:guest", code: int = 0) -> str:
+        capsys.readouterr()
+        ended = run(["--url", f"http://{login}@127.0.0.1:{http_port}", *words])
+        said = capsys.readouterr()
+        assert ended == code, (said.out, said.err)
+        return said.out if code == 0 else said.err
+
+    return told
+
+
+def test_the_same_is_said_as_on_its_machine(
+    broker: BrokerProcess, remote: Remote, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("far", durable=True)
+        channel.confirm_delivery()
+        for body in (b"one", b"two"):
+            channel.basic_publish("", "far", body)
+        for words in (
+            ("queue", "list", "--columns", "vhost,name,messages"),
+            ("exchange", "list"),
+            ("binding", "list"),
+            ("alarm", "list"),
+            ("message", "list", "far"),
+        ):
+            capsys.readouterr()
+            assert run(["--data-dir", str(broker.data_dir), *words]) == 0
+            assert remote(*words) == capsys.readouterr().out or words[0] == "message"
+        assert "far" in remote("top", "--once")
+        assert '"messages_ready": 2' in remote("status", "--json")
+        assert "2 messages wait" in remote("queue", "why", "far")
+        assert "two" in remote("message", "list", "far", "--body", "10")
+        remote("message", "delete", "far", "--all", "--yes")
+        assert channel.queue_declare("far", passive=True).method.message_count == 0
+        remote("connection", "close", "--all")
+        with pytest.raises(pika.exceptions.AMQPError):
+            channel.queue_declare("far", passive=True)
+    assert broker.wait_log("changed over http.*message delete.*user=guest")
+
+
+def test_what_needs_its_machine_is_refused(remote: Remote) -> None:
+    for words in (("user", "list"), ("backup", "/tmp/x"), ("audit", "show"), ("ctl", "list_queues")):
+        assert "this needs the machine of the broker" in remote(*words, code=2)
+
+
+def test_a_password_that_is_wrong_and_a_user_without_the_right(broker: BrokerProcess, remote: Remote) -> None:
+    assert run(["--data-dir", str(broker.data_dir), "user", "add", "clerk", "--password", "clerk"]) in (0, 2)
+    said = remote("queue", "list", login="guest:wrong", code=1)
+    assert "does not let user 'guest' do this" in said
+    assert "wrong" not in said
+
+
+def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--url", f"http://127.0.0.1:{free_port()}", "queue", "list"]) == 1
+    assert "cannot talk to http://127.0.0.1:" in capsys.readouterr().err
+
+
+def test_the_address_from_the_environment(
+    remote: Remote, http_port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AMQPD_URL", f"http://guest:guest@127.0.0.1:{http_port}/")
+    assert run(["queue", "list"]) == 0
+    assert "vhost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("url", ["", "here", "ftp://here", "http://", "http://here:0x", "http://here/?a=b"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(BadArgument):
+        remote_broker(url)
+
+
+def test_parts_of_an_address() -> None:
+    found = remote_broker("https://al%40ice:p%3Aw@[::1]/rabbit/")
+    assert (found.scheme, found.host, found.port, found.prefix) == ("https", "::1", 15671, "/rabbit")
+    assert (found.user, found.password) == ("al@ice", "p:w")
+    assert str(found) == "https://[::1]:15671/rabbit"
+    assert "p:w" not in repr(found)
+    plain = remote_broker("http://here")
+    assert (plain.port, plain.user, plain.password) == (15672, "guest", "guest")
+
+
+def test_no_command_is_both_a_look_and_an_act() -> None:
+    assert not LOOKS & ACTS
