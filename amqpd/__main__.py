@@ -68,6 +68,10 @@ COMMANDS = {
 }
 
 
+NOT_REMOTE = ("serve", "cluster", "quorum")
+"""these have no flag that names a broker; of the others each says what it needs"""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are in modules of their own (rule 1)."""
 
@@ -149,6 +153,10 @@ def cli(context: click.Context, config: Path | None, data_dir: str | None, url: 
 
     One command runs it, with everything durable and nothing to configure: amqpd serve.
     """
+    if url is not None and context.invoked_subcommand in NOT_REMOTE:
+        raise click.UsageError(f"{context.invoked_subcommand} asks no broker: use it without --url")
+    if url is not None and data_dir is not None:
+        raise click.UsageError("--url and --data-dir name two brokers: leave one out")
     if context.invoked_subcommand == "serve":
         # It has more flags, and loads the settings itself; what was given here counts there too.
         context.default_map = {"serve": {"config": config, "data_dir": None if data_dir is None else [data_dir]}}

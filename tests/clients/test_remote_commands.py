@@ -80,6 +80,8 @@ def test_the_same_is_said_as_on_its_machine(
 def test_what_needs_its_machine_is_refused(remote: Remote) -> None:
     for words in (("user", "list"), ("backup", "/tmp/x"), ("audit", "show"), ("ctl", "list_queues")):
         assert "this needs the machine of the broker" in remote(*words, code=2)
+    assert "cluster asks no broker" in remote("cluster", "status", code=2)
+    assert "name two brokers" in remote("--data-dir", "/tmp/x", "queue", "list", code=2)
 
 
 def test_a_password_that_is_wrong_and_a_user_without_the_right(broker: BrokerProcess, remote: Remote) -> None:
