@@ -19,7 +19,6 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import lives
-from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
@@ -245,17 +244,14 @@ class ClusterRunner(Shell):
 
     def view(self) -> ClusterView:
         """As of now. Only of a member."""
-        here, copies = self._forwarder, self._settings.cluster_copies
-        return ClusterView(here.name, self._directory.roster, here.homes, copies, self.facts())
+        return ClusterView(self._forwarder, self._directory.roster, self._settings.cluster_copies)
 
     @property
     def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:
         """What the control socket can be asked of the cluster."""
 
         async def facts(_: Any) -> dict[str, Any]:
-            here = self._forwarder
-            sources, copies = source_facts(here.homes), replica_facts(here.replicas)
-            return {"node": here.name, "sources": sources, "copies": copies}
+            return self.view().quorum_facts()
 
         return {"quorum facts": facts}
 

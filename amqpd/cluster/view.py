@@ -10,10 +10,9 @@ Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from amqpd.cluster.copy_facts import source_facts
-from amqpd.cluster.homes import Homes
+from amqpd.cluster.copy_facts import replica_facts, source_facts
+from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.overview import Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
@@ -22,17 +21,21 @@ from amqpd.cluster.standing import Standing, standing
 class ClusterView:
     """Of one moment. `copies`: as many as a source has that does not ask for a number."""
 
-    def __init__(self, name: str, roster: Roster, homes: Homes, copies: int, statistics: Mapping[str, Any]) -> None:
-        self._name = name
+    def __init__(self, here: Forwarder, roster: Roster, copies: int) -> None:
+        self._here = here
         self._roster = roster
-        self._homes = homes
         self._copies = copies
-        self._statistics = statistics
+
+    def quorum_facts(self) -> Row:
+        """What `amqpd quorum status` asks of each node."""
+        here = self._here
+        sources, copies = source_facts(here.homes), replica_facts(here.replicas)
+        return {"node": here.name, "sources": sources, "copies": copies}
 
     def standings(self, asked: Mapping[int, int]) -> Iterator[Standing | None]:
         """Of each source, in their order. `asked`: how many copies a source is to have, where a queue of it says
         that."""
-        facts = {row["source"]: row for row in source_facts(self._homes)}
+        facts = {row["source"]: row for row in source_facts(self._here.homes)}
         for source in sorted(self._roster.records):
             there = source in self._roster.records
             yield standing(source, self._roster, facts, asked.get(source, self._copies)) if there else None
@@ -40,9 +43,9 @@ class ClusterView:
     def rows(self, found: Sequence[Standing], queues: Mapping[int, int]) -> Row:
         """`queues`: how many each source has."""
         return {
-            "node": self._name,
+            "node": self._here.name,
             "says": sentences(self._roster, found),
             "members": member_rows(self._roster),
             "sources": alike_rows(found, queues),
-            "statistics": dict(self._statistics),
+            "statistics": self._here.statistics().facts(),
         }

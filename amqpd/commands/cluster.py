@@ -62,8 +62,8 @@ def status(settings: Settings, as_json: bool) -> None:
     """
     roster, copies = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
     if as_json:
-        found = {"revision": roster.revision, "members": member_rows(roster), "sources": source_rows(roster)}
-        click.echo(readable_json(found, 2))
+        members, sources = member_rows(roster), source_rows(roster)
+        click.echo(readable_json({"revision": roster.revision, "members": members, "sources": sources}, 2))
         return
     show([_shown(row) for row in member_rows(roster)], MEMBERS, False)
     click.echo()

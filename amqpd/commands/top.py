@@ -1,6 +1,6 @@
 """`amqpd top`: a running broker, live: totals, alarms, and the queues in which most happens.
 
-What comes in: what the broker says, again and again. What goes out: a screen that is drawn anew; or one look.
+What comes in: what the broker says, again and again. What goes out: a screen, drawn again each time; or one look.
 Rules: 1. Nothing is changed. 2. Looking takes no more than a tenth of the time: a broker with very many queues is
 asked less often. 3. Names that clients chose do nothing to the terminal.
 Not here: what the figures mean (`amqpd/management/`), the screen itself (Rich).

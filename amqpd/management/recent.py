@@ -1,4 +1,4 @@
-"""The last of what goes by, kept for whoever looks on: lines of the log, acts.
+"""The last of what goes by, kept for those who look on: lines of the log, acts.
 
 What comes in: things, from any thread. What goes out: those behind a number.
 Rules: 1. Numbers begin at 1, and each thing has the one after that of the thing before it: who was told a number asks

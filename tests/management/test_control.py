@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from amqpd.errors import NodeFailure
-from amqpd.management import control
+from amqpd.management import control, control_answers
 from amqpd.management.control import SOCKET_NAME, ControlError, ControlServer, call, rows, short_path
 from amqpd.management.control_answers import Commands
 from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError
@@ -50,7 +50,7 @@ def numbers(arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
 async def slow_numbers(arguments: dict[str, Any]) -> AsyncGenerator[list[dict[str, Any]], None]:
     for number in range(arguments["count"]):
         await trio.lowlevel.checkpoint()
-        yield [{"number": number, "uid": control.caller().uid}] if number % 2 else []
+        yield [{"number": number, "uid": control_answers.caller().uid}] if number % 2 else []
     if arguments.get("refused"):
         raise ManagementError("no more of them")
 
@@ -109,7 +109,7 @@ async def test_rows_that_are_waited_for_come_page_by_page_and_the_caller_is_know
         assert [row["number"] for row in found or ()] == [1, 3]
         with pytest.raises(ManagementError, match="no more of them"):
             await trio.to_thread.run_sync(rows, tmp_path, "slow", {"count": 2, "refused": True})
-    assert control.caller().uid is None
+    assert control_answers.caller().uid is None
 
 
 async def test_a_refusal_is_a_sentence(tmp_path: Path) -> None:
