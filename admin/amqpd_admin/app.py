@@ -39,6 +39,7 @@ from amqpd_admin.routes import (
     cluster,
     connections,
     control,
+    definition_plans,
     definitions,
     exchanges,
     health,
@@ -85,6 +86,7 @@ ROUTERS = (
     parameters.router,
     limits.router,
     definitions.router,
+    definition_plans.router,
     absent.router,
 )
 

@@ -89,6 +89,8 @@ BODIES: dict[tuple[str, str], Schema] = {
     ("put", "/user-limits/{user}/{limit}"): LIMIT,
     ("post", "/definitions"): TABLE,
     ("post", "/definitions/{vhost}"): TABLE,
+    ("post", "/amqpd/definitions/plan"): TABLE,
+    ("post", "/amqpd/definitions/apply"): TABLE,
     ("post", "/all-configuration"): TABLE,
     ("post", "/amqpd/messages/{vhost}/{name}/delete"): {"type": "object", "properties": WISH},
     ("post", "/amqpd/messages/{vhost}/{name}/move"): {

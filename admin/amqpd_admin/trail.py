@@ -44,7 +44,7 @@ CALLED = {
 }
 NOT_ALLOWED = (401, 403)
 NO_ANSWER = 0
-UNSAID = ("/login", "/amqpd/session")
+UNSAID = ("/login", "/amqpd/session", "/amqpd/definitions/plan")
 """they change nothing of the broker, and log-ins are told elsewhere"""
 
 log = structlog.get_logger(component="operations")

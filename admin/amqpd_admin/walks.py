@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
+from amqpd.declarations.locating import wanted_of
 from amqpd.management.pacing import Pace, each
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase, ConnectionBase
+from amqpd.topology.state import Topology
 from amqpd.vocabulary.states import State
 from amqpd_admin.login import Who
 
@@ -104,3 +106,17 @@ async def messages_by_vhost(node: Node, vhosts: Collection[str]) -> dict[str, Me
         if beginning and queue.elsewhere:
             ready[at] += node.registry.waiting_in(queue.record)
     return {name: Messages(ready[name], unacked[name]) for name in vhosts}
+
+
+async def declared(topology: Topology, usual: int) -> tuple[Counter[int], dict[int, int]]:
+    """How many queues each source has, and how many copies it is to have: as many as the queue of it that asks for
+    most, or does not ask, which is for the `usual` number."""
+    pace, counts, copies = Pace(), Counter[int](), dict[int, int]()
+    for vhost in list(topology.vhosts.values()):
+        for record in list(vhost.queues.values()):
+            await pace.step()
+            if record.source:
+                counts[record.source] += 1
+                asked = wanted_of(record, {}).copies or usual
+                copies[record.source] = max(asked | 1, copies.get(record.source, 0))
+    return counts, copies

@@ -9,10 +9,13 @@ Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from amqpd.cluster.choosing import Heard
 from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.cluster.overview import Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
@@ -39,6 +42,13 @@ class ClusterView:
         for source in sorted(self._roster.records):
             there = source in self._roster.records
             yield standing(source, self._roster, facts, asked.get(source, self._copies)) if there else None
+
+    def imported(self, queues: Counter[int]) -> ImportedQueues:
+        """Chooses the sources of an import's queues. `queues`: how many each source has."""
+        roster = self._roster
+        # Copies: an import is planned in a thread.
+        heard = Heard("", dict(roster.members), dict(roster.known), dict(roster.records))
+        return ImportedQueues(heard, queues, self._copies)
 
     def rows(self, found: Sequence[Standing], queues: Mapping[int, int]) -> Row:
         """`queues`: how many each source has."""

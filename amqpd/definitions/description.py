@@ -1,6 +1,6 @@
 """A difference in words, for operators.
 
-What comes in: a difference. What goes out: lines of text.
+What comes in: a difference. What goes out: lines of text, or the same as plain values.
 Rules: 1. One line for each thing, with a sign: + is made, ~ becomes otherwise, - goes. 2. Of many in a section the
 first are shown, unless all are asked for; the last line counts everything. 3. No name moves the cursor.
 Not here: colours and output (`commands/definitions.py`).
@@ -8,7 +8,8 @@ Not here: colours and output (`commands/definitions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from amqpd.definitions.comparison import particulars, thing
 from amqpd.definitions.difference import Action, Difference, Step
@@ -37,15 +38,38 @@ _WORDS: dict[str, tuple[str, str]] = {
 def describe(found: Difference, everything: bool = False) -> list[str]:
     """The lines of a plan; `everything` shows each thing."""
     lines: list[str] = []
-    for section in SECTIONS:
-        for action in _SIGNS:
-            steps = [step for step in found.steps if (step.section, step.action) == (section, action)]
-            shown = steps if everything or len(steps) <= SHOWN_MAX + 1 else steps[:SHOWN_MAX]
-            lines += [_line(step) for step in shown]
-            if len(steps) > len(shown):
-                more = len(steps) - len(shown)
-                lines.append(f"{_SIGNS[action]} ... and {more:,} more {_WORDS[section][1]}")
+    for section, action, steps in _by_kind(found):
+        shown = steps if everything else _first(steps)
+        lines += [_line(step) for step in shown]
+        if len(steps) > len(shown):
+            more = len(steps) - len(shown)
+            lines.append(f"{_SIGNS[action]} ... and {more:,} more {_WORDS[section][1]}")
     return [*map(escaped, lines), *describe_left_out(found, everything), summary(found)]
+
+
+def facts(found: Difference, everything: bool = False) -> dict[str, Any]:
+    """The same for programs: `changes` are those of a kind, of which `things` are the first ones, or all."""
+    return {
+        "summary": summary(found),
+        "changes": [
+            {
+                "section": section,
+                "action": action,
+                "count": len(steps),
+                "words": f"{len(steps):,} {_WORDS[section][len(steps) != 1]}",
+                "things": [
+                    {"thing": thing(step.record), "detail": _detail(step)}
+                    for step in (steps if everything else _first(steps))
+                ],
+            }
+            for section, action, steps in _by_kind(found)
+        ],
+        "unchanged": {section: found.unchanged[section] for section in SECTIONS if found.unchanged[section]},
+        **{
+            name: {"count": len(said), "says": said if everything else said[:SHOWN_MAX]}
+            for name, said in (("conflicts", found.conflicts), ("left_out", found.left_out), ("kept", found.kept))
+        },
+    }
 
 
 def describe_left_out(found: Difference, everything: bool = False) -> list[str]:
@@ -81,8 +105,26 @@ def _count(steps: Iterable[Step], section: str, action: Action) -> int:
     return sum(step.section == section and step.action == action for step in steps)
 
 
+def _by_kind(found: Difference) -> Iterator[tuple[str, Action, list[Step]]]:
+    of: dict[tuple[str, Action], list[Step]] = {}
+    for step in found.steps:
+        of.setdefault((step.section, step.action), []).append(step)
+    for section in SECTIONS:
+        for action in _SIGNS:
+            if steps := of.get((section, action)):
+                yield section, action, steps
+
+
+def _first(steps: list[Step]) -> list[Step]:
+    return steps if len(steps) <= SHOWN_MAX + 1 else steps[:SHOWN_MAX]
+
+
+def _detail(step: Step) -> str:
+    return step.detail if step.action != "create" else particulars(step.record)
+
+
 def _line(step: Step) -> str:
-    detail = step.detail if step.action != "create" else particulars(step.record)
+    detail = _detail(step)
     return f"{_SIGNS[step.action]} {thing(step.record)}" + (f": {detail}" if detail else "")
 
 

@@ -35,7 +35,7 @@ from amqpd.queues.browsing import EVERY, body_segment, ready
 from amqpd.queues.fences import Damage, whole_again
 from amqpd.queues.home import HomeQueue
 
-# Of the bytes in one row of an answer, before base64: below what a row may have (`control.VALUE_BYTES_MAX`).
+# Of the bytes in one row of an answer, before base64: below what a row may have (`control_answers.VALUE_BYTES_MAX`).
 PIECE_BYTES = 96 << 10
 
 Rows = list[dict[str, Any]]

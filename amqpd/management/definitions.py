@@ -57,7 +57,7 @@ def _encoded(part: str | None) -> bytes | None:
 async def planned(metadata: Metadata, wanted: Definitions, *, prune: bool = False) -> Difference:
     """What `import_definitions` would change; nothing is changed."""
     wish = _Import(wanted, prune)
-    await wish.look(metadata)
+    await wish.look(metadata.aside())
     return wish.found
 
 
@@ -80,6 +80,7 @@ async def import_definitions(
     """What was changed. `source_of`: the source of a new queue. With `prune`, what the document does not name is
     removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is; without, it
     raises Conflicting."""
+    metadata = metadata.aside()
     wish = _Import(wanted, prune, source_of)
     await wish.look(metadata)
 
@@ -117,7 +118,8 @@ class _Import:
         # Away from the loop: a broker has other things to do in the tenth of a second that each of them takes.
         known = {name: user.password_hash for name, user in topology.users.items()}
         await trio.to_thread.run_sync(_hash_passwords, self.wanted, known)
-        self.compare(await metadata.read(whole=True))
+        topology = await metadata.read(whole=True)
+        await trio.to_thread.run_sync(self.compare, topology)
 
     def compare(self, topology: Topology) -> None:
         self.found = difference(topology, self.wanted, _new_id, prune=self.prune, source_of=self.source_of)

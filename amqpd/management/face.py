@@ -9,6 +9,7 @@ Not here: what it serves (`admin/amqpd_admin/`), which face a broker has (`comma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -53,6 +54,9 @@ class ClusterView(Protocol):
     def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
         """How each source stands; None at a step at which there is none. `asked`: how many copies each is to have, of
         those that have a queue that says so."""
+
+    def imported(self, queues: Counter[int]) -> Any:
+        """Has `source_for`, for `management/imported_queues.py`. `queues`: how many each source has."""
 
     def rows(self, found: Sequence[Any], queues: Mapping[int, int]) -> dict[str, Any]:
         """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `standings`; `queues`: how many

@@ -12,15 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import trio
+
 from amqpd.audit.acts import Caller
-from amqpd.management import transients
+from amqpd.management import pacing, transients
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
 from amqpd.management.running import Running
-from amqpd.management.stored_metadata import CHANGES_A_TRANSACTION, TRANSIENTS_A_COMMAND, leftovers, transact
+from amqpd.management.stored_metadata import (
+    CHANGES_A_TRANSACTION,
+    TRANSIENTS_A_COMMAND,
+    leftovers,
+    topology_of,
+    transact,
+)
 from amqpd.topology.metadata.codec import PREFIX, encode_key
 from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
-from amqpd.topology.metadata.sync import TopologySync, records_of, transaction_of
+from amqpd.topology.metadata.sync import TopologySync, records_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Put, Record
 
@@ -49,21 +57,27 @@ class LiveMetadata(Metadata):
                 # From here on the topology has all that these revisions say, and whatever changes more is refused.
                 await self._sync.refresh()
                 planned = plan(topology)
-                with self._expected(planned.changes):
-                    if await self._commit(planned, revisions):
-                        await self._sync.refresh()
-                        return
+                if await self._commit(planned, revisions):
+                    return
         raise Conflict(OVERTAKEN)
 
     async def sweep(self) -> None:
         with _refusals():
             snapshot = await self._store.range(PREFIX)
-            if left := leftovers(records_of(snapshot)):
-                await self._store.transact([], transaction_of(left).operations)
+            left = await trio.to_thread.run_sync(lambda: leftovers(records_of(snapshot)))
+            if left:
+                await transact(self._store, left, (), {})
             await self._sync.refresh()
 
+    def aside(self) -> LiveMetadata:
+        return AsideMetadata(self._on, self._store, self._sync, self._by)
+
     async def transients(self) -> list[Record] | None:
-        return list(transients.listed(self._on))
+        pace, found = pacing.Pace(), []
+        for record in transients.listed(self._on):
+            await pace.step()
+            found.append(record)
+        return found
 
     async def change_transients(self, changes: Sequence[Change]) -> None:
         for first in range(0, len(changes), TRANSIENTS_A_COMMAND):
@@ -93,9 +107,37 @@ class LiveMetadata(Metadata):
             return False
         for first in range(0, len(changes), CHANGES_A_TRANSACTION):
             some = changes[first : first + CHANGES_A_TRANSACTION]
-            if not await transact(self._store, some, planned.requires, revisions):
-                return False
+            with self._expected(some):
+                if not await transact(self._store, some, planned.requires, revisions):
+                    return False
+                # Whose doing it is is told when it is applied.
+                await self._sync.refresh()
         return True
+
+
+class AsideMetadata(LiveMetadata):
+    """Reads a copy of the store, and plans on that, in a thread: as long as it takes, the node goes on."""
+
+    async def read(self, *, whole: bool = False) -> Topology:
+        with _refusals():
+            return (await self._copy())[0]
+
+    async def change(self, plan: Planner, *, whole: bool = False) -> None:
+        with _refusals():
+            for _ in range(ROUNDS_MAX):
+                topology, revisions = await self._copy()
+                planned = await trio.to_thread.run_sync(plan, topology)
+                for each in planned.changes:
+                    if isinstance(each, Put):
+                        revisions.setdefault(encode_key(each.record.key), 0)
+                if await self._commit(planned, revisions):
+                    return
+        raise Conflict(OVERTAKEN)
+
+    async def _copy(self) -> tuple[Topology, dict[str, int]]:
+        """What is not durable is in it: the node's own store has that, too."""
+        snapshot = await self._store.range(PREFIX)
+        return await trio.to_thread.run_sync(topology_of, snapshot)
 
 
 @contextmanager

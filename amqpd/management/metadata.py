@@ -60,6 +60,10 @@ class Metadata(ABC):
         """The same, whose changes are told as this user's, who is there."""
         return self
 
+    def aside(self) -> Metadata:
+        """The same, for a plan that looks at very much: a broker reads and plans it beside its other work."""
+        return self
+
     @abstractmethod
     async def sweep(self) -> None:
         """Delete what belongs to a virtual host or a user that does not exist: after a deletion, what somebody

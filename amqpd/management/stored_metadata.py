@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import trio
 
 from amqpd.management import control
 from amqpd.management.errors import Conflict, ManagementError, Unavailable
@@ -19,7 +23,15 @@ from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.sqlite.store import SqliteStore
-from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, MetadataStoreError, StoreDamaged
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    MetadataStore,
+    MetadataStoreError,
+    Snapshot,
+    StoreDamaged,
+    Transaction,
+)
 from amqpd.topology.metadata.sync import records_of, transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import (
@@ -36,9 +48,11 @@ from amqpd.vocabulary.records import (
 )
 
 FILE_NAME = "metadata.db"
-# A larger plan is cut here, at whatever stands there: a broker applies a transaction in one go, at some 15,000
-# changes a second, and does nothing else meanwhile.
+# A larger plan is cut here, at whatever stands there. A broker applies a transaction in parts, at some 15,000 changes
+# a second.
 CHANGES_A_TRANSACTION = 10_000
+# A millisecond.
+CHANGES_ENCODED_AT_ONCE = 100
 # How long the running broker may take to look; it needs milliseconds.
 REFRESH_TIMEOUT_S = 60.0
 # A busy broker answers between two ticks.
@@ -63,7 +77,7 @@ class StoredMetadata(Metadata):
     async def read(self, *, whole: bool = False) -> Topology:
         live = await self._live(whole)
         async with self._opened() as store:
-            return (await _load(store, live))[0]
+            return topology_of(await store.range(PREFIX), live)[0]
 
     async def change(self, plan: Planner, *, whole: bool = False) -> None:
         live = await self._live(whole)
@@ -145,7 +159,7 @@ def leftovers(records: Iterable[Record]) -> list[Change]:
 
 async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -> None:
     for _ in range(ROUNDS_MAX):
-        topology, revisions = await _load(store, live)
+        topology, revisions = topology_of(await store.range(PREFIX), live)
         planned = plan(topology)
         for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
             some = planned.changes[first : first + CHANGES_A_TRANSACTION]
@@ -160,18 +174,24 @@ async def transact(
     store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
 ) -> bool:
     """Whether it was committed: what is written had these revisions still, and what is required was there."""
+    encode = partial(_transaction, changes, requires, revisions)
+    # Away from the loop when it is much: a broker may wait for it.
+    wanted = await trio.to_thread.run_sync(encode) if len(changes) > CHANGES_ENCODED_AT_ONCE else encode()
+    return isinstance(await store.transact(wanted.compares, wanted.operations), Committed)
+
+
+def _transaction(changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]) -> Transaction:
     wanted = transaction_of(changes, requires=requires)
     compares = {compare.key: compare for compare in wanted.compares}
     for each in changes:
         if isinstance(each, Put):
             key = encode_key(each.record.key)
             compares[key] = Compare(key, revisions.get(key, 0))
-    return isinstance(await store.transact(list(compares.values()), wanted.operations), Committed)
+    return replace(wanted, compares=tuple(compares.values()))
 
 
-async def _load(store: MetadataStore, live: Sequence[Record]) -> tuple[Topology, dict[str, int]]:
+def topology_of(snapshot: Snapshot, live: Sequence[Record] = ()) -> tuple[Topology, dict[str, int]]:
     """What is stored and what lives beside it, and the revisions of what is stored."""
-    snapshot = await store.range(PREFIX)
     topology = Topology()
     topology.apply([Put(record) for record in [*records_of(snapshot), *live]])
     return topology, {entry.key: entry.mod_revision for entry in snapshot.entries}

@@ -160,5 +160,5 @@ async def delete(metadata: Metadata, name: str) -> None:
             raise Conflict(f"Refusing to delete virtual host '{name}' because it is protected from deletion")
         return Plan(delete_vhost(topology, name))
 
-    await metadata.change(plan)
+    await metadata.aside().change(plan)
     await metadata.sweep()

@@ -189,16 +189,25 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text("1 queue added")
     expect(dialog).to_contain_text(HOSTILE)
-    expect(dialog).to_contain_text("1 queue stays as it is")
+    expect(dialog).to_contain_text("1 differs and stays as it is")
     expect(dialog).to_contain_text("1 binding added")
     visit.send("Upload")
     assert [each["name"] for each in api.get("/queues") if each["name"] == HOSTILE] == [HOSTILE]
-    for text, said in (("not JSON", "This file is not JSON."), ("{}", "This is not a file of definitions")):
+    wanted.write_text(json.dumps({"queues": [each for each in document["queues"] if each["name"] != "mine-defined"]}))
+    page.get_by_label("File").set_input_files(wanted)
+    visit.press("Compare and upload")
+    expect(dialog).to_contain_text("Nothing would change")
+    page.get_by_label("Delete what the file does not name").check()
+    expect(dialog).to_contain_text("2 queues deleted")
+    visit.send("Upload and delete")
+    left = [each["name"] for each in api.get("/queues")]
+    assert HOSTILE not in left
+    assert "mine-defined" not in left
+    for text, said in (("not JSON", "is not JSON"), ("[]", "definitions")):
         wanted.write_text(text)
         page.get_by_label("File").set_input_files(wanted)
         visit.press("Compare and upload")
         expect(page.get_by_role("alert").filter(has_text=said)).to_be_visible()
-    api.do("DELETE", "/queues/%2F/mine-defined", status=204)
 
 
 def test_a_policy_shows_what_it_would_match(visit: Visit, api: Api):

@@ -177,3 +177,39 @@ def test_definitions_go_out_and_in(api: Api):
     api.do("POST", "/definitions", exported, status=204)
     assert api.get("/queues/%2F/defined")["arguments"] == {"x-expires": 3_600_000}
     assert "not JSON" in api("POST", "/definitions", user="guest").json()["reason"]
+
+
+def test_definitions_are_planned_before_they_are_applied(api: Api):
+    api.do("PUT", "/vhosts/planned", {}, status=201)
+    api.do("PUT", "/queues/planned/here", {"arguments": {"x-max-length": 3}}, status=201)
+    api.do("PUT", "/queues/planned/goes", {}, status=201)
+    new = [
+        {"name": f"new-{number:02}", "durable": True, "auto_delete": False, "arguments": {}} for number in range(15)
+    ]
+    other = {"name": "here", "durable": True, "auto_delete": False, "arguments": {"x-max-length": 4}}
+    wanted = {"queues": [*new, other]}
+    query = "vhost=planned&prune=true"
+    plan = api.do("POST", f"/amqpd/definitions/plan?{query}", wanted, status=200).json()
+    made, removed = plan["changes"]
+    assert (made["section"], made["action"], made["count"], made["words"]) == ("queues", "create", 15, "15 queues")
+    assert [each["thing"] for each in made["things"]] == [
+        f"queue 'new-{number:02}' in 'planned'" for number in range(10)
+    ]
+    assert removed["action"] == "remove"
+    assert [each["thing"] for each in removed["things"]] == ["queue 'goes' in 'planned'"]
+    assert plan["conflicts"]["count"] == 1
+    assert "x-max-length" in plan["conflicts"]["says"][0]
+    full = api.do("POST", f"/amqpd/definitions/plan?{query}&full=true", wanted, status=200).json()
+    assert len(full["changes"][0]["things"]) == 15
+    refused = api.do("POST", f"/amqpd/definitions/apply?{query}", wanted, status=409).json()
+    assert refused["error"] == "conflict"
+    assert refused["changes"] == plan["changes"]
+    assert {each["name"] for each in api.get("/queues/planned")} == {"here", "goes"}
+    done = api.do("POST", f"/amqpd/definitions/apply?{query}&skip_conflicts=true", wanted, status=200).json()
+    assert done["summary"].startswith("created 15 queues; removed 1 queue")
+    assert len(api.get("/queues/planned")) == 16
+    assert api.get("/queues/planned/here")["arguments"] == {"x-max-length": 3}
+    assert api.do("POST", f"/amqpd/definitions/plan?{query}", wanted, status=200).json()["changes"] == []
+    api.do("POST", "/amqpd/definitions/plan?vhost=none", wanted, status=404)
+    assert "not JSON" in api("POST", "/amqpd/definitions/plan", user="guest").json()["reason"]
+    api.do("DELETE", "/vhosts/planned", status=204)

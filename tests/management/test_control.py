@@ -152,13 +152,13 @@ async def test_a_page_whose_rows_take_long_is_sent_before_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker does nothing else while a page is filled."""
-    monkeypatch.setattr(control, "PAGE_S", 0.0)
+    monkeypatch.setattr(control_answers, "PAGE_S", 0.0)
     async with running(tmp_path):
         assert len(await answer_of(tmp_path, {"count": 7, "bytes": 50})) == 7 + 1
 
 
 async def test_a_listing_comes_in_pages_that_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "PAGE_BYTES", 1000)
+    monkeypatch.setattr(control_answers, "PAGE_BYTES", 1000)
     async with running(tmp_path):
         found = await ask_rows(tmp_path, {"count": 500, "bytes": 50})
         assert found is not None
@@ -182,7 +182,7 @@ async def test_a_listing_that_fails_on_its_way_says_so(tmp_path: Path) -> None:
 async def test_a_value_that_is_too_long_is_left_out_of_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "VALUE_BYTES_MAX", 1000)
+    monkeypatch.setattr(control_answers, "VALUE_BYTES_MAX", 1000)
     async with running(tmp_path):
         found = await ask_rows(tmp_path, {"count": 2, "bytes": 5000})
     assert found == [{"number": n, "padding": "too long to list (5002 bytes)"} for n in (0, 1)]

@@ -8,16 +8,14 @@ Not here: what the sentences are (`amqpd/cluster/overview.py`), moves (`amqpd qu
 
 from __future__ import annotations
 
-from collections import Counter
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.declarations.locating import wanted_of
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import each
 from amqpd_admin.answers import reply
-from amqpd_admin.login import Monitor, Who
+from amqpd_admin.login import Monitor
 from amqpd_admin.pieces import reply_with
+from amqpd_admin.walks import declared
 
 router = APIRouter(prefix="/amqpd/cluster", tags=["cluster"])
 
@@ -28,21 +26,7 @@ async def look(request: Request, who: Monitor) -> Response:
     same is to be said are one row), `statistics` (of this node)."""
     if who.behind.cluster is None:
         return reply({"clustered": False})
-    queues, copies = await _declared(who, request.app.state.settings.cluster_copies)
+    queues, copies = await declared(who.behind.on.node.topology, request.app.state.settings.cluster_copies)
     view = who.behind.cluster()
     found = await each(view.standings(copies), lambda standing: standing)
     return await reply_with({"clustered": True, **view.rows(found, queues)})
-
-
-async def _declared(who: Who, usual: int) -> tuple[Counter[int], dict[int, int]]:
-    """How many queues each source has, and how many copies it is to have: as many as the queue of it that asks for
-    most, or does not ask, which is for the `usual` number."""
-    pace, counts, copies = Pace(), Counter[int](), dict[int, int]()
-    for vhost in list(who.behind.on.node.topology.vhosts.values()):
-        for record in list(vhost.queues.values()):
-            await pace.step()
-            if record.source:
-                counts[record.source] += 1
-                asked = wanted_of(record, {}).copies or usual
-                copies[record.source] = max(asked | 1, copies.get(record.source, 0))
-    return counts, copies

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from amqpd.definitions.document import BadDefinitions, read_definitions
+from amqpd.definitions.difference import local_source
+from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.management import definitions
-from amqpd.management.errors import Unavailable
+from amqpd.management.imported_queues import sources_by
+from amqpd.vocabulary.records import QueueRecord
 from amqpd_admin.answers import bad_request, gone
 from amqpd_admin.login import Administrator, PolicyMaker, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import in_pieces
+from amqpd_admin.walks import declared
 
 router = APIRouter(tags=["definitions"])
 
@@ -48,15 +53,26 @@ async def take_in_vhost(request: Request, vhost: Name, who: Administrator) -> Re
 
 
 async def _take_in(request: Request, who: Who, vhost: str | None) -> Response:
-    if who.behind.clustered:
-        # TODO(issue 19): where the quorum queues of a file belong is decided by the command only.
-        raise Unavailable("definitions are imported into a cluster by `amqpd definitions import`")
+    wanted = await read(request, vhost)
+    source_of = await sources(who, request.app.state.settings.cluster_copies)
+    await definitions.import_definitions(who.behind.metadata, wanted, skip_conflicts=True, source_of=source_of)
+    return gone()
+
+
+async def read(request: Request, vhost: str | None) -> Definitions:
+    """The body. `vhost`: what everything in it is in; None for a whole broker. Raises Refusal."""
     try:
         # Away from the loop: 20 MB of JSON are a second.
-        wanted = await trio.to_thread.run_sync(read_definitions, await request.body(), vhost)
+        return await trio.to_thread.run_sync(read_definitions, await request.body(), vhost)
     except ClientDisconnect:
         raise bad_request("Exceeded HTTP request body size limit") from None
     except BadDefinitions as error:
         raise bad_request(str(error)) from None
-    await definitions.import_definitions(who.behind.metadata, wanted, skip_conflicts=True)
-    return gone()
+
+
+async def sources(who: Who, copies: int) -> Callable[[QueueRecord], int]:
+    """Of the quorum queues of a document."""
+    if who.behind.cluster is None:
+        return local_source
+    queues, _ = await declared(who.behind.on.node.topology, copies)
+    return sources_by(who.behind.cluster().imported(queues).source_for)

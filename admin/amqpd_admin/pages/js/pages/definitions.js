@@ -2,8 +2,8 @@
 
 import { ask, part } from "/js/api.js";
 import { notice, openDialog } from "/js/dialog.js";
-import { compare, readDefinitions } from "/js/definitions.js";
 import { button, el, newId } from "/js/elements.js";
+import { tick } from "/js/form.js";
 import { count, counted, name } from "/js/format.js";
 import { empty, page, panel } from "/js/panels.js";
 import { vhostOptions } from "/js/vhost_options.js";
@@ -34,7 +34,7 @@ export function definitions() {
         button("Download the definitions", () => act(() => download(scope.value)), { kind: "primary" }),
       ),
       panel(
-        { title: "Upload", note: "Nothing is deleted. What the file changes is shown before it is done." },
+        { title: "Upload", note: "What the file changes is shown before it is done." },
         el(
           "div",
           { class: "form" },
@@ -87,56 +87,102 @@ async function upload(file, { value: scope }) {
   if (file === undefined) throw new Error("Choose a file first.");
   const text = await file.text();
   const vhost = scope === EVERYTHING ? null : scope;
-  const found = compare(readDefinitions(text), await ask("GET", addressOf(scope)), vhost);
-  askFirst(file.name, vhost, found, text, addressOf(scope));
+  askFirst(file.name, vhost, text, await planned(vhost, text, false));
 }
 
-function askFirst(fileName, vhost, found, text, address) {
-  const changes = found.some((each) => each.added.length + each.changed.length > 0);
+function planned(vhost, text, prune) {
+  return ask("POST", "amqpd/definitions/plan", { sent: text, query: { vhost, prune } });
+}
+
+function askFirst(fileName, vhost, text, first) {
   const problem = el("p", { class: "problem", role: "alert" });
-  const cancel = button(changes ? "Cancel" : "Close", () => dialog.close(), { autofocus: true });
+  const plan = el("div", { class: "plan", "aria-live": "polite" });
+  const { control: prune, element: pruning } = tick("prune", "Delete what the file does not name", {
+    hint: "In the sections that the file has; queues go with their messages.",
+  });
+  prune.addEventListener("change", compareAgain);
+  const cancel = button("Cancel", () => dialog.close(), { autofocus: true });
   const go = button("Upload", perform, { kind: "primary" });
   const where = vhost === null ? "this broker" : `virtual host ${name(vhost)}`;
 
-  async function perform() {
-    go.disabled = true;
-    problem.textContent = "";
-    try {
-      await ask("POST", address, { sent: text });
-      dialog.close();
-      notice("The definitions were taken in.", "good");
-    } catch (error) {
-      problem.textContent = error.message;
-      go.disabled = false;
-    }
+  function show(found) {
+    const removes = found.changes.some((each) => each.action === "remove");
+    go.hidden = found.changes.length === 0;
+    go.className = removes ? "button danger" : "button primary";
+    go.textContent = removes ? "Upload and delete" : "Upload";
+    plan.replaceChildren(...planOf(found, where));
   }
 
-  const dialog = openDialog(
-    `Upload ${name(fileName)}?`,
-    [
-      changes
-        ? el("p", {}, el("bdi", {}, `This changes ${where}. What is not in the file stays as it is.`))
-        : empty("Nothing would change", "All that the file says is there already."),
-      changes && el("ul", { class: "changes" }, found.flatMap(changesOf)),
-      problem,
-      el("div", { class: "dialog-foot" }, cancel, changes && go),
-    ].filter(Boolean),
-  );
+  async function compareAgain() {
+    await guarded(async () => show(await planned(vhost, text, prune.checked)));
+  }
+
+  async function perform() {
+    await guarded(async () => {
+      const query = { vhost, prune: prune.checked, skip_conflicts: true };
+      const { summary } = await ask("POST", "amqpd/definitions/apply", { sent: text, query });
+      dialog.close();
+      notice(`${summary[0].toUpperCase()}${summary.slice(1)}.`, "good");
+    });
+  }
+
+  async function guarded(action) {
+    go.disabled = prune.disabled = true;
+    problem.textContent = "";
+    try {
+      await action();
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+    go.disabled = prune.disabled = false;
+  }
+
+  const dialog = openDialog(`Upload ${name(fileName)}?`, [
+    plan,
+    pruning,
+    problem,
+    el("div", { class: "dialog-foot" }, cancel, go),
+  ]);
+  show(first);
 }
 
-function changesOf({ noun, plural, added, changed, kept, same }) {
-  const lines = [
-    ["added", "good", added],
-    ["changed", "warn", changed],
-    [`${kept.length === 1 ? "stays as it is" : "stay as they are"}, other than in the file`, "", kept],
+function planOf(found, where) {
+  const nothing = found.changes.length === 0;
+  const same = Object.values(found.unchanged).reduce((sum, each) => sum + each, 0);
+  const others = [
+    [found.conflicts.count === 1 ? "differs and stays as it is" : "differ and stay as they are", found.conflicts],
+    ["left out", found.left_out],
+    ["not deleted", found.kept],
   ];
-  const rows = lines.filter(([, , names]) => names.length > 0).map(([what, kind, names]) => el(
+  const rows = [
+    ...found.changes.map(changeOf),
+    ...others.filter(([, { count }]) => count > 0).map(([what, { count: total, says }]) =>
+      row("", `${count(total)} ${what}`, says, total)),
+    same > 0 ? el("li", { class: "quiet" }, `${counted(same, "thing")} as in the file already`) : null,
+  ].filter(Boolean);
+  return [
+    nothing
+      ? empty("Nothing would change", "All that the file says is there already.")
+      : el("p", {}, el("bdi", {}, `This changes ${where}.`)),
+    rows.length > 0 && el("ul", { class: "changes" }, rows),
+  ].filter(Boolean);
+}
+
+const ACTIONS = { create: ["added", "good"], change: ["changed", "warn"], remove: ["deleted", "bad"] };
+
+function changeOf({ action, words, count: total, things }) {
+  const [what, kind] = ACTIONS[action];
+  return row(kind, `${words} ${what}`, things.map((each) => each.thing), total);
+}
+
+function row(kind, title, says, total) {
+  const shown = says.slice(0, NAMES_MAX);
+  return el(
     "li",
     {},
-    el("span", { class: `badge ${kind}`.trim() }, `${counted(names.length, noun, plural)} ${what}`),
+    el("span", { class: `badge ${kind}`.trim() }, title),
     " ",
-    el("bdi", {}, names.slice(0, NAMES_MAX).map(name).join(", ")),
-    names.length > NAMES_MAX ? ` and ${count(names.length - NAMES_MAX)} more` : "",
-  ));
-  return same > 0 ? [...rows, el("li", { class: "quiet" }, `${counted(same, noun, plural)} there already`)] : rows;
+    el("bdi", {}, shown.map(name).join(", ")),
+    total > shown.length ? ` and ${count(total - shown.length)} more` : "",
+  );
 }
