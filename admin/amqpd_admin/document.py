@@ -33,6 +33,14 @@ REFUSALS = {
     "421": "asked under a name that the broker does not have",
     "503": "not now: try again",
 }
+UNWELL = {
+    "description": "it is not well",
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "required": ["status"], "properties": {"status": {"const": "failed"}}}
+        }
+    },
+}
 SCHEME = "password"
 
 
@@ -51,7 +59,10 @@ def document_of(app: FastAPI) -> dict[str, Any]:
             responses = operation["responses"]
             responses.pop("422", None)
             if method == "put" and "201" in responses:
+                responses["201"].pop("content", None)
                 responses["204"] = {"description": "it was there, and is as asked now"}
+            if "/health/checks/" in path:
+                responses["503"] = UNWELL
             if (body := BODIES.get((method, path.removeprefix("/api")))) is not None:
                 operation["requestBody"] = {"content": {"application/json": {"schema": body}}}
             for status, refusal in refusals.items():

@@ -90,6 +90,7 @@ BODIES: dict[tuple[str, str], Schema] = {
     ("post", "/definitions"): TABLE,
     ("post", "/definitions/{vhost}"): TABLE,
     ("post", "/amqpd/definitions/plan"): TABLE,
+    ("post", "/amqpd/control/{command}"): TABLE,
     ("post", "/amqpd/definitions/apply"): TABLE,
     ("post", "/all-configuration"): TABLE,
     ("post", "/amqpd/messages/{vhost}/{name}/delete"): {"type": "object", "properties": WISH},

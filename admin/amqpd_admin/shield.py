@@ -110,7 +110,7 @@ class _Body:
         self._all_held = all_held
         self._came = self._counted = 0
         self._left = self._drained = False
-        self._turn = trio.Lock()
+        self._turn, self._leaving = trio.Lock(), trio.Lock()
         self.ended = False
         """all of it has come, or the client has left"""
 
@@ -150,16 +150,22 @@ class _Body:
         self._counted = 0
 
     async def _next(self, *, unless_ended: bool = False) -> Message:
-        # An answer in pieces listens for its client to leave while it is sent: it may take the last of the body from
-        # under what drains, which would wait for another.
+        # Several listen for the client to leave: they may take the last of the body from under what drains, which
+        # must not wait behind them.
         async with self._turn:
-            if self._left or (unless_ended and self.ended):
-                return {"type": "http.disconnect"}
-            message = await self._receive()
-            self._left = message["type"] == "http.disconnect"
-            self._came += len(message.get("body", b""))
-            self.ended = not message.get("more_body", False)
-            return message
+            if not self.ended:
+                return await self._take()
+        if unless_ended:
+            return {"type": "http.disconnect"}
+        async with self._leaving:
+            return {"type": "http.disconnect"} if self._left else await self._take()
+
+    async def _take(self) -> Message:
+        message = await self._receive()
+        self._left = message["type"] == "http.disconnect"
+        self._came += len(message.get("body", b""))
+        self.ended = not message.get("more_body", False)
+        return message
 
 
 def _is_foreign(headers: dict[bytes, bytes]) -> bool:

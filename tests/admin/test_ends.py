@@ -102,11 +102,13 @@ async def test_an_answer_in_pieces_does_not_wait_for_a_body_that_has_come(monkey
     monkeypatch.setattr(shield, "DRAIN_S", 60.0)
     body = shield._Body(receive, 1000, Held(1000))
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(body.wait_left, trio.CancelScope())
         nursery.start_soon(body.receive)
         while not asked:
             await trio.lowlevel.checkpoint()
         with trio.fail_after(5):
             await body.drain()
+        nursery.cancel_scope.cancel()
     assert body.ended
 
 

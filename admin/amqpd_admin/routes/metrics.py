@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import re2
 import trio
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from amqpd.management.face import Behind
 from amqpd_admin.answers import bad_request, reply
@@ -52,19 +52,19 @@ def _answer(parts: AsyncIterator[Part]) -> Response:
     return StreamingResponse(text(parts), headers={"content-type": CONTENT_TYPE, "cache-control": "no-cache"})
 
 
-@router.get("/metrics", dependencies=READABLE)
+@router.get("/metrics", dependencies=READABLE, response_class=PlainTextResponse)
 async def aggregated(request: Request) -> Response:
     """Sums over all connections, channels and queues of this node."""
     return _answer(_broker(request).aggregated())
 
 
-@router.get("/metrics/per-object", dependencies=READABLE)
+@router.get("/metrics/per-object", dependencies=READABLE, response_class=PlainTextResponse)
 async def per_object(request: Request) -> Response:
     """A sample for each connection, channel and queue."""
     return _answer(_broker(request).per_object())
 
 
-@router.get("/metrics/detailed", dependencies=READABLE)
+@router.get("/metrics/detailed", dependencies=READABLE, response_class=PlainTextResponse)
 async def detailed(request: Request) -> Response:
     """What is asked for: `family` and `vhost`, each once or more; `queue`, a regular expression."""
     given = request.query_params

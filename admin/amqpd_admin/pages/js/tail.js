@@ -10,8 +10,8 @@ const SEARCH_AFTER_MS = 250;
 
 /**
  * `source` is the path; `cells(row)` what is in a line; `kind(row)` its kind: "warn", "bad" or "". `choices`, if
- * there is one: `{field, label, options: [[value, text]]}`. `empty(searched)` is shown where there is nothing. What is
- * looked for stands in the address. Gives `{bar, element, load(signal), show(found)}`.
+ * there is one: `{field, label, options: [[value, text]]}`. `empty(searched)` is shown where there is nothing.
+ * What is looked for stands in the address. Gives `{bar, element, load(signal), show(found)}`.
  */
 export function tail(
   { query, setQuery, refresh }, { source, label, nouns, cells, kind, choices = null, empty },
