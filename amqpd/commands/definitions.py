@@ -22,10 +22,10 @@ from amqpd.commands.imported_queues import sources_for
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.refusals import refusals
-from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, summary
+from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.management import definitions as use_cases
-from amqpd.vocabulary.escapes import escaped
+from amqpd.vocabulary.escapes import escaped, readable_json
 
 # A million queues with some arguments; it is read into memory whole, several times over.
 FILE_BYTES_MAX = 256 << 20
@@ -88,6 +88,7 @@ def import_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Leave queues and exchanges as they are where the file says otherwise, and go on.",
         ),
         click.option("--full", is_flag=True, help="Show each thing, however many there are."),
+        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs."),
     ):
         command = option(command)
     return click.argument("file", type=click.Path(path_type=Path, allow_dash=True))(data_dir_option(command))
@@ -95,7 +96,9 @@ def import_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @definitions.command()
 @import_options
-def plan(file: Path, vhost: str | None, prune: bool, skip_conflicts: bool, full: bool, data_dir: Path) -> None:
+def plan(
+    file: Path, vhost: str | None, prune: bool, skip_conflicts: bool, full: bool, as_json: bool, data_dir: Path
+) -> None:
     """Show what importing FILE would change, and change nothing.
 
     + is made, ~ becomes otherwise, - goes, ! is a conflict: a queue or an exchange that exists, but not as
@@ -105,10 +108,14 @@ def plan(file: Path, vhost: str | None, prune: bool, skip_conflicts: bool, full:
     Examples:
       amqpd definitions plan all.json
       amqpd definitions plan all.json --prune --full
+      amqpd definitions plan all.json --json
     """
     wanted = read_file(file, vhost)
     found = carry_out(data_dir, use_cases.planned, wanted, prune=prune)
-    _show(wanted, describe(found, full))
+    if as_json:
+        click.echo(readable_json(facts(found, full), 2))
+    else:
+        _show(wanted, describe(found, full))
     if not skip_conflicts:
         with _conflicts():
             use_cases.refuse_conflicts(found, "an import would change nothing")
@@ -125,6 +132,7 @@ def import_definitions(
     prune: bool,
     skip_conflicts: bool,
     full: bool,
+    as_json: bool,
     dry_run: bool,
     data_dir: Path,
 ) -> None:
@@ -150,9 +158,7 @@ def import_definitions(
       amqpd definitions import orders.json --vhost orders-test
     """
     if dry_run:
-        context.invoke(
-            plan, file=file, vhost=vhost, prune=prune, skip_conflicts=skip_conflicts, full=full, data_dir=data_dir
-        )
+        context.invoke(plan, **{name: value for name, value in context.params.items() if name != "dry_run"})
         return
     wanted = read_file(file, vhost)
     with _conflicts():
@@ -164,6 +170,9 @@ def import_definitions(
             skip_conflicts=skip_conflicts,
             source_of=sources_for(data_dir),
         )
+    if as_json:
+        click.echo(readable_json({**facts(found, full), "summary": summary(found, done=True)}, 2))
+        return
     _show(wanted, describe(found, full)[:-1] if full else describe_left_out(found))
     click.echo(summary(found, done=True))
 

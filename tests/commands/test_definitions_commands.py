@@ -101,6 +101,13 @@ def test_prune_removes_what_the_file_does_not_name(ok: Ok, data_dir: Path, tmp_p
         "(kept) user 'guest' stays: the file names no administrator",
         "would remove 2 users, 1 queue; 1 thing is as the file says",
     ]
+    facts = json.loads(ok("definitions", "plan", file, "--prune", "--json"))
+    assert facts["summary"] == lines[-1]
+    assert [(each["section"], each["action"], each["count"]) for each in facts["changes"]] == [
+        ("users", "remove", 2),
+        ("queues", "remove", 1),
+    ]
+    assert facts["kept"]["says"] == [line.removeprefix("(kept) ") for line in lines[3:5]]
     assert ok("definitions", "import", file, "--prune").endswith(
         "removed 2 users, 1 queue; 1 thing is as the file says\n"
     )
