@@ -43,6 +43,7 @@ class Exporter(Protocol):
     """spans, since the start"""
     failed: int
     """spans that it could not send"""
+
     @property
     def reason(self) -> str:
         """The last thing that went wrong; empty: nothing did."""
@@ -143,10 +144,11 @@ def spans_of(settings: Settings) -> Spans | None:
     try:
         from amqpd.process.otel import OtelExporter  # OpenTelemetry's SDK: only when it is needed
     except ModuleNotFoundError as error:
+        # That is all of it: the log would say the same in other words.
         raise StartupError(
             f"otel.enabled is true and needs {error.name}, which is not installed: pip install 'amqpd[otel]', or "
             "set otel.enabled to false"
-        ) from error
+        ) from None
     try:
         exporter = OtelExporter(settings.otel.endpoint, settings.otel.spans_max, settings.node_name)
     except (ValueError, RuntimeError, OSError) as error:
