@@ -150,8 +150,7 @@ class Broker:
             METHODS,
             server_properties(self._settings),
             identity,
-            self._audit.recorder,
-            self._audit.coverage,
+            *(self._audit.recorder, self._audit.coverage),
             None if self._spans is None else self._spans.tracer(clock.us),
         )
         self.node.connection_left = self._connection_left

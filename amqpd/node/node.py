@@ -352,7 +352,8 @@ class Node(HomeNode):
             self.firehose.delivered(channel, queue, sent)
         if self.tracer is not None:
             known = channel.deliveries = {} if channel.deliveries is None else channel.deliveries
-            self.tracer.delivered(channel.connection, queue.record.name, queue.arrived_ms, sent, known)
+            of = (channel.connection, queue.record.name, queue.arrived_ms)
+            self.work_left -= self.tracer.delivered(*of, sent, known)
 
     def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
         """See `PublishingNode.trace_publish`."""

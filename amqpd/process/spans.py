@@ -14,7 +14,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 import trio
@@ -121,7 +121,7 @@ class Spans:
             self._exporter.give_up()
             log.warning("spans are lost at the end", spans=self._exporter.waiting, reason=self._exporter.reason)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, int]:
         """Counts since the start, of spans; and what waits now. `untold`: deliveries beyond the tracer's bound."""
         exporter = self._exporter
         return {
@@ -130,7 +130,6 @@ class Spans:
             "dropped": self.dropped,
             "waiting": len(self._waiting) + exporter.waiting,
             "untold": 0 if self._tracer is None else self._tracer.untold,
-            "reason": exporter.reason,
         }
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.transaction import Routed
-from amqpd.tracing.tracer import Publishing
+from amqpd.tracing.tracer import SPAN_WORK, Publishing
+
+# The publish and its route.
+PUBLISH_WORK = 2 * SPAN_WORK
 
 
 def routed_to(node: PublishingNode, publishing: Publishing, routed: Routed) -> None:
@@ -34,3 +37,4 @@ def published(
     else:
         outcome = "routed" if routed.queues or routed.replies else "unroutable"
     node.tracer.published(publishing, routed.run, outcome)
+    node.turns.charge(channel.connection, PUBLISH_WORK)

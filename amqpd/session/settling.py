@@ -86,7 +86,8 @@ def _tell(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) 
             operation, outcome = "requeue", "requeued"
         else:
             operation, outcome = "reject", "dead_lettered" if entry.queue.dead_letters else "rejected"
-        tracer.settled(deliveries, entry.tag, entry.size, operation, outcome)
+        work = tracer.settled(deliveries, entry.tag, entry.size, operation, outcome)
+        channel.shared.turns.charge(channel.connection, work)
 
 
 def _give_credit(channel: ChannelBase, entry: Delivered) -> None:

@@ -54,6 +54,11 @@ def may_be_sampled(octets: bytes) -> bool:
     return NAME in octets and _SAMPLED.search(octets) is not None
 
 
+def number_sampled(octets: bytes) -> int:
+    """Of whole messages: how many of them may be."""
+    return len(_SAMPLED.findall(octets)) if NAME in octets else 0
+
+
 def contents_of(properties: bytes) -> Contents | None:
     """Of a message with these raw properties; None when it has no traceparent that is right and sampled."""
     if len(properties) > PROPERTIES_BYTES_MAX or not may_be_sampled(properties):

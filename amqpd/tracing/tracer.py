@@ -5,8 +5,9 @@ goes out: a `SpanFact` for each step, to `tell`, which never waits and never fai
 Rules: 1. A message without a sampled traceparent costs the look for one. 2. A delivery's parent is what the message
 itself says, so that it has one after a restart, too; the publish is linked while it is remembered. Where several
 publishes came with one context it is not known which was whose, and none is linked. 3. What is remembered has bounds:
-publishes go, the oldest first; deliveries beyond theirs are settled without being told. 4. Messages of one run that
-are alike, headers included, are one span, with their number.
+publishes go, the oldest first; deliveries beyond theirs are settled without being told, and of a batch that is
+delivered only the beginning is. 4. Messages of one run that are alike, headers included, are one span, with their
+number.
 Not here: who asks (`publishing/publish.py`, `node/node.py`, `session/settling.py`), what becomes of the facts
 (`amqpd/process/spans.py`).
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from amqpd.kernel import Run
-from amqpd.tracing.context import Contents, TraceContext, contents_of, may_be_sampled
+from amqpd.tracing.context import Contents, TraceContext, contents_of, may_be_sampled, number_sampled
 from amqpd.tracing.facts import SpanFact, Tell, Value
 from amqpd.vocabulary.client import Client
 
@@ -27,6 +28,10 @@ PUBLISHES_MAX = 10_000
 DELIVERIES_MAX = 10_000
 # Of the queues that a publish goes to, that are named.
 NAMES_MAX = 16
+# What it takes to tell of something, in the unit of `limiting/turns.py`.
+SPAN_WORK = 40
+# Of messages that differ and are delivered together, about ten milliseconds of it.
+TOGETHER_MAX = 250
 
 _SYSTEM: dict[str, Value] = {"messaging.system": "rabbitmq"}
 
@@ -89,7 +94,7 @@ class Tracer:
         self.delivered_count = 0
         """messages that are delivered, traced and not settled"""
         self.untold = 0
-        """deliveries that were too many: how they are settled is not told"""
+        """messages that were too many at a time: of their delivery, or how they were settled, nothing is told"""
 
     # In
 
@@ -156,13 +161,12 @@ class Tracer:
 
     # Out
 
-    def delivered(self, client: Client, queue: str, arrived_ms: int, sent: Sent, unacked: Deliveries) -> None:
-        """It goes to the client. `arrived_ms`: when the first of it came into the queue; `unacked`: its channel's."""
-        now_us, operation = self._clock_us(), sent.operation
-        for part, at in _traced(sent.run, sent.low, sent.high):
-            contents = contents_of(part.properties)
-            if contents is None:
-                continue
+    def delivered(self, client: Client, queue: str, arrived_ms: int, sent: Sent, unacked: Deliveries) -> int:
+        """It goes to the client. `arrived_ms`: when the first of it came into the queue; `unacked`: its channel's.
+        What it took, see SPAN_WORK."""
+        now_us, operation, work = self._clock_us(), sent.operation, 0
+        for part, at, contents in self._traced(sent.run, sent.low, sent.high):
+            work += SPAN_WORK
             context, span_id, names = contents.context, self._span_id(), part.names_of(0)
             about = _about(client, contents, names, queue)
             attributes: dict[str, Value] = {
@@ -181,6 +185,7 @@ class Tracer:
             self._tell(SpanFact(name, context, span_id, context.span_id, False, *times, attributes, link_id))
             if not sent.no_ack:
                 self._await_settlement(unacked, sent.tag + at, part.count, Delivery(context, span_id, queue, about))
+        return work
 
     def _await_settlement(self, unacked: Deliveries, tag: int, count: int, delivery: Delivery) -> None:
         fitting = min(count, DELIVERIES_MAX - self.delivered_count)
@@ -189,8 +194,9 @@ class Tracer:
         for each in range(tag, tag + fitting):
             unacked[each] = delivery
 
-    def settled(self, unacked: Deliveries, tag: int, count: int, operation: str, outcome: str) -> None:
-        """The client has settled these tags, or its channel has ended. `operation`: ack, reject or requeue."""
+    def settled(self, unacked: Deliveries, tag: int, count: int, operation: str, outcome: str) -> int:
+        """The client has settled these tags, or its channel has ended. `operation`: ack, reject or requeue. What it
+        took, see SPAN_WORK."""
         tags: Sequence[int] = range(tag, tag + count)
         if len(unacked) < count:
             tags = [each for each in unacked if tag <= each < tag + count]
@@ -200,7 +206,7 @@ class Tracer:
             if delivery is not None:
                 together.setdefault(delivery, []).append(each)
         if not together:
-            return
+            return 0
         now_us = self._clock_us()
         for delivery, settled in together.items():
             self.delivered_count -= len(settled)
@@ -214,6 +220,7 @@ class Tracer:
             }
             context, span_id, name = delivery.context, self._span_id(), f"{operation} {delivery.queue}"
             self._tell(SpanFact(name, context, span_id, delivery.span_id, False, now_us, now_us, attributes))
+        return SPAN_WORK * len(together)
 
     def forget(self, unacked: Deliveries) -> None:
         """Their channel is gone."""
@@ -223,10 +230,7 @@ class Tracer:
     def dead_lettered(self, queue: str, vhost: str, run: Run, low: int, high: int, reason: str) -> None:
         """Messages low..high-1 of the run left the queue for its dead letter exchange."""
         now_us = self._clock_us()
-        for part, _ in _traced(run, low, high):
-            contents = contents_of(part.properties)
-            if contents is None:
-                continue
+        for part, _, contents in self._traced(run, low, high):
             context, name = contents.context, f"dead-letter {queue}"
             attributes: dict[str, Value] = {
                 **_message(contents, part.names_of(0), queue),
@@ -238,18 +242,28 @@ class Tracer:
             times = now_us, now_us
             self._tell(SpanFact(name, context, self._span_id(), context.span_id, False, *times, attributes))
 
-
-def _traced(run: Run, low: int, high: int) -> Iterator[tuple[Run, int]]:
-    """Of the messages low..high-1 those that may be traced, in runs of which all messages have the same properties;
-    with the number of messages in front of each."""
-    if not run.mixed:
-        if may_be_sampled(run.properties):
-            yield run if high - low == run.count else run.part(low, high), 0
-        return
-    whole = run if high - low == run.count else run.part(low, high)
-    if may_be_sampled(whole.raw()):
-        for at in range(whole.count):
-            yield whole.part(at, at + 1), at
+    def _traced(self, run: Run, low: int, high: int) -> Iterator[tuple[Run, int, Contents]]:
+        """Of the messages low..high-1 those that are traced, in runs of which all messages have the same properties;
+        with the number of messages in front of each."""
+        if not run.mixed:
+            contents = contents_of(run.properties)
+            if contents is not None:
+                yield run if high - low == run.count else run.part(low, high), 0, contents
+            return
+        whole = run if high - low == run.count else run.part(low, high)
+        if not whole.mixed:
+            yield from self._traced(whole, 0, whole.count)
+            return
+        left = number_sampled(whole.raw())
+        for at in range(whole.count if left else 0):
+            part = whole.part(at, at + 1)
+            contents = contents_of(part.properties)
+            if contents is not None:
+                yield part, at, contents
+                left -= 1
+                if at >= TOGETHER_MAX or left <= 0:
+                    break
+        self.untold += max(0, left)
 
 
 def _about(client: Client, contents: Contents, names: bytes, queue: str = "") -> dict[str, Value]:

@@ -19,6 +19,7 @@ from amqpd.errors import StartupError
 from amqpd.process import spans as module
 from amqpd.process.otel import ANSWER_BYTES_MAX, OtelExporter
 from amqpd.process.spans import GATHER_S, REPORT_S, Spans, spans_of
+from amqpd.setting_tables import OtelSettings
 from amqpd.tracing.context import TraceContext
 from amqpd.tracing.facts import SpanFact
 from tests.tracing.collector import Collector, answered, collecting
@@ -41,7 +42,7 @@ class Kept:
         self.facts: list[SpanFact] = []
         self.exported = self.failed = 0
         self.reason = ""
-        self.ends: Callable[[], None] = lambda: None
+        self.ends: Callable[[], object] = lambda: None
         self.given_up = False
 
     @property
@@ -107,7 +108,7 @@ async def test_beyond_the_bound_spans_are_dropped_and_counted(autojump_clock: tr
 async def test_the_end_waits_for_the_exporter_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_S", 0.05)
     quick, stuck, let_go = Kept(), Kept(), threading.Event()
-    stuck.ends = lambda: let_go.wait(DEADLINE_S) and None
+    stuck.ends = lambda: let_go.wait(DEADLINE_S)
     for exporter in (quick, stuck):
         spans = Spans(exporter, 10)
         spans.tell(fact())
@@ -126,13 +127,13 @@ def test_off_nothing_of_it_is_there(tmp_path: Path) -> None:
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "amqpd.process.otel", None)
     with pytest.raises(StartupError, match=r"otel.enabled is true .* pip install 'amqpd\[otel\]'"):
-        spans_of(Settings(data_dir=tmp_path, otel={"enabled": True}))
+        spans_of(Settings(data_dir=tmp_path, otel=OtelSettings(enabled=True)))
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://h", "http://", "http://h:x", "http://[::1"])
 def test_an_endpoint_is_a_url(endpoint: str) -> None:
     with pytest.raises(ValueError, match="must be a URL"):
-        Settings(otel={"endpoint": endpoint})
+        OtelSettings(endpoint=endpoint)
 
 
 # The exporter itself
@@ -282,5 +283,5 @@ def test_settings_of_the_sdk_that_cannot_be(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5000")
     before = threading.active_count()
     with pytest.raises(StartupError, match="OpenTelemetry's exporter cannot start: "):
-        spans_of(Settings(data_dir=tmp_path, otel={"enabled": True}))
+        spans_of(Settings(data_dir=tmp_path, otel=OtelSettings(enabled=True)))
     assert threading.active_count() == before

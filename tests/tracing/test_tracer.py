@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pamqp import commands
 
+from amqpd.kernel import Mixed, scan_batch
 from amqpd.tracing import tracer as tracing
 from amqpd.tracing.facts import SpanFact
-from amqpd.tracing.tracer import Tracer
+from amqpd.tracing.tracer import Deliveries, Sent, Tracer
 from tests.harness.harness import Client, Harness, publish_bytes
 
 Basic, Confirm, Exchange, Queue, Tx = commands.Basic, commands.Confirm, commands.Exchange, commands.Queue, commands.Tx
@@ -343,3 +344,30 @@ def test_without_a_tracer_no_channel_is_watched() -> None:
     (message,) = client.messages()
     assert message.properties.headers == parent()
     assert channel.deliveries is None
+
+
+def test_what_is_told_is_charged(node: Told, client: Client) -> None:
+    turns = node.node.turns
+    left = turns.tick_left
+    client.publish()
+    plain = left - turns.tick_left
+    client.publish(headers=parent())
+    assert left - turns.tick_left >= plain + 2 * tracing.SPAN_WORK
+    client.consume("q")
+    assert node.node.work_left <= 4_000 - tracing.SPAN_WORK
+    left = turns.tick_left
+    client.send(Basic.Ack(0, multiple=True))
+    assert left - turns.tick_left >= tracing.SPAN_WORK
+
+
+def test_of_a_large_batch_the_beginning_is_told(node: Told, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "TOGETHER_MAX", 2)
+    data = b"".join(publish_bytes(b"x", "q", headers={"n": "x" * span, **parent(span)}) for span in range(1, 6))
+    batch = scan_batch(data, 0, len(data), 131_072)
+    assert isinstance(batch, Mixed)
+    tracer = node.node.tracer
+    assert tracer is not None
+    unacked: Deliveries = {}
+    work = tracer.delivered(client.connection, "q", 0, Sent(batch, 1, 5, False, 7, "deliver", False), unacked)
+    assert [fact.parent_id for fact in node.facts] == [2, 3, 4]
+    assert (sorted(unacked), work, tracer.untold) == ([7, 8, 9], 3 * tracing.SPAN_WORK, 1)
