@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from amqpd.__main__ import run
 from tests.tracing.collector import Collector, answered, collecting
 
-from .broker_process import PYTHON, BrokerProcess
+from .broker_process import PYTHON, BrokerProcess, free_port
 
 TRACE = 0x4BF92F3577B34DA6A3CE929D0E0E4736
 # W3C's flag of what is sampled.
@@ -119,6 +122,37 @@ def test_at_the_end_spans_are_flushed(collector: Collector, broker: BrokerProces
     # The consumer had it, and its channel ended with the broker.
     (requeue,) = collector.wait_for("requeue orders")
     assert requeue.attributes["amqpd.outcome"] == "requeued"
+
+
+def test_status_and_metrics_count_spans(
+    collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = free_port()
+    web = {"AMQPD_HTTP_ENABLED": "true", "AMQPD_HTTP_PORT": str(port), "AMQPD_HTTP_METRICS_OPEN": "true"}
+    broker = BrokerProcess(tmp_path / "data", environment=environment(collector.url, **web))
+    try:
+        broker.start()
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            routed(channel)
+            publish(channel, 1)
+        collector.wait_for("route", "publish shop")
+        assert run(["status", "--json", "--data-dir", str(tmp_path / "data")]) == 0
+        spans = json.loads(capsys.readouterr().out)["spans"]
+        # What has come may not be counted yet.
+        assert spans["exported"] + spans["waiting"] == 2
+        assert (spans["failed"], spans["dropped"], spans["untold"]) == (0, 0, 0)
+        assert run(["status", "--data-dir", str(tmp_path / "data")]) == 0
+        assert re.search(r"spans +(exported|waiting) 2", capsys.readouterr().out)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        found = dict(re.findall(r"(?m)^(amqpd_spans_[a-z_]+) (\d+)", text))
+        assert set(found) == {f"amqpd_spans_{name}_total" for name in ("exported", "failed", "dropped", "untold")} | {
+            "amqpd_spans_waiting"
+        }
+        assert broker.terminate() == 0
+    finally:
+        broker.close()
 
 
 def test_a_collector_that_hangs_holds_up_nobody(collector: Collector, tmp_path: Any) -> None:
