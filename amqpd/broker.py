@@ -21,7 +21,6 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.audit.files.log import AuditLog
 from amqpd.backup.running import Backups
 from amqpd.cluster.place import Place, place_of
@@ -52,9 +51,10 @@ from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
 from amqpd.process.node_settings import limits_of, server_properties
-from amqpd.process.notify import notify_ready, notify_stopping
+from amqpd.process.notify import announce_ready, notify_stopping
 from amqpd.process.opening import OpenNode, open_node
 from amqpd.process.services import BrokerServices
+from amqpd.process.spans import Spans, spans_of
 from amqpd.process.supervision import supervised
 from amqpd.pump import Pump
 from amqpd.replication.replica import Write
@@ -88,6 +88,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
     """Run a broker until `stop` is set, then drain it. `accept_loss`: also on files that have less than they once
     promised. `face`: another way in for operators. Raises StartupError before it accepts, NodeFailure after."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    spans = spans_of(settings)
     listeners = open_listeners(settings)
     try:
         if face is not None:
@@ -95,7 +96,7 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         tls = server_context(settings.tls) if settings.tls.enabled else None
         place = place_of(settings)
         async with open_node(settings, accept_loss=accept_loss) as opened_node:
-            broker = Broker(settings, opened_node, place, face)
+            broker = Broker(settings, opened_node, place, face, spans)
             await opened(broker.recover(), settings.data_dir)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(opened_node.watch_directory, stop)
@@ -114,8 +115,11 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
 class Broker:
     """One node, from what is on its disk to its ports."""
 
-    def __init__(self, settings: Settings, opened_node: OpenNode, place: Place | None, face: Face | None) -> None:
+    def __init__(
+        self, settings: Settings, opened_node: OpenNode, place: Place | None, face: Face | None, spans: Spans | None
+    ) -> None:
         self._settings = settings
+        self._spans = spans
         self._place = place
         self._face = face
         self._opened = opened_node
@@ -146,8 +150,8 @@ class Broker:
             METHODS,
             server_properties(self._settings),
             identity,
-            self._audit.recorder,
-            self._audit.coverage,
+            *(self._audit.recorder, self._audit.coverage),
+            None if self._spans is None else self._spans.tracer(clock.us),
         )
         self.node.connection_left = self._connection_left
         self._sync = TopologySync(self._store, self._topology, self._applied)
@@ -221,10 +225,14 @@ class Broker:
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
+            if self._spans is not None:
+                recording.start_soon(supervised, self._spans.run, "spans", self.node.faults)
             await self._serve(ControlServer(self._opened.directory, self._commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
         with trio.move_on_after(self._settings.drain_timeout_s):
             await self._audit.end()
+        if self._spans is not None:
+            await self._spans.end()
         log.info("stopped")
 
     async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
@@ -261,16 +269,8 @@ class Broker:
                 self._face.listen()
                 run_face = partial(self._face.run, self._behind(listeners))
                 nursery.start_soon(supervised, run_face, "http", self.node.faults)
-            log.info(
-                "READY",
-                version=__version__,
-                kernel=KERNEL,
-                kernel_reason=KERNEL_REASON or "compiled",
-                listening=",".join(listener.address for listener in listeners),
-                http=",".join(self._face.addresses) if self._face is not None else "off",
-                data_dir=",".join(map(str, self._settings.directories)),
-            )
-            notify_ready()
+            http = self._face.addresses if self._face is not None else []
+            announce_ready([listener.address for listener in listeners], http, self._settings.directories)
             await stop.wait()
             notify_stopping()
             await self._drain()
@@ -386,14 +386,12 @@ class Broker:
         return Behind(*parts, cluster, addresses, messages, self._commands)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return self._facts()
-
-    def _facts(self) -> dict[str, Any]:
-        return {**overview(self.node), **self._opened.facts(), "scrub": self._scrub.facts(), **self._cluster_facts()}
+        return {**overview(self.node), **self._opened.facts(), **self._side_facts()}
 
     def _figures(self) -> dict[str, Any]:
-        facts = {"scrub": self._scrub.facts(), "audit": self._audit.writer.status()}
-        return {**self._alarms.facts(), **facts, **self._cluster_facts()}
+        return {**self._alarms.facts(), "audit": self._audit.writer.status(), **self._side_facts()}
 
-    def _cluster_facts(self) -> dict[str, Any]:
-        return {} if self._cluster is None else {"cluster": self._cluster.facts()}
+    def _side_facts(self) -> dict[str, Any]:
+        spans = {} if self._spans is None else {"spans": self._spans.facts()}
+        cluster = {} if self._cluster is None else {"cluster": self._cluster.facts()}
+        return {"scrub": self._scrub.facts(), **spans, **cluster}

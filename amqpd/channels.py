@@ -91,6 +91,10 @@ class Channel(PublishingChannel):
         """of all consumers of the channel together"""
         self.traced = connection.vhost in node.firehose.taps
         """its publishes and deliveries are copied, see `publishing/firehose.py`"""
+        self.watched = self.traced or node.tracer is not None
+        """somebody is to know of its deliveries"""
+        self.traced_publish = None
+        self.deliveries = None
         self.routes = routes
         self.consumers: dict[str, Subscription] = {}
         self.reply_consumer: ReplyConsumer | None = None
@@ -248,6 +252,7 @@ class Channel(PublishingChannel):
         if isinstance(error, AMQPAccessRefused):
             self.node.acts.refused(self.connection, text)
         self.closing = True
+        self._end_publish(text)
         self.end_unfinished()
         self.connection.channels_closing += 1
         # The step that failed may have meant to wait.
@@ -279,9 +284,17 @@ class Channel(PublishingChannel):
     def end_unfinished(self) -> None:
         """The channel is about to go: what is charged to it counts no more, however long its release takes."""
         self.end_content()
+        self._end_publish("channel closed")
         self._charge_ledger(0)
         if self.tx is not None:
             self.tx.give_up()
+
+    def _end_publish(self, text: str) -> None:
+        """If one is under way, the tracer is told how it ended."""
+        publishing = self.traced_publish
+        if publishing is not None and not publishing.ended and self.node.tracer is not None:
+            self.node.tracer.failed(publishing, text)
+            self.traced_publish = None
 
     def end_content(self) -> None:
         """It is complete, or given up."""

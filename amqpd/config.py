@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from amqpd.setting_tables import AuditSettings, HttpSettings, TlsSettings
+from amqpd.setting_tables import AuditSettings, HttpSettings, OtelSettings, TlsSettings
 from amqpd.setting_types import (
     KIB,
     MIB,
@@ -85,6 +85,7 @@ class Settings(BaseSettings):
     tls: TlsSettings = TlsSettings()
     audit: AuditSettings = AuditSettings()
     http: HttpSettings = HttpSettings()
+    otel: OtelSettings = OtelSettings()
 
     # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host. It is
     # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.

@@ -496,6 +496,8 @@ class Connection(ConnectionBase):
         self.intake.held_bytes -= channel.held_bytes
         channel.held_bytes = 0
         channel.plain = False
+        if channel.deliveries and self.node.tracer is not None:
+            self.node.tracer.forget(channel.deliveries)
         channel.shared_queue.end()
         self.channels.pop(channel.id, None)
         self.node.durability.forget(channel)

@@ -11,7 +11,21 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from amqpd.setting_types import GIB, KIB, MIB, Bytes, Count, Hosts, Level, Names, Place, Port, Seconds, refuse_long
+from amqpd.setting_types import (
+    GIB,
+    KIB,
+    MIB,
+    Bytes,
+    Collector,
+    Count,
+    Hosts,
+    Level,
+    Names,
+    Place,
+    Port,
+    Seconds,
+    refuse_long,
+)
 
 
 class TlsSettings(BaseModel):
@@ -102,3 +116,18 @@ class HttpSettings(BaseModel):
     # RabbitMQ's are open to everybody who reaches its port for them. Here they are on the port of the API, and name
     # queues, users' connections and virtual hosts.
     metrics_open: bool = False
+
+
+class OtelSettings(BaseModel):
+    """The table `[otel]`: spans of traced messages for OpenTelemetry (docs/tracing.md)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # It needs the extra amqpd[otel].
+    enabled: bool = False
+    # A collector that takes OTLP over HTTP. Empty: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT,
+    # or http://localhost:4318.
+    endpoint: Collector = ""
+    # What may wait for the collector; more is dropped. The SDK's default: some 4 MB, and a second of 500 messages.
+    # It sends up to 512 together.
+    spans_max: Annotated[Count, Field(ge=512, le=100_000)] = 2048

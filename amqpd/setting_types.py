@@ -13,6 +13,7 @@ import re
 import socket
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -128,6 +129,18 @@ def require_hosts(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(bare_host, value))
 
 
+def require_http_url(value: str) -> str:
+    """Empty, or http or https with a host."""
+    try:
+        parts = urlsplit(value)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        right = False
+    if value and not right:
+        raise ValueError("must be a URL such as http://localhost:4318")
+    return value
+
+
 def require_odd(value: int) -> int:
     if value % 2 == 0:
         raise ValueError(f"must be odd: {value} copies outlive no more losses than {value - 1}")
@@ -159,6 +172,7 @@ ShortName = Annotated[str, AfterValidator(refuse_long)]
 StoreUrl = Annotated[str, AfterValidator(require_store_address)]
 NodeName = Annotated[str, AfterValidator(complete_node_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
+Collector = Annotated[str, AfterValidator(require_http_url)]
 Hosts = Annotated[Names, AfterValidator(require_hosts)]
 Level = Annotated[str, AfterValidator(require_level)]
 Listening = Annotated[str, AfterValidator(require_endpoint)]

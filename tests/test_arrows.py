@@ -28,6 +28,7 @@ ARROWS = {
     "replication": "",
     "journal": "errors kernel replication",
     "audit": "vocabulary message",
+    "tracing": "kernel vocabulary wire message",
     "setting_types": "vocabulary",
     "setting_tables": "setting_types",
     "config": "vocabulary setting_types setting_tables",
@@ -35,13 +36,14 @@ ARROWS = {
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
     "limiting": "kernel vocabulary topology queues",
-    "session": "faults kernel vocabulary wire topology journal audit security queues limiting",
-    "publishing": "kernel vocabulary wire message exchanges topology journal audit queues limiting session",
-    "node": "faults kernel vocabulary message exchanges topology journal audit security queues audit.coverage "
-    "limiting session publishing",
+    "session": "faults kernel vocabulary wire topology journal audit tracing security queues limiting",
+    "publishing": "kernel vocabulary wire message exchanges topology journal audit tracing queues limiting session",
+    "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
+    "audit.coverage limiting session publishing",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit session publishing node",
-    "methods": "kernel vocabulary wire message audit queues limiting session publishing node declarations channels",
+    "methods": "kernel vocabulary wire message audit tracing queues limiting session publishing node declarations "
+    "channels",
     "connection": "faults kernel vocabulary wire limiting session publishing node methods",
     "storage": "",
     "journal.sqlite": "journal replication storage",
@@ -65,7 +67,7 @@ ARROWS = {
     "audit.files datadir backup",
     "scrub": "journal config queues node journal.sqlite management",
     "compiled": "",
-    "process": "errors faults vocabulary setting_tables config security session publishing node storage "
+    "process": "errors faults vocabulary setting_tables config tracing security session publishing node storage "
     "journal.sqlite security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub "
     "compiled",
     "broker": "errors vocabulary topology journal replication cluster config security session node methods "

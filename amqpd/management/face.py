@@ -32,7 +32,7 @@ class Behind:
     access: Access
     figures: Callable[[], dict[str, Any]]
     """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
-    and `cluster` where there is one"""
+    `spans` where they are on, and `cluster` where there is one"""
     cluster: Callable[[], ClusterView] | None
     """how it is now; None: there are no other nodes"""
     addresses: Sequence[tuple[str, int, bool]]

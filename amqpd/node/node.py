@@ -66,6 +66,7 @@ from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.world import Read, Resume, Services
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
+from amqpd.tracing.tracer import Sent, Tracer
 from amqpd.vocabulary.audit_levels import OFF
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity
@@ -97,6 +98,7 @@ class Node(HomeNode):
         identity: Identity,
         audit: Recorder | None = None,
         books: Coverage | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.services = services
         self.topology = topology
@@ -104,6 +106,7 @@ class Node(HomeNode):
         self.journal = journal
         self.audit = Recorder(lambda: self.now_ms * 1000) if audit is None else audit
         self.books = Coverage(self.audit, OFF) if books is None else books
+        self.tracer = tracer
         self.acts = Acts(self.audit)
         self.connection_left: Callable[[ConnectionBase], None] = self.acts.closed
         self.limits = limits
@@ -343,9 +346,14 @@ class Node(HomeNode):
 
     # What queues ask of their host
 
-    def trace(self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool) -> None:
+    def trace(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
         """See `SessionNode.trace`."""
-        self.firehose.delivered(channel, queue, run, low, high, redelivered)
+        if channel.traced:
+            self.firehose.delivered(channel, queue, sent)
+        if self.tracer is not None:
+            known = channel.deliveries = {} if channel.deliveries is None else channel.deliveries
+            of = (channel.connection, queue.record.name, queue.arrived_ms)
+            self.work_left -= self.tracer.delivered(*of, sent, known)
 
     def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
         """See `PublishingNode.trace_publish`."""
@@ -369,7 +377,10 @@ class Node(HomeNode):
 
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
-        return dead_lettering.dead_letter(self, queue, run, low, high, reason)
+        gone = dead_lettering.dead_letter(self, queue, run, low, high, reason)
+        if self.tracer is not None and queue.dead_letters and gone[0]:
+            self.tracer.dead_lettered(queue.record.name, queue.record.vhost, run, low, low + gone[0], reason)
+        return gone
 
     def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
         """See `QueueHost.keep_letters`."""

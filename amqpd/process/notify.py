@@ -4,17 +4,36 @@ What comes in: NOTIFY_SOCKET from the environment, when a supervisor set it. Wha
 each state.
 Rules: 1. Without NOTIFY_SOCKET nothing happens. 2. A supervisor that does not listen is logged, and does not
 stop the broker.
-Not here: the READY line in the log, which the broker writes beside it.
+The READY line in the log stands beside it.
+Not here: when that is (`broker.py`).
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
+from pathlib import Path
 
 import structlog
 
+from amqpd import KERNEL, KERNEL_REASON, __version__
+
 log = structlog.get_logger(component="notify")
+
+
+def announce_ready(listening: Iterable[str], http: Iterable[str], data_dirs: Iterable[Path]) -> None:
+    """Clients are accepted from now on: the log's READY line, and `notify_ready`. `http`: nothing when it is off."""
+    structlog.get_logger(component="broker").info(
+        "READY",
+        version=__version__,
+        kernel=KERNEL,
+        kernel_reason=KERNEL_REASON or "compiled",
+        listening=",".join(listening),
+        http=",".join(http) or "off",
+        data_dir=",".join(map(str, data_dirs)),
+    )
+    notify_ready()
 
 
 def notify_ready(status: str = "") -> bool:

@@ -37,6 +37,8 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     """Take the batch in; False: nothing was done, and it must go message by message."""
     if batch.body_size_max > node.limits.message_bytes_max:
         return False
+    if node.tracer is not None and node.tracer.looks_at(batch):
+        return False
     properties = node.properties.read(batch.common)
     if not properties.plain:
         return False

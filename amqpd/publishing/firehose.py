@@ -3,7 +3,7 @@
 
 What comes in: an operator's word that a virtual host is traced; its publishes and deliveries. What goes out: messages
 to that exchange, `publish.<exchange>` and `deliver.<queue>`, with the same body and headers that say whose it is.
-Rules: 1. Off, it costs nothing but a flag of the channel, which only what is not plain looks at, and a delivery. 2.
+Rules: 1. Off, it costs nothing but flags of the channel, which only what is not plain looks at, and a delivery. 2.
 What is traced is not traced again. 3. Copies are made in the ticks, within the budget of queues; what comes faster is
 dropped and counted, since a trace must not slow down what it looks at. 4. It ends with the broker, or the vhost.
 Not here: the operator's command (`management/traces.py`), how a message is routed (`routing.py`).
@@ -29,6 +29,7 @@ from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queue_steps
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 from amqpd.session.ports import ChannelBase
+from amqpd.tracing.tracer import Sent
 from amqpd.vocabulary.records import Change, Delete, QueueRecord
 from amqpd.wire.fieldtypes import SignedInt
 from amqpd.wire.fieldwriter import Encoded, join_table, write_table
@@ -182,6 +183,7 @@ class Firehose:
             if connection.vhost == vhost:
                 for channel in connection.channels.values():
                     channel.traced = traced
+                    channel.watched = traced or self._node.tracer is not None
         # Routes that are remembered lead past us, or to us.
         self._node.topology.forget_routes()
 
@@ -201,19 +203,18 @@ class Firehose:
             about["routing_keys"] = _as_many_as_fit(keys)
             tap.add(Traced(run, f"publish.{exchange}", about))
 
-    def delivered(
-        self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool
-    ) -> None:
-        """Messages low..high-1 of the run go to a client."""
+    def delivered(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
+        """It goes to a client."""
+        run, low, high = sent.run, sent.low, sent.high
         tap = self.taps.get(channel.connection.vhost)
         if run.mixed:
             for i in range(low, high) if tap is not None else ():
-                self.delivered(channel, queue, run.part(i, i + 1), 0, 1, redelivered)
+                self.delivered(channel, queue, sent._replace(run=run.part(i, i + 1), low=0, high=1))
             return
         exchange, key = run_names(run)
         if tap is not None and exchange != EXCHANGE:
             properties: Properties = self._node.properties.read(run.properties)
-            about = {"redelivered": SignedInt(redelivered), **_about(channel)}
+            about = {"redelivered": SignedInt(sent.redelivered), **_about(channel)}
             about["routing_keys"] = _as_many_as_fit((key, *properties.routing_keys))
             part = run if high - low == run.count else run.part(low, high)
             tap.add(Traced(part, f"deliver.{queue.record.name}", about))

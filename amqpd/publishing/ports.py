@@ -28,6 +28,7 @@ from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ChannelBase, SessionNode
 from amqpd.session.world import Read
+from amqpd.tracing.tracer import Publishing
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity
 
@@ -138,3 +139,5 @@ class PublishingChannel(ChannelBase):
     routes: RouteCache
     """its connection's"""
     reply_consumer: ReplyConsumer | None
+    traced_publish: Publishing | None
+    """the last publish that came frame by frame or as a run, if the tracer tells of it"""

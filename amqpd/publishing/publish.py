@@ -36,6 +36,7 @@ from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
 from amqpd.publishing.routes import ROUTE_BYTES, Route
 from amqpd.publishing.routing import Steps, parts, queue_steps, resolve, resolve_alone
+from amqpd.publishing.telling import published, routed_to
 from amqpd.publishing.transaction import Routed, Transaction
 from amqpd.queues.port import QueuePort
 
@@ -57,6 +58,8 @@ PUBLISH_ID = b"\x00\x3c\x00\x28"
 def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
     """Take the run in. Raises what RabbitMQ answers to what it may not do."""
     connection = channel.connection
+    if node.tracer is not None:
+        channel.traced_publish = node.tracer.begin(connection, run)
     if node.quotas.active:
         node.quotas.charge(connection, run, node.now_ms)
     count, body_size, body_bytes, _ = run.measures
@@ -84,7 +87,7 @@ def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
 def _publish(node: PublishingNode, channel: PublishingChannel, run: Run, route: Route) -> None:
     properties = node.properties.read(run.properties)
     queues = route.queues
-    if queues is None or not properties.plain:
+    if queues is None or not properties.plain or channel.traced_publish is not None:
         steps = _publish_looked_at(node, channel, run, route, properties)
     elif channel.tx is None and len(queues) <= COPIES_AT_ONCE:
         accept(node, channel, run, queues, properties, route)
@@ -205,17 +208,24 @@ def _charged(
 
 def _take(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None] | None:
     """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
+    if channel.traced_publish is not None:
+        routed_to(node, channel.traced_publish, routed)
+    taken = True
     if channel.tx is not None:
         _hold(channel, routed)
     elif len(routed.queues) <= COPIES_AT_ONCE:
-        accept(node, channel, *routed)
+        taken = accept(node, channel, *routed)
     else:
-        return _without_result(accept_slowly(node, channel, *routed))
+        return _accept_slowly(node, channel, routed)
+    if channel.traced_publish is not None:
+        published(node, channel, channel.traced_publish, routed, taken)
     return None
 
 
-def _without_result(steps: Generator[None, None, bool]) -> Iterator[None]:
-    yield from steps
+def _accept_slowly(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None]:
+    taken = yield from accept_slowly(node, channel, *routed)
+    if channel.traced_publish is not None:
+        published(node, channel, channel.traced_publish, routed, taken)
 
 
 def _hold(channel: PublishingChannel, routed: Routed) -> None:

@@ -86,6 +86,10 @@ class ElsewhereQueue(QueuePort):
         return 0
 
     @property
+    def arrived_ms(self) -> int:
+        return 0
+
+    @property
     def memory_bytes(self) -> int:
         return 0
 

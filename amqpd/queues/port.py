@@ -94,6 +94,7 @@ class QueuePort:
         self.quorum = settings.quorum
         self.single_active_consumer = settings.single_active_consumer
         self.consumer_timeout_ms = settings.consumer_timeout_ms
+        self.dead_letters = settings.dead_letter_exchange is not None
 
     def quarantine(self, reason: str) -> None:
         """Out of service from now on: nothing that follows may come back into it."""
@@ -182,6 +183,11 @@ class QueuePort:
     @abstractmethod
     def unacked_count(self) -> int:
         """Messages that somebody has, or that wait to be dead-lettered."""
+
+    @property
+    @abstractmethod
+    def arrived_ms(self) -> int:
+        """When what it hands out just now came in, in ms since the epoch; 0: it hands out nothing."""
 
     @property
     @abstractmethod

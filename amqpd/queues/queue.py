@@ -266,6 +266,11 @@ class Queue(HomeQueue):
         return self.backlog.ready_bytes
 
     @property
+    def arrived_ms(self) -> int:
+        plain = self._plain
+        return plain.fresh_ms if plain is not None and plain.fresh else self.backlog.arrived_ms
+
+    @property
     def memory_bytes(self) -> int:
         return self.messages.memory_bytes
 

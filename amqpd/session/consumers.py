@@ -22,6 +22,7 @@ from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.port import QueuePort
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase
+from amqpd.tracing.tracer import Sent
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -125,8 +126,8 @@ class Consumer(Subscription):
         tag, count = channel.next_tag, high - low
         channel.next_tag = tag + count
         frame_max = connection.frame_max
-        if channel.traced:
-            channel.shared.trace(channel, self.queue, run, low, high, redelivered)
+        if channel.watched:
+            channel.shared.trace(channel, self.queue, Sent(run, low, high, redelivered, tag, "deliver", self.no_ack))
         try:
             if run.body_size_max < LARGE_BYTES_MIN:
                 connection.write(
@@ -174,9 +175,12 @@ class Consumer(Subscription):
             if nbytes > space:
                 break  # the outbox is full now
         channel.next_tag = tag
-        if channel.traced:
+        if channel.watched:
+            at = first
             for run in runs[:taken]:
-                channel.shared.trace(channel, self.queue, run, 0, run.count, False)
+                sent = Sent(run, 0, run.count, False, at, "deliver", self.no_ack)
+                channel.shared.trace(channel, self.queue, sent)
+                at += run.count
         connection.write_all(frames, nbytes)
         if not self.no_ack:
             self._await_acks(first, tag - first, seq)

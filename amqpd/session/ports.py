@@ -36,6 +36,7 @@ from amqpd.session.outboxes import Outboxes
 from amqpd.session.unacked import Delivered, Unacked
 from amqpd.session.world import Services
 from amqpd.topology.state import Topology
+from amqpd.tracing.tracer import Deliveries, Sent, Tracer
 from amqpd.vocabulary.client import Client, LoginClient, Turn
 from amqpd.vocabulary.limits import Limits
 
@@ -81,6 +82,8 @@ class SessionNode(ABC):
     services: Services
     journal: JournalBuffer
     audit: Recorder
+    tracer: Tracer | None
+    """tells of messages whose publishers trace them; None: nobody wants to know"""
     acts: Acts
     faults: Faults
     turns: Turns
@@ -123,8 +126,8 @@ class SessionNode(ABC):
         """A consumer of this client left."""
 
     @abstractmethod
-    def trace(self, channel: ChannelBase, queue: QueuePort, run: Run, low: int, high: int, redelivered: bool) -> None:
-        """Messages low..high-1 of the run are delivered, in a virtual host that is traced."""
+    def trace(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
+        """It is delivered from the queue, on a channel that is `watched`."""
 
 
 class IntakeBase(Turn):
@@ -314,6 +317,10 @@ class ChannelBase(ConfirmingChannel):
     consumers: dict[str, Subscription]
     traced: bool
     """its publishes and deliveries are copied, see `publishing/firehose.py`"""
+    watched: bool
+    """somebody is to know of its deliveries: it is `traced`, or the node has a tracer"""
+    deliveries: Deliveries | None
+    """those that the tracer is to be told the end of; None for none yet"""
     next_tag: int
     unacked: Unacked
     ledger_bytes: int

@@ -57,6 +57,8 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
     work = ENTRY_WORK * len(entries)
     if requeue is not None:
         work += sum([entry.size for entry in entries]) // REJECTED_A_WORK
+    if channel.deliveries:
+        _tell(channel, entries, requeue)
     for entry in entries:
         try:
             if requeue is None:
@@ -71,6 +73,21 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
             node.quarantine(entry.queue, error)
         _give_credit(channel, entry)
     node.turns.charge(channel.connection, work)
+
+
+def _tell(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) -> None:
+    tracer, deliveries = channel.shared.tracer, channel.deliveries
+    assert tracer is not None  # nobody else makes some
+    assert deliveries is not None
+    for entry in entries:
+        if requeue is None:
+            operation, outcome = "ack", "acknowledged"
+        elif requeue:
+            operation, outcome = "requeue", "requeued"
+        else:
+            operation, outcome = "reject", "dead_lettered" if entry.queue.dead_letters else "rejected"
+        work = tracer.settled(deliveries, entry.tag, entry.size, operation, outcome)
+        channel.shared.turns.charge(channel.connection, work)
 
 
 def _give_credit(channel: ChannelBase, entry: Delivered) -> None:

@@ -22,6 +22,7 @@ from amqpd.node.node import Node
 from amqpd.session.world import Resume
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
+from amqpd.tracing.tracer import Tracer
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import vhost_number
 from amqpd.vocabulary.limits import Limits
@@ -98,11 +99,16 @@ class Harness:
             {"product": "amqpd"},
             self.identity,
             *self.audit(),
+            self.tracer(),
         )
 
     def audit(self) -> tuple[Recorder | None, Coverage | None]:
         """What the node records, in tests that read it."""
         return None, None
+
+    def tracer(self) -> Tracer | None:
+        """Who is told of traced messages, in tests that ask for it."""
+        return None
 
     def _apply(self, changes: Sequence[Change]) -> None:
         for change in changes:

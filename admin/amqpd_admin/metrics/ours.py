@@ -80,7 +80,7 @@ def _left(of: QueueCounts, reason: str) -> int:
 
 
 def broker(node: Node, figures: Mapping[str, Any]) -> Iterator[Part]:
-    """Journal, audit log, scrub, bugs, and the cluster if there is one."""
+    """Journal, audit log, scrub, bugs; spans and the cluster if there are some."""
     journal, audit, scrub = node.journal, figures["audit"], figures["scrub"]
     gauges = (
         ("amqpd_journal_stored_transaction", "The last transaction that is on the disk", journal.stored_index),
@@ -103,6 +103,10 @@ def broker(node: Node, figures: Mapping[str, Any]) -> Iterator[Part]:
     )
     faults: list[Row] = [((reach,), count) for reach, count in node.faults.counts.items()]
     yield Family("amqpd_faults", COUNTER, "Bugs that were met, by what they ended", ("reach",)), faults
+    spans: Mapping[str, int] = figures.get("spans", {})
+    for name, value in spans.items():
+        kind = GAUGE if name == "waiting" else COUNTER
+        yield one(f"amqpd_spans_{name}", kind, f"Spans of traced messages: {name}", value)
     yield from _cluster(figures.get("cluster", {}))
 
 
