@@ -37,8 +37,9 @@ ARROWS = {
     "limiting": "kernel vocabulary topology queues",
     "session": "faults kernel vocabulary wire topology journal audit security queues limiting",
     "publishing": "kernel vocabulary wire message exchanges topology journal audit queues limiting session",
+    "events": "faults kernel vocabulary wire message topology audit queues session publishing",
     "node": "faults kernel vocabulary message exchanges topology journal audit security queues audit.coverage "
-    "limiting session publishing",
+    "limiting session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit session publishing node",
     "methods": "kernel vocabulary wire message audit queues limiting session publishing node declarations channels",

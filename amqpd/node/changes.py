@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from amqpd.audit.acts import Acts
+from amqpd.audit.acts import NODE, Acts
 from amqpd.limiting.census import Census
 from amqpd.session.world import Resume, Services
 from amqpd.topology.order import ChangeOrder, Removable, Wish
@@ -71,6 +71,6 @@ class Changes:
         for connection, theirs in asked.items():
             if connection is not None:
                 owner = connection.id
-                resume = self._acts.expect(theirs, connection, resume)
+            resume = self._acts.expect(theirs, NODE if connection is None else connection, resume)
         needed = [*requires, *(("vhost", name) for name in vhosts)]
         self._census.submit(changes, resume, lambda done: self._services.submit(changes, done, needed, owner))
