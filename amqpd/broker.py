@@ -181,7 +181,7 @@ class Broker:
         await self._sync.start()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
-        self.node.events.start(self._settings.events.published_in)
+        self.node.event_exchange.start(self._settings.events.published_in)
         # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0

@@ -2,8 +2,8 @@
 
 What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
 Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. The user is known when
-a client did it over AMQP, or somebody changed metadata over HTTP; the command line writes into the metadata store
-itself, and its acts have no user.
+a client did it over AMQP, or a user over HTTP; the command line writes into the metadata store itself, and its acts
+have no user.
 Not here: messages (`book.py`), who may do what (`security/`).
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from amqpd.audit.recorder import Recorder
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -34,16 +34,8 @@ from amqpd.vocabulary.records import (
 Resume = Callable[[bool], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A user who asks by another way than AMQP."""
-
-    user: str
-    address: str
-
-
 Asker = Client | Caller
-NODE = Caller("", "")
+NODE = Caller("")
 """the node itself: what ends by its own rules"""
 
 # key[0] of a record -> the events when it comes and when it goes, and what it is called.
@@ -183,7 +175,7 @@ def _who(connection: Asker | None) -> dict[str, Any]:
     if connection is None or connection is NODE:
         return {}
     if isinstance(connection, Caller):
-        return {"user": connection.user, "address": connection.address}
+        return {"user": connection.user, **({"address": connection.address} if connection.address else {})}
     name = connection.name
     # A peer is "address:port -> ..." in the log; the address alone is what people look for.
     return {"user": connection.user, "connection": name, "address": address_of(name)}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from amqpd.audit.acts import Caller
 from amqpd.management import transients
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
@@ -22,6 +21,7 @@ from amqpd.topology.metadata.codec import PREFIX, encode_key
 from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync, records_of, transaction_of
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.records import Change, Put, Record
 
 

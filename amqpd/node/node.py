@@ -123,8 +123,8 @@ class Node(HomeNode):
         )
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
-        self.events = EventExchange(self)
-        self.alarms = Alarms(self._unblock, self.events.alarm)
+        self.events = self.event_exchange = EventExchange(self)
+        self.alarms = Alarms(self._unblock, self.event_exchange.alarm)
         self.draining = False
         self.ended = 0  # connections that are no more, since the start
         self.totals = Totals()

@@ -24,7 +24,7 @@ from amqpd.compiled import VARIABLE
 from amqpd.config import Settings
 from amqpd.errors import SettingsError
 from amqpd.management.remote import URL_VARIABLE
-from amqpd.setting_tables import AuditSettings, HttpSettings, TlsSettings
+from amqpd.setting_tables import AuditSettings, EventsSettings, HttpSettings, TlsSettings
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
 PATHS: tuple[tuple[str, ...], ...] = (
@@ -40,7 +40,12 @@ PATHS: tuple[tuple[str, ...], ...] = (
     ("tls", "ca"),
 )
 
-TABLES: dict[str, type[BaseModel]] = {"tls": TlsSettings, "audit": AuditSettings, "http": HttpSettings}
+TABLES: dict[str, type[BaseModel]] = {
+    "tls": TlsSettings,
+    "audit": AuditSettings,
+    "events": EventsSettings,
+    "http": HttpSettings,
+}
 
 Values = dict[str, Any]
 

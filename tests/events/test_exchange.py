@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.audit.acts import Caller
 from amqpd.events.exchange import STRANGERS_BYTES_MAX
 from amqpd.publishing.copies import DROPS_TOLD_MS, PENDING_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.topology.plans import EVENT_EXCHANGE
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.records import Change, Delete, ExchangeRecord, Put, UserRecord, VhostRecord
 from tests.harness.harness import PROTOCOL_HEADER, Client, Harness, Message, publish_bytes
 
@@ -34,14 +34,14 @@ class Watched:
         if vhost != "/":
             self.harness._apply(plans.create_vhost(vhost))
         self.harness._apply([Put(ExchangeRecord(vhost, EVENT_EXCHANGE, "topic", internal=True))])
-        self.harness.node.events.start(vhost)
+        self.harness.node.event_exchange.start(vhost)
         self.watcher = Client(self.harness)
         self.watcher.open(vhost)
         self.watcher.declare("events")
 
     @property
     def copies(self) -> Any:
-        return self.harness.node.events.copies
+        return self.harness.node.event_exchange.copies
 
     def bind(self, key: str = "#") -> None:
         self.watcher.call(Queue.Bind(queue="events", exchange=EVENT_EXCHANGE, routing_key=key), Queue.BindOk)
@@ -96,7 +96,7 @@ def test_off_nothing_is_published_and_nobody_listens() -> None:
     client.call(Queue.Bind(queue="q", exchange=EVENT_EXCHANGE, routing_key="#"), Queue.BindOk)
     client.declare("other")
     assert harness.node.queues["/", "q"].ready_count == 0
-    assert harness.node.events.copies is None
+    assert harness.node.event_exchange.copies is None
     assert harness.node.acts.told_changes is None
 
 
@@ -271,9 +271,9 @@ def test_strangers_get_half_of_the_space() -> None:
     stranger = Client(watched.harness).connection
     watched.harness.automatic = False
     while not watched.copies.dropped:
-        watched.harness.node.events.login_refused(stranger, "x" * 1000)
+        watched.harness.node.event_exchange.login_refused(stranger, "x" * 1000)
     assert STRANGERS_BYTES_MAX < watched.copies.pending_bytes < STRANGERS_BYTES_MAX + 10_000
-    watched.harness.node.events.alarm("memory", True)
+    watched.harness.node.event_exchange.alarm("memory", True)
     assert watched.copies.dropped == 1
 
 
@@ -284,7 +284,7 @@ def test_what_comes_faster_than_there_is_time_for_is_dropped_counted_and_told_no
 
     def fill(dropped: int) -> None:
         while watched.copies.dropped < dropped:
-            node.events.alarm("x" * 10_000, True)
+            node.event_exchange.alarm("x" * 10_000, True)
 
     fill(1)
     assert watched.copies.pending_bytes <= PENDING_BYTES_MAX
@@ -363,7 +363,7 @@ def test_what_recovery_finds_is_no_event(watched: Watched) -> None:
     watched.watcher.declare("kept", durable=True)
     watched.watcher.call(Queue.Bind(queue="kept", exchange=EVENT_EXCHANGE, routing_key="#"), Queue.BindOk)
     watched.harness.restart()
-    watched.harness.node.events.start("/")
+    watched.harness.node.event_exchange.start("/")
     watched.harness.step()
     assert watched.harness.node.queues["/", "kept"].ready_count == 1  # its binding's, of before
 
