@@ -181,7 +181,6 @@ class Broker:
         await self._sync.start()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
-        self.node.event_exchange.start(self._settings.events.published_in)
         # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
@@ -202,6 +201,7 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
+        self.node.event_exchange.start(self._settings.events.published_in)
         self._backups = Backups(
             *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
         )
