@@ -27,7 +27,8 @@ def command(broker: BrokerProcess, *words: str, given: str | None = None) -> Non
 def event(wire: Wire) -> tuple[str, dict[str, Any]]:
     message = wire.read_message()[1]
     assert message.body == b""
-    return message.method.routing_key, message.properties.headers
+    assert message.properties.headers is not None
+    return str(message.method.routing_key), dict(message.properties.headers)
 
 
 def test_events_of_a_broker_without_an_audit_log(tmp_path: Path) -> None:

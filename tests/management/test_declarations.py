@@ -244,7 +244,7 @@ async def test_what_a_user_declares_over_http_is_its_act_and_the_command_lines_i
 
     def act(change: Change, by: Asker | None) -> None:
         key = change.record.key if isinstance(change, Put) else change.key
-        told.append((f"{type(change).__name__} {key[0]}", by and by.user))
+        told.append((f"{type(change).__name__} {key[0]}", None if by is None else by.user))
 
     harness.node.acts.told_changes = act
     for by in (ALICE, ROOT):
