@@ -134,7 +134,7 @@ class Broker:
 
     async def recover(self) -> None:
         """Everything that is on disk, back into the node."""
-        await bootstrap(self._store)
+        await bootstrap(self._store, self._settings.events.published_in)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
         index = await self._pair.begin()
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
@@ -205,6 +205,7 @@ class Broker:
 
     async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
         """Accept and serve until `stop`, then drain."""
+        self.node.event_exchange.start(self._settings.events.published_in)
         self._backups = Backups(
             *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
         )

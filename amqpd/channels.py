@@ -303,7 +303,8 @@ class Channel(PublishingChannel):
             self.content = None
 
     def remove_consumer(self, consumer: Subscription) -> None:
-        self.consumers.pop(consumer.tag, None)
+        if self.consumers.pop(consumer.tag, None) is not None:
+            self.node.events.consumer_removed(self, consumer)
         try:
             consumer.end()
             self.node.consumer_gone(consumer.queue, self.connection)

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from amqpd.setting_tables import AuditSettings, HttpSettings, OtelSettings, TlsSettings
+from amqpd.setting_tables import AuditSettings, EventsSettings, HttpSettings, OtelSettings, TlsSettings
 from amqpd.setting_types import (
     KIB,
     MIB,
@@ -84,6 +84,7 @@ class Settings(BaseSettings):
     plain_listener: bool = True
     tls: TlsSettings = TlsSettings()
     audit: AuditSettings = AuditSettings()
+    events: EventsSettings = EventsSettings()
     http: HttpSettings = HttpSettings()
     otel: OtelSettings = OtelSettings()
 

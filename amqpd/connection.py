@@ -85,6 +85,7 @@ class Connection(ConnectionBase):
         self.routes = RouteCache()
         self.transaction_bytes = 0
         """of the transactions of its channels together"""
+        self.auth_mechanism = ""
         self.may_impersonate = False
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
         self.channel_max = node.limits.channel_max
@@ -325,6 +326,7 @@ class Connection(ConnectionBase):
         if self.state is not _HANDSHAKE:
             return
         self.user, self.may_impersonate = user, may_impersonate
+        self.node.events.logged_in(self, user)
         self.guard(self._handshake.authenticated)
         self.guard(self.resume)
 
@@ -332,6 +334,7 @@ class Connection(ConnectionBase):
         """The log-in was refused. The reason is for the log, never for the client, who may have left by now."""
         self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
         self.node.acts.login_failed(self, reason)
+        self.node.events.login_refused(self, reason)
         if self.state is _HANDSHAKE:
             self.guard(lambda: self._handshake.refused(mechanism))
             self.guard(self.resume)
@@ -343,6 +346,7 @@ class Connection(ConnectionBase):
         self.node.totals.connections_opened += 1
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
         self.node.acts.opened(self)
+        self.node.events.connection_opened(self)
 
     def resume(self) -> None:
         """Go on with what came while it was suspended."""
@@ -491,6 +495,7 @@ class Connection(ConnectionBase):
         self.node.census.channel_gone(channel)
         if not channel.closed:
             self.node.totals.channel_gone(channel)
+            self.node.events.channel_closed(channel)
         self.channels_closing -= channel.closing
         channel.closed = True
         self.intake.held_bytes -= channel.held_bytes
@@ -533,3 +538,4 @@ class Connection(ConnectionBase):
                 self.finish(partial(self.node.services.left_unauthenticated, self))
             if self.vhost:
                 self.finish(partial(self.node.connection_left, self))
+                self.finish(partial(self.node.events.connection_closed, self))

@@ -95,6 +95,23 @@ class AuditSettings(BaseModel):
         return self
 
 
+class EventsSettings(BaseModel):
+    """The table `[events]`: what happens in the broker, as messages (docs/events.md)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # Off, as RabbitMQ's plugin is unless somebody enables it: what is published names users, addresses and queues to
+    # everybody who may read the exchange.
+    exchange: bool = False
+    # Where the exchange is; made if it does not exist. RabbitMQ's default virtual host.
+    vhost: Annotated[str, Field(min_length=1), AfterValidator(refuse_long)] = "/"
+
+    @property
+    def published_in(self) -> str | None:
+        """The virtual host; None: nowhere."""
+        return self.vhost if self.exchange else None
+
+
 class HttpSettings(BaseModel):
     """The table `[http]`: the management API (docs/http.md)."""
 

@@ -38,8 +38,9 @@ ARROWS = {
     "limiting": "kernel vocabulary topology queues",
     "session": "faults kernel vocabulary wire topology journal audit tracing security queues limiting",
     "publishing": "kernel vocabulary wire message exchanges topology journal audit tracing queues limiting session",
+    "events": "faults kernel vocabulary wire message topology audit queues session publishing",
     "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
-    "audit.coverage limiting session publishing",
+    "audit.coverage limiting session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit session publishing node",
     "methods": "kernel vocabulary wire message audit tracing queues limiting session publishing node declarations "

@@ -2,8 +2,8 @@
 
 What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
 Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. The user is known when
-a client did it over AMQP, or somebody changed metadata over HTTP; the command line writes into the metadata store
-itself, and its acts have no user.
+a client did it over AMQP, or a user over HTTP; the command line writes into the metadata store itself, and its acts
+have no user.
 Not here: messages (`book.py`), who may do what (`security/`).
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from amqpd.audit.recorder import Recorder
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -34,13 +34,9 @@ from amqpd.vocabulary.records import (
 Resume = Callable[[bool], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A user who asks by another way than AMQP."""
-
-    user: str
-    address: str
-
+Asker = Client | Caller
+NODE = Caller("")
+"""the node itself: what ends by its own rules"""
 
 # key[0] of a record -> the events when it comes and when it goes, and what it is called.
 _EVENTS = {
@@ -62,7 +58,9 @@ class Acts:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Key, dict[int, tuple[Change, Client | Caller]]] = {}
+        self.told_changes: Callable[[Change, Asker | None], None] | None = None
+        """is told of each change that took effect and who asked for it, recorded or not; None: another process"""
+        self._asked: dict[Key, dict[int, tuple[Change, Asker]]] = {}
         """what is on its way to the metadata store, and which client asked for it, in order: several may ask for one
         thing"""
         self._numbers = itertools.count()
@@ -71,10 +69,10 @@ class Acts:
         """From now on it is given each act that is recorded: the columns of its row, without the number."""
         self._recorder.watch = told
 
-    def expect(self, changes: Sequence[Change], by: Client | Caller, resume: Resume) -> Resume:
+    def expect(self, changes: Sequence[Change], by: Asker, resume: Resume) -> Resume:
         """The client, or the caller, asks for the changes; `resume` is called when they took effect or were refused:
         what is returned has to be called instead."""
-        if not self._recorder.acts:
+        if not self._recorder.acts and self.told_changes is None:
             return resume
         wishes = [(_key_of(change), next(self._numbers)) for change in changes]
         for change, (key, number) in zip(changes, wishes, strict=True):
@@ -94,8 +92,8 @@ class Acts:
             if not asked:
                 del self._asked[key]
 
-    def _asker(self, key: Key, change: Change) -> Client | Caller | None:
-        """The client whose wish took effect as this change; None: another process made it, or the node itself."""
+    def _asker(self, key: Key, change: Change) -> Asker | None:
+        """Whose wish took effect as this change; None: another process made it."""
         found = None
         for number, (wish, client) in self._asked.get(key, {}).items():
             if isinstance(wish, Put) != isinstance(change, Put):
@@ -112,15 +110,19 @@ class Acts:
         return found[1]
 
     def of_changes(self, changes: Iterable[Change]) -> None:
-        if not self._recorder.acts:
+        recorded, told = self._recorder.acts, self.told_changes
+        if not recorded and told is None:
             return
         for change in changes:
             key = _key_of(change)
+            by = self._asker(key, change)
+            if told is not None:
+                told(change, by)
             known = _EVENTS.get(key[0])
-            if known is None:
+            if known is None or not recorded:
                 continue
             put, deleted, called = known
-            columns = _who(self._asker(key, change))
+            columns = _who(by)
             columns["object"] = f"{called} {' '.join(part for part in _named(key))}".strip()
             if key[0] != "user" and key[1]:
                 columns["vhost"] = key[1]
@@ -169,11 +171,11 @@ def _same(wish: Change, change: Change) -> bool:
     return wish.record == change.record
 
 
-def _who(connection: Client | Caller | None) -> dict[str, Any]:
-    if connection is None:
+def _who(connection: Asker | None) -> dict[str, Any]:
+    if connection is None or connection is NODE:
         return {}
     if isinstance(connection, Caller):
-        return {"user": connection.user, "address": connection.address}
+        return {"user": connection.user, **({"address": connection.address} if connection.address else {})}
     name = connection.name
     # A peer is "address:port -> ..." in the log; the address alone is what people look for.
     return {"user": connection.user, "connection": name, "address": address_of(name)}

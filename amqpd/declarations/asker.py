@@ -15,6 +15,7 @@ from typing import Literal
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Kind, Permission
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
 
@@ -32,6 +33,13 @@ class Asker:
     suspend: Suspend
     user: str | None
     client: Client | None = None
+
+    @property
+    def by(self) -> Client | Caller | None:
+        """Whose act it is: for the audit log, and for shares of the metadata store."""
+        if self.client is None and self.user is not None:
+            return Caller(self.user)
+        return self.client
 
     def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raises AMQPAccessRefused."""

@@ -45,7 +45,7 @@ def bind_to(
             # An end was deleted while the binding was on its way; another one may have its name by now.
             bind_to(asker, source, destination, destination_type, routing_key, arguments, bound)
 
-    node.changes.bind(binding, asker.suspend(done), asker.client)
+    node.changes.bind(binding, asker.suspend(done), asker.by)
 
 
 def unbind_from(
@@ -66,7 +66,7 @@ def unbind_from(
         unbound(False)
     else:
         _refuse_locked(asker, destination, destination_type)
-        asker.node.changes.remove(binding, asker.suspend(lambda _: unbound(True)), by=asker.client)
+        asker.node.changes.remove(binding, asker.suspend(lambda _: unbound(True)), by=asker.by)
 
 
 def _check(asker: Asker, source: str, destination: str, destination_type: DestinationType, routing_key: str) -> None:

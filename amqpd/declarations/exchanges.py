@@ -85,7 +85,7 @@ def declare_exchange(
             declared=declared,
         )
 
-    node.changes.submit([Put(record, create=True)], asker.suspend(done), by=asker.client)
+    node.changes.submit([Put(record, create=True)], asker.suspend(done), by=asker.by)
 
 
 def _require_equivalent(received: ExchangeRecord, current: ExchangeRecord) -> None:
@@ -134,4 +134,4 @@ def delete_exchange(asker: Asker, name: str, *, if_unused: bool, deleted: Callab
     elif not may_go():
         done(False)
     else:
-        node.changes.remove(vhost.exchanges[name].record, asker.suspend(done), may_go, asker.client)
+        node.changes.remove(vhost.exchanges[name].record, asker.suspend(done), may_go, asker.by)

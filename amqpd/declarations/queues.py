@@ -127,7 +127,7 @@ def declare_queue(
         if source == LOCAL:
             return
         record = replace(record, source=source)
-    node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.client))
+    node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.by))
 
 
 def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callable[..., None]) -> int:
@@ -210,7 +210,7 @@ def delete_queue(
     if obstacle() is not None:
         done(False)
     else:
-        node.changes.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.client)
+        node.changes.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.by)
 
 
 def _refuse_conditions(record: QueueRecord, if_unused: bool, if_empty: bool) -> None:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 import trio
 
-from amqpd.audit.acts import Caller
 from amqpd.management import pacing, transients
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
@@ -30,6 +29,7 @@ from amqpd.topology.metadata.codec import PREFIX, encode_key
 from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync, records_of
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.records import Change, Put, Record
 
 

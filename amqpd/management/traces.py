@@ -30,7 +30,7 @@ class TraceRow(TypedDict):
 def listed(on: Running) -> list[TraceRow]:
     """What is traced."""
     taps = on.node.firehose.taps.items()
-    return [{"vhost": vhost, "traced": tap.traced, "dropped": tap.dropped} for vhost, tap in taps]
+    return [{"vhost": vhost, "traced": tap.copies.published, "dropped": tap.copies.dropped} for vhost, tap in taps]
 
 
 def begin(on: Running, by: Operator, vhost: str) -> bool:

@@ -40,6 +40,7 @@ def open_channel(
     node.census.open_channel(connection.user)
     node.totals.channels_opened += 1
     connection.channels[number] = channel = Channel(node, connection, routes, number)
+    node.events.channel_opened(channel)
     channel.send(commands.Channel.OpenOk())
 
 

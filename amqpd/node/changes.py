@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from amqpd.audit.acts import Acts
+from amqpd.audit.acts import NODE, Acts
 from amqpd.limiting.census import Census
 from amqpd.session.world import Resume, Services
-from amqpd.topology.order import ChangeOrder, Removable, Wish
+from amqpd.topology.order import ChangeOrder, Owner, Removable, Wish
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put
 
 
 class Changes:
-    """Of one node. `by` in its methods: the client that asks for it; None: the node itself, or an operator."""
+    """Of one node. `by` in its methods: who asks for it; None: the node itself, or an operator who is no user."""
 
     def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts) -> None:
         self._services = services
@@ -30,12 +30,12 @@ class Changes:
         self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
 
     def submit(
-        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Client | None = None
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Owner = None
     ) -> None:
         """See `Services.submit`."""
         self._submit(changes, resume, requires, {by: changes})
 
-    def bind(self, binding: BindingRecord, resume: Resume, by: Client | None = None) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume, by: Owner = None) -> None:
         """See `ChangeOrder.bind`."""
         self._order.bind(binding, resume, by)
 
@@ -44,7 +44,7 @@ class Changes:
         record: Removable,
         resume: Resume,
         condition: Callable[[], bool] = lambda: True,
-        by: Client | None = None,
+        by: Owner = None,
     ) -> None:
         """See `ChangeOrder.remove`."""
         self._order.remove(record, resume, condition, by)
@@ -53,7 +53,7 @@ class Changes:
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
     ) -> None:
         """What goes along with one of several wishes is nobody's."""
-        asked: dict[Client | None, list[Change]] = {}
+        asked: dict[Owner, list[Change]] = {}
         for wish in wishes:
             asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
         only = next(iter(asked)) if len(asked) == 1 else None
@@ -64,13 +64,13 @@ class Changes:
         changes: Sequence[Change],
         resume: Resume,
         requires: Iterable[Key],
-        asked: Mapping[Client | None, Sequence[Change]],
+        asked: Mapping[Owner, Sequence[Change]],
     ) -> None:
         vhosts = {change.record.key[1] for change in changes if isinstance(change, Put)}
         owner = ""
-        for connection, theirs in asked.items():
-            if connection is not None:
-                owner = connection.id
-                resume = self._acts.expect(theirs, connection, resume)
+        for who, theirs in asked.items():
+            if isinstance(who, Client):
+                owner = who.id
+            resume = self._acts.expect(theirs, NODE if who is None else who, resume)
         needed = [*requires, *(("vhost", name) for name in vhosts)]
         self._census.submit(changes, resume, lambda done: self._services.submit(changes, done, needed, owner))

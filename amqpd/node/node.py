@@ -21,6 +21,7 @@ from amqpd.audit.acts import Acts
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
+from amqpd.events.exchange import EventExchange
 from amqpd.faults import Faults
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane, Lanes
@@ -125,7 +126,8 @@ class Node(HomeNode):
         )
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
-        self.alarms = Alarms(self._unblock)
+        self.events = self.event_exchange = EventExchange(self)
+        self.alarms = Alarms(self._unblock, self.event_exchange.alarm)
         self.draining = False
         self.ended = 0  # connections that are no more, since the start
         self.totals = Totals()

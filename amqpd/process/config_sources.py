@@ -24,7 +24,7 @@ from amqpd.compiled import VARIABLE
 from amqpd.config import Settings
 from amqpd.errors import SettingsError
 from amqpd.management.remote import URL_VARIABLE
-from amqpd.setting_tables import AuditSettings, HttpSettings, OtelSettings, TlsSettings
+from amqpd.setting_tables import AuditSettings, EventsSettings, HttpSettings, OtelSettings, TlsSettings
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"
 PATHS: tuple[tuple[str, ...], ...] = (
@@ -43,6 +43,7 @@ PATHS: tuple[tuple[str, ...], ...] = (
 TABLES: dict[str, type[BaseModel]] = {
     "tls": TlsSettings,
     "audit": AuditSettings,
+    "events": EventsSettings,
     "http": HttpSettings,
     "otel": OtelSettings,
 }

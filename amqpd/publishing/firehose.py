@@ -4,43 +4,31 @@
 What comes in: an operator's word that a virtual host is traced; its publishes and deliveries. What goes out: messages
 to that exchange, `publish.<exchange>` and `deliver.<queue>`, with the same body and headers that say whose it is.
 Rules: 1. Off, it costs nothing but flags of the channel, which only what is not plain looks at, and a delivery. 2.
-What is traced is not traced again. 3. Copies are made in the ticks, within the budget of queues; what comes faster is
-dropped and counted, since a trace must not slow down what it looks at. 4. It ends with the broker, or the vhost.
-Not here: the operator's command (`management/traces.py`), how a message is routed (`routing.py`).
+What is traced is not traced again. 3. It ends with the broker, or the vhost.
+Not here: the operator's command (`management/traces.py`), how copies are published in time, or dropped (`copies.py`).
 
 Source: https://www.rabbitmq.com/docs/firehose; RabbitMQ 4, deps/rabbit/src/rabbit_trace.erl.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.message.rewriting import readdressed, run_names
-from amqpd.publishing.offering import offer
+from amqpd.publishing.copies import Copies
 from amqpd.publishing.ports import PublishingNode
-from amqpd.publishing.routes import Route
-from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queue_steps
 from amqpd.queues.port import QueuePort
-from amqpd.queues.queue import Queue
 from amqpd.session.ports import ChannelBase
 from amqpd.tracing.tracer import Sent
-from amqpd.vocabulary.records import Change, Delete, QueueRecord
+from amqpd.vocabulary.records import Change, Delete
 from amqpd.wire.fieldtypes import SignedInt
 from amqpd.wire.fieldwriter import Encoded, join_table, write_table
 
 EXCHANGE = "amq.rabbitmq.trace"
-# What waits to be copied: some hundred ticks' worth of it.
-PENDING_BYTES_MAX = 16 * 1024 * 1024
-# What one of them takes beside its messages.
-PENDING_EXTRA_BYTES = 1024
-# To write a message's headers again, and to copy its body, in the unit of `limiting/turns.py`.
-TRACE_WORK, BYTES_A_WORK = 20, 1000
 # A routing key is a short string; the names in it may be as long as that alone.
 KEY_BYTES_MAX = 255
 
@@ -66,90 +54,18 @@ class Traced(NamedTuple):
     """headers beside those that say what the message was"""
 
 
-class Tap(Queue):
-    """Of one virtual host. A queue for the node, which looks at it when there is something to copy; but nothing is
-    in it, and no client can name it."""
+class Tap:
+    """Of one virtual host."""
 
     def __init__(self, vhost: str, node: PublishingNode) -> None:
-        super().__init__(QueueRecord(vhost, "firehose", 0), node, {})
-        self._node = node
-        self._pending: deque[Traced] = deque()
-        self._pending_bytes = 0
-        self._steps: Iterator[None] | None = None
-        self.traced = 0
-        """messages, since it was turned on"""
-        self.dropped = 0
+        self._node_name = node.identity.name
+        self.copies = Copies(node, vhost, EXCHANGE, "firehose", "trace", self._made)
 
     def add(self, traced: Traced) -> None:
-        nbytes = traced.run.nbytes + PENDING_EXTRA_BYTES
-        if self.stopped or self._pending_bytes + nbytes > PENDING_BYTES_MAX:
-            self._drops(traced.run.count)
-            return
-        self._pending.append(traced)
-        self._pending_bytes += nbytes
-        self._node.to_dispatch.add(self)
+        self.copies.add(traced, traced.key, traced.run.count, traced.run.nbytes)
 
-    def _drops(self, count: int) -> None:
-        if not self.dropped:
-            self._node.log("firehose_dropped", vhost=self.record.vhost)
-        self.dropped += count
-
-    def dispatch(self) -> None:
-        node, pending = self._node, self._pending
-        while node.work_left > 0:
-            if self._steps is None:
-                if not pending:
-                    return
-                traced = pending.popleft()
-                self._pending_bytes -= traced.run.nbytes + PENDING_EXTRA_BYTES
-                self.traced += traced.run.count
-                self._steps = self._publish(traced)
-            node.dispatching.source = self
-            try:
-                for _ in self._steps:
-                    if node.work_left <= 0:
-                        break
-                else:
-                    self._steps = None
-            finally:
-                node.dispatching.source = None
-            if self.letters:
-                break  # what its copies began goes on first
-        if pending or self._steps is not None:
-            node.again(self)
-
-    def _publish(self, traced: Traced) -> Iterator[None]:
-        """In steps, each of which charges what it does."""
-        node, vhost, publication = self._node, self.record.vhost, None
-        if EXCHANGE not in node.topology.vhosts[vhost].exchanges:
-            return
-        key = traced.key.encode("utf-8", "surrogateescape")[:KEY_BYTES_MAX].decode("utf-8", "surrogateescape")
-        run = readdressed(traced.run, EXCHANGE, key, _headers(traced, node.identity.name))
-        node.work_left -= TRACE_WORK + run.nbytes // BYTES_A_WORK
-        properties = node.properties.read(run.properties)
-        if node.audit.active:
-            publication = node.audit.begin_own(vhost, EXCHANGE, key, "trace", run.count, properties)
-        steps = queue_steps(
-            node,
-            vhost,
-            Route(node.routes.entrance(vhost, EXCHANGE), key, False),
-            (key,),
-            run,
-            properties,
-            False,
-        )
-        queues = yield from in_steps(node, steps)
-        for begin in range(0, len(queues), COPIES_A_STEP):
-            step = queues[begin : begin + COPIES_A_STEP]
-            node.work_left -= COPY_WORK * len(step)
-            # No client waits because of a copy: it is left out rather than kept for a queue without its majority.
-            open_ = [queue for queue in step if not queue.deleted and not queue.lane.lagging]
-            if len(open_) < len(step) and any(queue.lane.lagging for queue in step):
-                self._drops(run.count)
-            offer(node, open_, run, properties, publication)
-            yield
-        if publication is not None:
-            node.audit.end(publication, run.body_size, bool(queues))
+    def _made(self, traced: Traced) -> Run:
+        return readdressed(traced.run, EXCHANGE, traced.key, _headers(traced, self._node_name))
 
 
 class Firehose:
@@ -173,8 +89,7 @@ class Firehose:
         tap = self.taps.pop(vhost, None)
         if tap is None:
             return False
-        tap.stopped = True
-        self._node.to_dispatch.forget(tap)
+        tap.copies.end()
         self._tell(vhost, False)
         return True
 
@@ -201,7 +116,7 @@ class Firehose:
             about = _about(channel)
             about["routed_queues"] = _as_many_as_fit(queue.record.name for queue in queues)
             about["routing_keys"] = _as_many_as_fit(keys)
-            tap.add(Traced(run, f"publish.{exchange}", about))
+            tap.add(Traced(run, _key(f"publish.{exchange}"), about))
 
     def delivered(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
         """It goes to a client."""
@@ -217,7 +132,11 @@ class Firehose:
             about = {"redelivered": SignedInt(sent.redelivered), **_about(channel)}
             about["routing_keys"] = _as_many_as_fit((key, *properties.routing_keys))
             part = run if high - low == run.count else run.part(low, high)
-            tap.add(Traced(part, f"deliver.{queue.record.name}", about))
+            tap.add(Traced(part, _key(f"deliver.{queue.record.name}"), about))
+
+
+def _key(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape")[:KEY_BYTES_MAX].decode("utf-8", "surrogateescape")
 
 
 def _about(channel: ChannelBase) -> dict[str, Any]:

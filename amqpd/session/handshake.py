@@ -93,7 +93,7 @@ class Handshake:
         known = ("PLAIN", "AMQPLAIN") + (("EXTERNAL",) if connection.peer.certificate_user is not None else ())
         if mechanism not in known:
             raise AMQPCommandInvalid(f"unknown authentication mechanism '{mechanism}'")
-        response = method.response
+        connection.auth_mechanism, response = mechanism, method.response
         connection.suspended = True
         connection.shared.services.authenticate(
             connection, mechanism, response.encode() if isinstance(response, str) else bytes(response or b"")

@@ -32,6 +32,7 @@ from amqpd.queues.to_dispatch import ToDispatch
 from amqpd.security.access import Access
 from amqpd.session.credit import CreditQueue, Subscription, Waking
 from amqpd.session.durability import ConfirmingChannel, Durability
+from amqpd.session.events import SessionEvents
 from amqpd.session.outboxes import Outboxes
 from amqpd.session.unacked import Delivered, Unacked
 from amqpd.session.world import Services
@@ -85,6 +86,7 @@ class SessionNode(ABC):
     tracer: Tracer | None
     """tells of messages whose publishers trace them; None: nobody wants to know"""
     acts: Acts
+    events: SessionEvents
     faults: Faults
     turns: Turns
     quotas: Quotas
@@ -175,6 +177,8 @@ class ConnectionBase(LoginClient):
     """of these, that wait for channel.close-ok"""
     capabilities: dict[str, Any]
     client_properties: dict[str, Any]
+    auth_mechanism: str
+    """the one that it asked for; empty before"""
     may_impersonate: bool
     frame_max: int
     channel_max: int

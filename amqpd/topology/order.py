@@ -24,6 +24,7 @@ from pamqp.exceptions import AMQPError
 
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
+from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord
 
@@ -38,13 +39,17 @@ Resume = Callable[[bool], None]
 Removable = QueueRecord | ExchangeRecord | BindingRecord
 
 
+Owner = Client | Caller | None
+"""who asks; None: the node itself"""
+
+
 class Wish(NamedTuple):
-    """A removal on a condition; or, without one, a binding to make. `owner` asks for it; None: the node itself."""
+    """A removal on a condition; or, without one, a binding to make. `owner` asks for it."""
 
     record: Removable
     resume: Resume
     condition: Callable[[], bool] | None
-    owner: Client | None
+    owner: Owner
 
 
 Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[Wish]], None]
@@ -59,7 +64,7 @@ class ChangeOrder:
         self._topology = topology
         self._submit = submit
         self._bug = bug
-        self._waiting: OrderedDict[Client | None, deque[Wish]] = OrderedDict()
+        self._waiting: OrderedDict[Owner, deque[Wish]] = OrderedDict()
         """by owner; the one that has the next share is first"""
         self._binding = 0
         """bindings on their way"""
@@ -67,7 +72,7 @@ class ChangeOrder:
         self._removals_next = False
         """removals wait for the bindings that are on their way, and other bindings for the removals"""
 
-    def bind(self, binding: BindingRecord, resume: Resume, owner: Client | None = None) -> None:
+    def bind(self, binding: BindingRecord, resume: Resume, owner: Owner = None) -> None:
         """Make the binding: resume(True) when it is there, resume(False) when an end of it had gone, or when it could
         not be asked for: then look again. Raises what `submit` raises."""
         wish = Wish(binding, resume, None, owner)
@@ -81,7 +86,7 @@ class ChangeOrder:
         record: Removable,
         resume: Resume,
         condition: Callable[[], bool] = lambda: True,
-        owner: Client | None = None,
+        owner: Owner = None,
     ) -> None:
         """Remove the record and what goes along with it; resume(True) when it is gone, maybe at once; resume(False)
         when its turn came and the condition did not hold."""

@@ -44,6 +44,9 @@ PREDECLARED_EXCHANGES = (
     ("amq.topic", "topic", False),
 )
 
+# Of one virtual host only, when `events.exchange` is on (`amqpd/events/`).
+EVENT_EXCHANGE = "amq.rabbitmq.event"
+
 
 def create_vhost(name: str, description: str = "", metadata: Arguments | None = None) -> list[Change]:
     """A virtual host with its predeclared exchanges; the store refuses it all if the virtual host exists."""

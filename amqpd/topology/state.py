@@ -13,7 +13,7 @@ Not here: which changes a wish amounts to (`plans.py`), asking the store (`metad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -282,6 +282,8 @@ class Topology:
         self.vhosts: dict[str, VhostTopology] = {}
         self.vhost_records: dict[str, VhostRecord] = {}
         self.global_parameters: dict[tuple[str, str], ParameterRecord] = {}
+        self.before_changes: Callable[[Sequence[Change]], None] = lambda changes: None
+        """is told of changes that are about to be applied"""
         self._waiting: dict[str, VhostTopology] = {}  # contents without a virtual host's record
         self._routing_versions = count(1)
         self._match_caches = CacheMemory(MATCH_CACHES_BYTES_MAX)
@@ -296,6 +298,7 @@ class Topology:
         for change in batch:
             if isinstance(change, Put) and isinstance(change.record, ExchangeRecord):
                 check_types(change.record)
+        self.before_changes(batch)
         for change in batch:
             if isinstance(change, Put):
                 self._put(change.record)

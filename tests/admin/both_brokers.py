@@ -9,7 +9,7 @@ Not here: what is made on them (`same_topology.py`), what is compared (`compare.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,11 @@ def missing() -> str:
 class ManagedRabbitMQ(RabbitMQProcess):
     """RabbitMQ with its management API on a port of its own."""
 
+    plugins: Sequence[str] = WITH
+
     def child_environment(self) -> dict[str, str]:
         environment = super().child_environment()
-        (self.data_dir / "rabbitmq" / "enabled_plugins").write_text(f"[{','.join(WITH)}].\n")
+        (self.data_dir / "rabbitmq" / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
         return environment
 
 
@@ -85,15 +87,18 @@ def _side(broker: BrokerProcess, port: int, node: str) -> Side:
 
 
 @contextlib.contextmanager
-def both(directory: Path) -> Iterator[tuple[Side, Side]]:
-    """RabbitMQ first."""
+def both(
+    directory: Path, plugins: Sequence[str] = (), settings_of_ours: Mapping[str, str] | None = None
+) -> Iterator[tuple[Side, Side]]:
+    """RabbitMQ first. `plugins`: of RabbitMQ, beside those that it always has; `settings_of_ours`: variables of
+    amqpd's environment."""
     theirs, ours = free_port(), free_port()
     settings = [f"management.tcp.port = {theirs}", "management.tcp.ip = 127.0.0.1"]
     settings += [f"stream.listeners.tcp.1 = 127.0.0.1:{free_port()}", "collect_statistics_interval = 1000"]
     rabbitmq = ManagedRabbitMQ(directory / "rabbitmq", arguments=settings)
-    amqpd = BrokerProcess(
-        directory / "amqpd", environment={"AMQPD_HTTP_ENABLED": "true", "AMQPD_HTTP_PORT": str(ours)}
-    )
+    rabbitmq.plugins = (*WITH, *plugins)
+    environment = {"AMQPD_HTTP_ENABLED": "true", "AMQPD_HTTP_PORT": str(ours), **(settings_of_ours or {})}
+    amqpd = BrokerProcess(directory / "amqpd", environment=environment)
     sides: list[Side] = []
     try:
         rabbitmq.spawn()

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 from pamqp import commands
 
+from amqpd.audit.acts import Asker
 from amqpd.management import bindings, exchanges, queues
 from amqpd.management.errors import (
     AlreadyExists,
@@ -25,7 +26,7 @@ from amqpd.management.errors import (
 from amqpd.management.running import Running
 from amqpd.topology import plans
 from amqpd.vocabulary.limits import Limits
-from amqpd.vocabulary.records import BindingRecord, Put
+from amqpd.vocabulary.records import BindingRecord, Change, Put
 from tests.harness.harness import Client
 from tests.management.rig import ALICE, ROOT, running
 
@@ -235,3 +236,23 @@ async def test_a_client_sees_what_an_operator_deleted() -> None:
     await queues.delete(on, ROOT, "/", "q")
     client.collect()
     assert client.expect(commands.Basic.Cancel).consumer_tag == "t"
+
+
+async def test_what_a_user_declares_over_http_is_its_act_and_the_command_lines_is_the_nodes() -> None:
+    harness, on = running()
+    told: list[tuple[str, str | None]] = []
+
+    def act(change: Change, by: Asker | None) -> None:
+        key = change.record.key if isinstance(change, Put) else change.key
+        told.append((f"{type(change).__name__} {key[0]}", None if by is None else by.user))
+
+    harness.node.acts.told_changes = act
+    for by in (ALICE, ROOT):
+        await queues.declare(on, by, "/", "q")
+        await exchanges.declare(on, by, "/", "x", "fanout")
+        await bindings.bind(on, by, "/", "x", "q", "queue", "k")
+        await bindings.unbind(on, by, "/", "x", "q", "queue", "k")
+        await exchanges.delete(on, by, "/", "x")
+        await queues.delete(on, by, "/", "q")
+    steps = ["Put queue", "Put exchange", "Put binding", "Delete binding", "Delete exchange", "Delete queue"]
+    assert told == [(step, "alice") for step in steps] + [(step, "") for step in steps]

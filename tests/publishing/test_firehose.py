@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.publishing.firehose import NAMES_BYTES_MAX, PENDING_BYTES_MAX
+from amqpd.publishing.copies import PENDING_BYTES_MAX
+from amqpd.publishing.firehose import NAMES_BYTES_MAX
 from amqpd.topology import plans
 from tests.harness.harness import Client, Harness, Message, publish_bytes
 
@@ -117,7 +118,7 @@ def test_copies_are_not_copied(traced: Traced) -> None:
     traced.client.publish(b"x", "q")
     traced.harness.step()
     assert [copy.method.routing_key for copy in traced.watcher.messages()] == ["publish."]
-    assert traced.harness.node.firehose.taps["/"].traced == 1
+    assert traced.harness.node.firehose.taps["/"].copies.published == 1
 
 
 def test_routes_that_were_remembered_lead_to_the_firehose_and_back(traced: Traced) -> None:
@@ -162,7 +163,7 @@ def test_only_the_virtual_host_that_was_named_is_traced_and_it_takes_the_tracing
     traced.client.publish(b"x", "q")
     other.publish(b"x", "q")
     assert traced.copies() == []
-    assert harness.node.firehose.taps["other"].traced == 1
+    assert harness.node.firehose.taps["other"].copies.published == 1
     other.publish(b"x", "q")
     harness._apply(plans.delete_vhost(harness.topology, "other"))
     harness.step()
@@ -198,7 +199,7 @@ def test_a_copy_whose_routing_key_would_be_too_long_has_a_shorter_one(traced: Tr
 
 def test_more_than_can_be_copied_is_dropped_and_counted(traced: Traced) -> None:
     traced.on()
-    tap = traced.harness.node.firehose.taps["/"]
+    tap = traced.harness.node.firehose.taps["/"].copies
     traced.harness.automatic = False
     connection = traced.client.connection
     body = publish_bytes(bytes(60_000), "q")
@@ -206,15 +207,15 @@ def test_more_than_can_be_copied_is_dropped_and_counted(traced: Traced) -> None:
         traced.harness.node.work_left = 0
         connection.receive(body)
         connection.intake.work_left = 5_000
-    assert tap._pending_bytes <= PENDING_BYTES_MAX
+    assert tap.pending_bytes <= PENDING_BYTES_MAX
     assert [event for event, _ in traced.harness.logged if event == "firehose_dropped"] == ["firehose_dropped"]
     published = traced.harness.node.queues["/", "q"].backlog.ready
     traced.harness.automatic = True
     copied = 0
-    while tap._pending_bytes or tap._steps is not None:
+    while tap.pending_bytes or tap._steps is not None:
         traced.harness.node.tick()
     copied = traced.harness.node.queues["/", "traces"].backlog.ready
-    assert copied == tap.traced == published - tap.dropped
+    assert copied == tap.published == published - tap.dropped
 
 
 def test_a_tick_copies_no_more_than_its_budget(traced: Traced) -> None:
@@ -226,10 +227,10 @@ def test_a_tick_copies_no_more_than_its_budget(traced: Traced) -> None:
     traced.harness.automatic = False
     traced.client.connection.receive(b"".join(publish_bytes(b"x", f"key{number}") for number in range(60)))
     traced.harness.node.tick()
-    tap = traced.harness.node.firehose.taps["/"]
-    assert 0 < tap.traced < 60
+    tap = traced.harness.node.firehose.taps["/"].copies
+    assert 0 < tap.published < 60
     assert traced.harness.node.behind
     traced.harness.automatic = True
     for _ in range(20):
         traced.harness.step()
-    assert tap.traced == 60
+    assert tap.published == 60

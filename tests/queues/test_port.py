@@ -32,7 +32,7 @@ IMPORTS = {
         "node/ports.py": "what the parts of the home know of them",
         "node/queue_ports.py": "it has those that are here, and those elsewhere beside them",
         "node/orphans.py": "what has lost its queue is kept as one",
-        "publishing/firehose.py": "a tap is dispatched as one",
+        "publishing/copies.py": "what the node publishes itself is dispatched as one",
     },
     "amqpd.queues.home": {
         "audit/coverage/anchors.py": "what stands in a queue is said by the node that has it",

@@ -101,6 +101,19 @@ def broker(node: Node, figures: Mapping[str, Any]) -> Iterator[Part]:
     yield one(
         "amqpd_audit_files_written", COUNTER, "Files of the audit log that were written", audit["files_written"]
     )
+    events = node.event_exchange.copies
+    yield one(
+        "amqpd_events_published",
+        COUNTER,
+        "Events that were published to amq.rabbitmq.event",
+        0 if events is None else events.published,
+    )
+    yield one(
+        "amqpd_events_dropped",
+        COUNTER,
+        "Events that were dropped: too many at a time, or memory or disk was short",
+        0 if events is None else events.dropped,
+    )
     faults: list[Row] = [((reach,), count) for reach, count in node.faults.counts.items()]
     yield Family("amqpd_faults", COUNTER, "Bugs that were met, by what they ended", ("reach",)), faults
     spans: Mapping[str, int] = figures.get("spans", {})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import trio
 
 from amqpd.security.authentication.passwords import hash_password
+from amqpd.topology.metadata.event_exchange import make_event_exchange
 from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, PutKey
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.plans import create_vhost
@@ -19,10 +20,16 @@ from amqpd.vocabulary.records import PermissionRecord, Put, UserRecord
 INITIALISED = "system/initialised"
 
 
-async def bootstrap(store: MetadataStore) -> bool:
-    """Whether it was the first time."""
-    if await store.get(INITIALISED) is not None:
-        return False
+async def bootstrap(store: MetadataStore, events_in: str | None = None) -> bool:
+    """Whether it was the first time. `events_in`: the virtual host that is to have the event exchange, at this start
+    and each later one."""
+    first_time = await store.get(INITIALISED) is None and await _initialise(store)
+    if events_in is not None:
+        await make_event_exchange(store, events_in)
+    return first_time
+
+
+async def _initialise(store: MetadataStore) -> bool:
     password_hash = await trio.to_thread.run_sync(hash_password, b"guest")
     first = transaction_of(
         [

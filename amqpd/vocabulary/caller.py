@@ -1,0 +1,16 @@
+"""A user who asks for something by another way than AMQP.
+
+Not here: clients of the protocol (`client.py`), what a user may do (`amqpd.security`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`address` is empty where the one that knows the user does not know it."""
+
+    user: str
+    address: str = ""
