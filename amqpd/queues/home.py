@@ -61,10 +61,6 @@ class HomeQueue(QueuePort):
     def levels(self) -> Iterable[Messages]:
         """Its messages; of a priority queue, those of each priority that occurred."""
 
-    @abstractmethod
-    def subscribers(self) -> list[Subscriber]:
-        """Its consumers now: a copy, for what tells operators of them."""
-
     @property
     @abstractmethod
     def released_bytes(self) -> int:

@@ -76,6 +76,7 @@ def settle(channel: ChannelBase, entries: list[Delivered], requeue: bool | None)
 def _give_credit(channel: ChannelBase, entry: Delivered) -> None:
     consumer = entry.consumer
     if consumer is None:
+        channel.shared.to_dispatch.add(entry.queue)  # what looks at its figures sees that something happened
         return
     consumer.unacked -= entry.size
     channel.consumed -= entry.size

@@ -26,6 +26,7 @@ from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
+from amqpd.management.sampling import Sampler
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
@@ -37,6 +38,9 @@ from amqpd_admin.hosts import Hosts
 from tests.admin.conftest import USERS
 from tests.harness.harness import Client
 from tests.node.test_identity import ONE, Stored, space_with, started
+
+MACHINE = (7_000_000, 9_000_000)
+"""memory and free space, in bytes"""
 
 
 class Trusting:
@@ -161,7 +165,9 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}))
+        sampler = Sampler(broker.node, lambda: broker.node.now_ms, lambda: MACHINE)
+        parts = (on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}), sampler)
+        behind = Behind(*parts)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()

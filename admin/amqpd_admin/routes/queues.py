@@ -64,7 +64,7 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering) -> Resp
             return None
         return rows.consumer(node, Consuming(consumer.channel, consumer))
 
-    row["consumer_details"] = await each(rows.consumers_of(queue), consumer)
+    row["consumer_details"] = await each(queue.subscribers(), consumer)
     return await lists.one(request, row)
 
 
