@@ -82,7 +82,9 @@ class Answer:
 
 
 class Inside:
-    def __init__(self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str]) -> None:
+    def __init__(
+        self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str], samples: Sampler
+    ) -> None:
         self.on = on
         self.broker = broker
         self.node = broker.node
@@ -90,6 +92,7 @@ class Inside:
         self.app = app
         self.told = told
         self.lines = lines
+        self.samples = samples
 
     def applied(self, *changes: Change) -> None:
         """They are there, whatever the store has."""
@@ -173,7 +176,7 @@ async def inside() -> AsyncIterator[Inside]:
         lines = recent_lines()
         addresses = ["http://127.0.0.1:15672"]
         app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
-        yield Inside(on, broker, app, told, lines)
+        yield Inside(on, broker, app, told, lines, sampler)
         nursery.cancel_scope.cancel()
 
 
