@@ -6,8 +6,8 @@ Rules: 1. Once a second, queues to which something happened lately: a thousand a
 Each five seconds what they have done is added up, and the sums are one sample of the node: idle queues cost nothing,
 and the sample costs the same however many queues there are. 3. A single queue, connection or virtual host is looked
 at only while somebody asks for its samples: the first ask begins it, and it ends `WATCHED_MS` after the last one. 4.
-At most `WATCHED_MAX` of them: whoever asks for one by itself takes the place of the one that was asked for longest
-ago, and a list takes what places are free.
+At most `WATCHED_MAX` of them: one that is asked for by itself takes the place of the one that was asked for longest
+ago, and the rows of a list take what places are free.
 Not here: what a sample of a queue's facts is (`queues/facts.py`), how samples are kept (`samples.py`), sums
 (`node/totals.py`).
 """
@@ -33,7 +33,7 @@ SAMPLING_S = 1.0
 QUEUES_AT_ONCE = 1000
 # As many as are on the longest page of a list. Each takes 12 KB and, each five seconds, some microseconds.
 WATCHED_MAX = 500
-# Somebody who looks asks each few seconds or minutes; whoever loads a page again later finds what was.
+# Somebody who looks asks each few seconds or minutes, and finds what was when a page is loaded again later.
 WATCHED_MS = 600_000
 WATCHED_AT_ONCE = 100
 

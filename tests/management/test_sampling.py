@@ -223,7 +223,7 @@ async def test_a_virtual_host_has_the_sums_of_its_queues_and_a_connection_its_by
     client.connection.bytes_in += 5000
     await rest(client, 6)
     at = Range(sampler.now_ms, sampler.now_ms, 60_000)
-    assert vhost.within(at)[0].values[:2].tolist() == [1, 1]
+    assert list(vhost.within(at)[0].values[:2]) == [1, 1]
     assert connection.rate("recv_oct") == 1000
     client.harness.node.totals.sums_by_vhost["gone"] = [0] * 6
     await rest(client, 6)

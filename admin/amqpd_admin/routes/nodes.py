@@ -18,12 +18,13 @@ from amqpd_admin.answers import bad_request, gone, not_there, reply
 from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.rows.churn import CHURN, churn
 from amqpd_admin.rows.listeners import contexts, exchange_types
 from amqpd_admin.samples import Asked, SamplesAsked
 
 router = APIRouter(tags=["nodes"])
 
-SAMPLED = ("mem_used", "disk_free", "sockets_used", "context_switches")
+SAMPLED = ("mem_used", "disk_free", "sockets_used", "context_switches", *CHURN)
 MECHANISMS = (("PLAIN", "user and password"), ("AMQPLAIN", "user and password, in a field table"))
 
 
@@ -125,6 +126,7 @@ async def _row(request: Request, who: Who, samples: SamplesAsked) -> Row:
         "contexts": contexts(request.app.state.addresses),
         "being_drained": node.draining,
         "rates_mode": "basic",
+        **churn(node),
     }
     samples.add(row, SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
     return row

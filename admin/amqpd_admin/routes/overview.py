@@ -12,11 +12,11 @@ from starlette.responses import Response
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
 from amqpd.management.pacing import Pace, each
-from amqpd.node.node import Node
 from amqpd_admin import walks
 from amqpd_admin.answers import reply
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
+from amqpd_admin.rows.churn import CHURN, churn
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
 from amqpd_admin.samples import LENGTHS, MESSAGE_RATES, RETENTION, Asked
 
@@ -52,12 +52,12 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
         "object_totals": await _objects(who, vhosts, sums),
     }
     if who.monitors:
-        row["churn_rates"] = churn = _churn(node)
+        row["churn_rates"] = came_and_went = churn(node)
         lengths, series = samples.range_of("lengths"), who.behind.samples.of_node
         for named, names, wanted in (
             (messages, LENGTHS, lengths),
             (stats, MESSAGE_RATES, samples.range_of("msg_rates")),
-            (churn, tuple(churn), lengths),
+            (came_and_went, CHURN, lengths),
         ):
             samples.add(named, names, series, wanted)
         row |= {
@@ -119,20 +119,6 @@ async def _sums(who: Who, vhosts: list[str]) -> Counter[str]:
             counts["redeliver"] += gone.redelivered
             counts["ack"] += gone.acked_by_clients + gone.auto_acked + gone.got_auto_acked
     return counts
-
-
-def _churn(node: Node) -> Row:
-    """What came and went, since the start."""
-    said = node.totals
-    return {
-        "connection_created": said.connections_opened,
-        "connection_closed": said.connections_closed,
-        "channel_created": said.channels_opened,
-        "channel_closed": said.channels_closed,
-        "queue_declared": said.queues_declared,
-        "queue_created": said.queues_created,
-        "queue_deleted": said.queues_deleted,
-    }
 
 
 def _messages(counts: Counter[str]) -> tuple[Row, Row]:
