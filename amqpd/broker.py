@@ -159,7 +159,6 @@ class Broker:
         )
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
-        self._sampler = Sampler(self.node, clock.ms, lambda: self._alarms.seen)
         self.pump = Pump(
             self.node,
             connections_possible(self._settings),
@@ -220,6 +219,7 @@ class Broker:
             self._backups.streams,
         )
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
+        self._sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             await self._serve(ControlServer(self._opened.directory, self._commands), listeners, tls, stop)

@@ -3,7 +3,7 @@
 What comes in: values with their time. What goes out: those of a range of time, at whole steps; how fast they grow.
 Rules: 1. Pure, and bounded: a series has as many samples as its policies say, in arrays. 2. A sample of time T is the
 last value at or before T; where nobody looked for two steps there is none, and none is made up. 3. A range
-is of RabbitMQ's form: so many seconds back from now, so many apart.
+is of RabbitMQ's form: an age and a step, in seconds.
 Not here: what is looked at, and when (`sampling.py`), the form of answers (`admin/amqpd_admin/samples.py`).
 
 Source: https://www.rabbitmq.com/docs/management#sample-retention, and rabbit_mgmt_util.erl of

@@ -143,6 +143,7 @@ ANSWERS = [
     Reason("amqpd says what was refused", "value", "reason", r"(PUT|POST|DELETE) /(queues|exchanges|bindings)/.*"),
     Reason("amqpd says what is wrong with it", "value|type", "reason", r"GET /queues\?page=1&use_regex.*"),
     Reason("one more queue, of RabbitMQ's aliveness test", "value", "reason", r"GET /queues\?page=99"),
+    Reason("one more queue, of RabbitMQ's aliveness test", "value", "total_count", SAMPLED),
     Reason(
         "amqpd says in words what is wrong",
         "type|value",

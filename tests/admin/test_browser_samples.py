@@ -73,7 +73,7 @@ def points(visit: Visit, chart: int, line: int) -> list[tuple[float, float]]:
 
 
 def drawn(visit: Visit, chart: int, at_least: int) -> list[tuple[float, float]]:
-    """When there are so many."""
+    """When it has this number of them."""
     expect(visit.page.locator(".chart").nth(chart).locator("path.line-1")).to_have_attribute(
         "d", re.compile(r"(L[^L]*){" + str(at_least) + "}")
     )
@@ -93,7 +93,7 @@ def test_a_page_that_is_loaded_again_shows_what_was(visit: Visit):
     width = lengths[-1][0] - lengths[0][0]
     assert width > 300
     assert lengths[0][1] > lengths[59][1] + 20, "it grew"
-    assert len({y for _, y in rates[1:-2]}) == 1, "so many a second, all the time"
+    assert len({y for _, y in rates[1:-2]}) == 1, "the same in each second"
     assert past.asked[-1] == {
         "lengths_age": ["600"], "lengths_incr": ["10"], "msg_rates_age": ["600"], "msg_rates_incr": ["10"],
     }  # fmt: skip

@@ -44,6 +44,12 @@ def sampler_of(client: Client) -> Sampler:
     return Sampler(node, lambda: node.now_ms, lambda: (7_000_000, 9_000_000))
 
 
+async def running(sampler: Sampler, nursery: trio.Nursery) -> None:
+    """The test goes on half a second beside its looks: which of two that wake at one time comes first is chance."""
+    nursery.start_soon(sampler.run)
+    await trio.sleep(0.5)
+
+
 def rate(client: Client, name: str = "q") -> float:
     node = client.harness.node
     found: float = queue_facts(node.queues["/", name], node.now_ms)["message_stats"]["publish_details"]["rate"]
@@ -54,7 +60,7 @@ async def test_a_queue_is_sampled_until_two_samples_say_the_same(
     client: Client, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
     node = client.harness.node
-    nursery.start_soon(sampler_of(client).run)
+    await running(sampler_of(client), nursery)
     await rest(client, 2)
     assert node.active == {}
     for _ in range(3):
@@ -74,7 +80,7 @@ async def test_a_queue_that_is_gone_is_sampled_no_more(
     client: Client, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
     node = client.harness.node
-    nursery.start_soon(sampler_of(client).run)
+    await running(sampler_of(client), nursery)
     client.publish(b"one", "q")
     node.registry.remove(node.queues["/", "q"].record.key)
     await rest(client, 2)
@@ -86,7 +92,7 @@ async def test_a_consumer_that_takes_nothing_is_time_that_counts(
 ) -> None:
     """What waits for credit goes on to be sampled: its consumers' utilisation falls."""
     node = client.harness.node
-    nursery.start_soon(sampler_of(client).run)
+    await running(sampler_of(client), nursery)
     client.call(commands.Basic.Qos(prefetch_count=1), commands.Basic.QosOk)
     client.consume("q")
     client.publish(b"one", "q")
@@ -113,7 +119,7 @@ async def test_the_node_s_sums_are_those_of_all_queues_whatever_becomes_of_them(
     client: Client, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
     sampler = sampler_of(client)
-    nursery.start_soon(sampler.run)
+    await running(sampler, nursery)
     for body in (b"1", b"2", b"3"):
         client.publish(body, "q")
     client.publish(b"4", "idle-0")
@@ -147,7 +153,7 @@ async def test_what_was_there_at_the_start_is_in_the_sums(nursery: trio.Nursery,
     client.publish(b"1", "q")
     queue.facts.begin(1)
     sampler = sampler_of(client)
-    nursery.start_soon(sampler.run)
+    await running(sampler, nursery)
     await rest(client, 6)
     assert lengths(now(sampler)) == (1, 0, 0, 0, 0, 1, 0), "recovered, not published"
 
@@ -156,7 +162,7 @@ async def test_a_node_s_sample_does_not_look_at_idle_queues(
     client: Client, nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = sampler_of(client)
-    nursery.start_soon(sampler.run)
+    await running(sampler, nursery)
     await rest(client, 60)
     looked: list[str] = []
     monkeypatch.setattr(client.harness.node.totals, "look_at", lambda vhost, *_: looked.append(vhost))
@@ -171,7 +177,7 @@ async def test_a_queue_has_samples_from_the_first_ask_on_until_nobody_asks(
     client: Client, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
     node, sampler = client.harness.node, sampler_of(client)
-    nursery.start_soon(sampler.run)
+    await running(sampler, nursery)
     client.publish(b"1", "q")
     await rest(client, 60)
     queue = node.queues["/", "q"]
@@ -215,7 +221,7 @@ async def test_a_virtual_host_has_the_sums_of_its_queues_and_a_connection_its_by
 ) -> None:
     sampler = sampler_of(client)
     client.publish(b"1", "q")
-    nursery.start_soon(sampler.run)
+    await running(sampler, nursery)
     vhost, connection = sampler.of_vhost("/", alone=True), sampler.of_connection(client.connection, alone=True)
     assert sampler.of_vhost("none", alone=True) is None
     assert vhost is not None
