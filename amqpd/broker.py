@@ -40,7 +40,7 @@ from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
-from amqpd.management.sampling import run_measurements, run_samples
+from amqpd.management.sampling import Sampler, run_measurements
 from amqpd.management.slow_expressions import tell_given_up
 from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
@@ -224,6 +224,7 @@ class Broker:
             self._backups.streams,
         )
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
+        self._sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             if self._spans is not None:
@@ -248,7 +249,7 @@ class Broker:
                 "garbage": partial(collect_garbage, self.node),
                 "free memory": return_free_memory,
                 "measurements": partial(run_measurements, self.node, self.pump.settle),
-                "samples": partial(run_samples, self.node),
+                "samples": self._sampler.run,
                 "expressions": tell_given_up,
                 "alarms": self._alarms.run,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
@@ -384,7 +385,7 @@ class Broker:
         parts = (on, metadata, self._logins, self.node.access, self._figures)
         messages = MessageOperations(self.node, self._reader, self.pump.settle)
         cluster = None if self._cluster is None else self._cluster.view
-        return Behind(*parts, cluster, addresses, messages, self._commands)
+        return Behind(*parts, cluster, addresses, messages, self._commands, self._sampler)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return {**overview(self.node), **self._opened.facts(), **self._side_facts()}

@@ -31,12 +31,20 @@ Row = dict[str, Any]
 class Listing(Generic[T]):
     """`things` are walked over in steps: None is a step at which there was nothing. `small` has what is in it for
     nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is
-    looked for, of things that have no name, or more than that."""
+    looked for, of things that have no name, or more than that. `more` adds to a row what only those get that are
+    written."""
 
     things: Iterable[T | None]
     small: Callable[[T], Row]
     whole: Callable[[T], Row | None]
     text: Callable[[T], str] | None = None
+    more: Callable[[T, Row], None] | None = None
+
+    def line(self, thing: T, row: Row, view: View) -> bytes:
+        """What is written of it."""
+        if self.more is not None:
+            self.more(thing, row)
+        return written(view.columns_of(row))
 
 
 def of_made(rows: Iterable[Row], text: Callable[[Row], str] | None = None) -> Listing[Row]:
@@ -60,19 +68,23 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
         text = str(row.get("name", "")) if listing.text is None else listing.text(thing)
         return (row, thing) if matches(text) else None
 
+    def with_row(thing: T) -> tuple[Row, T] | None:
+        row = listing.whole(thing)
+        return None if row is None else (row, thing)
+
     small = await each(listing.things, found)
     if view.sort and small and view.sort[0].partition(".")[0] not in small[0][0]:
-        rows = await each((thing for _, thing in small), listing.whole)
+        rows = await each((thing for _, thing in small), with_row)
         part = view.part(len(rows))
-        order = await in_order(rows, view.key, reverse=view.reverse, first=part.stop)
-        texts = await each(order[part], lambda row: written(view.columns_of(row)))
+        order = await in_order(rows, lambda pair: view.key(pair[0]), reverse=view.reverse, first=part.stop)
+        texts = await each(order[part], lambda pair: listing.line(pair[1], pair[0], view))
         return _answer(view, texts, len(rows), total)
     part = view.part(len(small))
     ordered = await in_order(small, lambda pair: view.key(pair[0]), reverse=view.reverse, first=part.stop)
 
     def line(pair: tuple[Row, T]) -> bytes | None:
-        row = listing.whole(pair[1])
-        return None if row is None else written(view.columns_of(row))
+        made = with_row(pair[1])
+        return None if made is None else listing.line(pair[1], made[0], view)
 
     return _answer(view, await each(ordered[part], line), len(small), total)
 

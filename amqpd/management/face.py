@@ -18,6 +18,7 @@ from amqpd.management.control_answers import Commands
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
 from amqpd.management.running import Running
+from amqpd.management.sampling import Sampler
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Logins
 
@@ -41,6 +42,8 @@ class Behind:
     """those in queues"""
     commands: Commands
     """of the control socket"""
+    samples: Sampler
+    """how it was in the last minutes to hours"""
 
     @property
     def clustered(self) -> bool:

@@ -18,7 +18,6 @@ from amqpd.management.inventory import queue_row
 from amqpd.management.pacing import each
 from amqpd.management.running import Running
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.home import HomeQueue
 from amqpd.session.consumers import Consumer
 
 Row = Mapping[str, Any]
@@ -52,7 +51,7 @@ class Consuming:
 async def explained(on: Running, vhost: str, name: str) -> list[str]:
     """Of a queue that is there. Raises NotFound."""
     queue = on.queue(vhost, name)
-    held = await each(queue.subscribers() if isinstance(queue, HomeQueue) else [], _consuming)
+    held = await each(queue.subscribers(), _consuming)
     return sentences(queue_row(on.node, queue), held, sorted(on.node.alarms.kinds))
 
 

@@ -253,7 +253,7 @@ class QueueRegistry:
             node.congestion.forget(queue)
             queue.stopped = queue.refuses = queue.elsewhere = True
             ended.append(queue)
-            node.totals.queue_gone(queue.type, queue.facts)
+            node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
             node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
         self._unclaimed.pop(source, None)
         # What an answer leads to may meet another queue of the source: all of them are stopped by then.
@@ -366,7 +366,7 @@ class QueueRegistry:
             node.congestion.forget(queue)
             self.end(queue)
             node.totals.queues_deleted += 1
-            node.totals.queue_gone(queue.type, queue.facts)
+            node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
 
     def end(self, queue: Queue) -> None:
         """It is no queue of the node's any more: its consumers are told, its messages are gone."""

@@ -1,16 +1,20 @@
-"""What connections, channels and queues counted that are gone: a counter that operators look at never goes back.
+"""What connections, channels and queues counted that are gone: a counter that operators look at never goes back. And
+what all queues counted, as of the last look at each.
 
-What comes in: each of them as it goes; how many came. What goes out: sums since the start, to be added to what those
-that are there have counted.
+What comes in: each of them as it goes; queues to which something happened, now and then; how many came. What goes
+out: sums since the start, to be added to what those that are there have counted; sums that may be looked at as often
+as one likes.
 Rules: 1. Nothing is done here for a message: what a connection or a queue counts anyway is added up once, when it
 goes. 2. A connection keeps what its closed channels counted until it goes itself, so one look at a connection sees
-each of its publishes once.
+each of its publishes once. 3. What a queue has added to `sums` stands in its facts: only the difference is added, so
+idle queues are not looked at.
 Not here: what is there now (`limiting/census.py`), a queue's own counts (`queues/facts.py`), who asks
 (`admin/amqpd_admin/metrics/`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from operator import attrgetter
 
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts
@@ -22,6 +26,9 @@ COUNTED = (
     *("dead_lettered", "refused"),
 )
 """of `Facts`"""
+SUMS = ("publish", "deliver_get", "redeliver", "ack", "messages_ready", "messages_unacknowledged")
+"""of all queues together, by RabbitMQ's names: the first four are counters, the others levels"""
+_NOTHING = (0,) * len(SUMS)
 _counted = attrgetter(*COUNTED)
 
 
@@ -97,6 +104,9 @@ class Totals:
         """that are gone"""
         self.of_queues: dict[str, QueueCounts] = {}
         """that are gone, by type"""
+        self.sums = list(_NOTHING)
+        """of all queues, those that are gone included, in the order of `SUMS`; as of the last look at each"""
+        self.sums_by_vhost: dict[str, list[int]] = {}
 
     def channel_gone(self, channel: ChannelBase) -> None:
         """Once for each."""
@@ -118,6 +128,28 @@ class Totals:
         self.of_connections.bytes_out += connection.bytes_out - connection.counted_out
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
 
-    def queue_gone(self, kind: str, facts: Facts) -> None:
+    def queue_gone(self, vhost: str, kind: str, facts: Facts) -> None:
         """It is deleted, or its home is another node now."""
         self.of_queues.setdefault(kind, QueueCounts()).add(facts)
+        self.look_at(vhost, facts, 0, 0)
+
+    def look_at(self, vhost: str, facts: Facts, ready: int, unacked: int) -> None:
+        """The figures of one queue, as they are now."""
+        published = facts.accepted - facts.recovered
+        now = (published, facts.delivered, facts.redelivered, facts.acked, ready, unacked)
+        before = facts.summed or _NOTHING
+        if now == before:
+            return
+        facts.summed = now
+        of_vhost = self.sums_by_vhost.get(vhost)
+        if of_vhost is None:
+            of_vhost = self.sums_by_vhost[vhost] = list(_NOTHING)
+        for at, value in enumerate(now):
+            grown = value - before[at]
+            self.sums[at] += grown
+            of_vhost[at] += grown
+
+    def keep_vhosts(self, names: Collection[str]) -> None:
+        """There are no others any more."""
+        if len(self.sums_by_vhost) > len(names):
+            self.sums_by_vhost = {name: sums for name, sums in self.sums_by_vhost.items() if name in names}

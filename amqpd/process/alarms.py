@@ -108,6 +108,11 @@ class ShortageWatch:
         """The alarms that are on."""
         return self._on
 
+    @property
+    def seen(self) -> tuple[int, int]:
+        """At the last look: memory of the process, free space, in bytes."""
+        return self._resident_bytes, self._disk_free_bytes
+
     def facts(self) -> dict[str, int]:
         """Free space at the last look, and where the alarms begin."""
         return {"disk_free_bytes": self._disk_free_bytes, **asdict(self.limits)}

@@ -97,6 +97,9 @@ class ElsewhereQueue(QueuePort):
     def consumer_count(self) -> int:
         return 0
 
+    def subscribers(self) -> list[Subscriber]:
+        return []
+
     @property
     def fence(self) -> Fence | None:
         return None

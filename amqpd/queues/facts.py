@@ -49,6 +49,7 @@ class Facts:
         "refused",
         "rejected",
         "sample_due_ms",
+        "summed",
         "time_in_queue",
         "waiting",
         "waiting_ms",
@@ -87,6 +88,8 @@ class Facts:
         """how long messages were ready and no consumer had credit"""
         self.waiting = False
         """something is ready that no consumer could take"""
+        self.summed: tuple[int, ...] = ()
+        """what of it is in the sums of its node (`node/totals.py`)"""
         self._looked_ms = now_ms
         self._before = self._sample = (now_ms, _NOTHING)
         self.sample_due_ms = now_ms + SAMPLE_MS

@@ -18,7 +18,6 @@ from mypy_extensions import mypyc_attr
 from amqpd.audit.book import Book
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Row
-from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Damage
 from amqpd.queues.messages import Messages, RowsWanted
@@ -60,10 +59,6 @@ class HomeQueue(QueuePort):
     @abstractmethod
     def levels(self) -> Iterable[Messages]:
         """Its messages; of a priority queue, those of each priority that occurred."""
-
-    @abstractmethod
-    def subscribers(self) -> list[Subscriber]:
-        """Its consumers now: a copy, for what tells operators of them."""
 
     @property
     @abstractmethod

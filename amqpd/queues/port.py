@@ -199,6 +199,10 @@ class QueuePort:
     def consumer_count(self) -> int:
         """At all nodes."""
 
+    @abstractmethod
+    def subscribers(self) -> list[Subscriber]:
+        """Its consumers now, a copy, for what tells operators of them; none where its home is another node."""
+
     @property
     @abstractmethod
     def fence(self) -> Fence | None:

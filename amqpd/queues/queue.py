@@ -246,6 +246,7 @@ class Queue(HomeQueue):
     def purging(self) -> Iterator[tuple[int, int]]:
         for count, work in self.messages.purging():
             self.facts.purged += count
+            self.host.again(self)  # what looks at its figures sees that something happened
             yield count, work
             if self.stopped:
                 return

@@ -93,6 +93,7 @@ def _tell(channel: ChannelBase, entries: list[Delivered], requeue: bool | None) 
 def _give_credit(channel: ChannelBase, entry: Delivered) -> None:
     consumer = entry.consumer
     if consumer is None:
+        channel.shared.to_dispatch.add(entry.queue)  # what looks at its figures sees that something happened
         return
     consumer.unacked -= entry.size
     channel.consumed -= entry.size

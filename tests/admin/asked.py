@@ -70,9 +70,20 @@ _WRONG = """
 /queues?page=99 /queues?page=1&page_size=501 /queues?page=1&page_size=0 /queues?page=1&use_regex=true&name=(
 /federation-links/none /shovels/none /auth/attempts/none /queues/compared?page=-1
 /health/checks/certificate-expiration/x/months /health/checks/certificate-expiration/1/ages
+/overview?lengths_age=-1&lengths_incr=5 /queues?msg_rates_age=30&msg_rates_incr=0
+/channels?data_rates_age=0&data_rates_incr=1
+/queues/compared/busy?lengths_age=3600&lengths_incr=5 /nodes?node_stats_age=30&node_stats_incr=-5
+/connections?data_rates_age=-30&data_rates_incr=-5 /exchanges?msg_rates_age=9999&msg_rates_incr=1
+/vhosts/compared?lengths_age=0&lengths_incr=0 /queues/compared/busy?lengths_age=x&lengths_incr=5
 """
-READ: list[str] = _LISTS.split()
-"""as guest, an administrator"""
+_MINUTE = "&".join(f"{each}_age=60&{each}_incr=5" for each in ("lengths", "msg_rates", "data_rates", "node_stats"))
+_SAMPLED = """
+/overview? /nodes/{node}? /nodes? /queues/compared/busy? /queues/compared/idle? /queues/compared?page=1&name=bus&
+/vhosts/compared? /vhosts? /connections/{connection}? /connections? /channels/{publisher}? /channels?
+/exchanges/compared/news? /exchanges/compared?
+"""
+READ: list[str] = _LISTS.split() + [f"{path}{_MINUTE}" for path in _SAMPLED.split()]
+"""as guest, an administrator; the last ones with samples"""
 
 NEWER: list[str] = _NEWER.split()
 """that RabbitMQ 3.10 does not have: only whether they answer is looked at"""

@@ -26,6 +26,7 @@ from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
+from amqpd.management.sampling import Sampler
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
@@ -37,6 +38,9 @@ from amqpd_admin.hosts import Hosts
 from tests.admin.conftest import USERS
 from tests.harness.harness import Client
 from tests.node.test_identity import ONE, Stored, space_with, started
+
+MACHINE = (7_000_000, 9_000_000)
+"""memory and free space, in bytes"""
 
 
 class Trusting:
@@ -78,7 +82,9 @@ class Answer:
 
 
 class Inside:
-    def __init__(self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str]) -> None:
+    def __init__(
+        self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str], samples: Sampler
+    ) -> None:
         self.on = on
         self.broker = broker
         self.node = broker.node
@@ -86,6 +92,7 @@ class Inside:
         self.app = app
         self.told = told
         self.lines = lines
+        self.samples = samples
 
     def applied(self, *changes: Change) -> None:
         """They are there, whatever the store has."""
@@ -161,13 +168,15 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}))
+        sampler = Sampler(broker.node, lambda: broker.node.now_ms, lambda: MACHINE)
+        parts = (on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}), sampler)
+        behind = Behind(*parts)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()
         addresses = ["http://127.0.0.1:15672"]
         app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
-        yield Inside(on, broker, app, told, lines)
+        yield Inside(on, broker, app, told, lines, sampler)
         nursery.cancel_scope.cancel()
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from amqpd_admin.rows.churn import CHURN
+
 
 class Reason(NamedTuple):
     """Regular expressions that match the whole of a kind of difference, of a field, of a request."""
@@ -28,6 +30,7 @@ def named(*names: str) -> str:
 
 ERLANG = "of Erlang or of RabbitMQ's own parts"
 MESSAGE = "would be counted for each message"
+SAMPLED = r"GET .*_age=60.*"
 FIELDS = [
     Reason(
         "of this process, machine or moment",
@@ -46,7 +49,7 @@ FIELDS = [
             *("erlang_full_version", "gc_\\w+", "mnesia_\\w+", "ra_open_file_metrics", "metrics_gc_queue_length"),
             *("net_ticktime", "applications", "statistics_db_event_queue", "backing_queue_status", "sockets_total"),
             *("cowboy_opts", "socket_opts", "ssl_opts", "msg_store_\\w+", "queue_index_\\w+", "io_\\w+"),
-            *("release_series_support_status", "sample_retention_policies", "enabled_plugins", "config_files"),
+            *("release_series_support_status", "enabled_plugins", "config_files"),
             *("log_files", "pending_raft_commands", "recoverable_slaves", "proc_used_details", "internal_cluster_id"),
         ),
     ),
@@ -70,14 +73,22 @@ FIELDS = [
             *("messages_paged_out", "message_bytes_ram", "message_bytes_persistent", "message_bytes_paged_out"),
             *("send_cnt", "recv_cnt", "send_pend", "messages_ready_details", "messages_unacknowledged_details"),
             *("(get|get_no_ack|get_empty|deliver|deliver_no_ack|confirm|return_unroutable)_details",),
-            *("(drop_unroutable|disk_reads|disk_writes)_details", "churn_rates"),
-            "(connection|channel)_(created|closed)(_details)?",
-            "queue_(created|declared|deleted)(_details)?",
-            "(fd_used|sockets_used|mem_used|disk_free|context_switches|recv_oct|send_oct)_details",
+            "(drop_unroutable|disk_reads|disk_writes|fd_used|recv_oct|send_oct)_details",
         ),
     ),
     Reason(MESSAGE, "missing", named("message_stats"), r"GET /(exchanges|channels|connections|vhosts).*"),
     Reason(MESSAGE, "missing", named("messages_details", "recv_oct", "send_oct"), r"GET /vhosts.*"),
+    Reason(
+        "there are no samples of details", "missing", r"sample_retention_policies\.detailed\[\].*", r"GET /overview.*"
+    ),
+    Reason("RabbitMQ's own checks are clients, too", "value", named(*CHURN), r"GET /(overview|nodes).*"),
+    Reason("samples of another moment", "value|missing|extra", r".*_details\.(samples|avg|avg_rate).*", SAMPLED),
+    Reason(
+        "RabbitMQ's numbers are then those of its last sample, and amqpd's counters of a virtual host always",
+        "value",
+        r"(\[\]\.)?((message_stats|\w+_totals)\.)?(messages\w*|publish|deliver_get|redeliver|ack|queues)",
+        SAMPLED,
+    ),
     Reason("not kept", "missing", named("user_who_performed_action", "idle_since", "auth_mechanism")),
     Reason("the first message is not read for it", "missing", named("head_message_timestamp")),
     Reason(
@@ -88,6 +99,7 @@ FIELDS = [
             *("effective_policy_definition", "consumers", "consumer_capacity", "consumer_utilisation", "memory"),
             *("messages", "messages_ready", "messages_unacknowledged", "messages_details", "node"),
             *("message_bytes", "message_bytes_ready", "message_bytes_unacknowledged", "message_stats"),
+            *("messages_ready_details", "messages_unacknowledged_details"),
         ),
         r"GET /(queues|vhosts).*",
     ),
@@ -122,6 +134,7 @@ FIELDS = [
 ANSWERS = [
     Reason("RabbitMQ fails inside", "status", "500"),
     Reason("RabbitMQ says nothing", "value", "empty"),
+    Reason("RabbitMQ has two words for it", "value", "error", r"GET /(queues|exchanges)\?msg_rates_age=.*"),
     Reason("attempts are not counted", "status", ".*", r".* /auth/attempts/.*"),
     Reason("of RabbitMQ 3 only", "status", ".*", "GET /auth"),
     Reason("see `rabbitmq_routes.py`", "status", ".*", r"PUT /cluster-name"),
@@ -130,6 +143,7 @@ ANSWERS = [
     Reason("amqpd says what was refused", "value", "reason", r"(PUT|POST|DELETE) /(queues|exchanges|bindings)/.*"),
     Reason("amqpd says what is wrong with it", "value|type", "reason", r"GET /queues\?page=1&use_regex.*"),
     Reason("one more queue, of RabbitMQ's aliveness test", "value", "reason", r"GET /queues\?page=99"),
+    Reason("one more queue, of RabbitMQ's aliveness test", "value", "total_count", SAMPLED),
     Reason(
         "amqpd says in words what is wrong",
         "type|value",

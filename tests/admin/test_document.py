@@ -44,6 +44,15 @@ def test_every_route_says_how_it_is_refused(document: dict[str, Any]) -> None:
             assert "422" not in operation["responses"]
 
 
+def test_what_has_samples_says_how_they_are_asked_for(document: dict[str, Any]) -> None:
+    for path in ("overview", "nodes/{name}", "queues", "queues/{vhost}/{name}", "connections/{name}", "vhosts"):
+        asked = {each["name"]: each for each in document["paths"][f"/api/{path}"]["get"]["parameters"]}
+        for kind in ("lengths", "msg_rates", "data_rates", "node_stats"):
+            for name in (f"{kind}_age", f"{kind}_incr"):
+                assert (asked[name]["in"], asked[name]["required"]) == ("query", False)
+                assert asked[name]["schema"]["type"] == "integer"
+
+
 # Not checked: whether what is asked by the document's rules is taken (it may not fit what is there), and what is not
 # is refused (RabbitMQ takes a number for a text). Log-in has tests of its own.
 schemathesis.checks.load_all_checks()

@@ -99,6 +99,7 @@ def test_it_goes_and_comes_with_its_source(scene: Scene) -> None:
     scene.end()
     there = scene.node.ports.get(("/", "q"))
     assert isinstance(there, ElsewhereQueue)
+    assert there.subscribers() == []
     assert (scene.node.queues, before.elsewhere) == ({}, True)
     apply(scene, Put(replace(there.record, arguments={**QUORUM, "x-max-length": 5})))
     scene.begin(Recovered(0, {there.record.id: RecoveredQueue([], 7, 0)}))

@@ -43,7 +43,6 @@ IMPORTS = {
         "management/home_queues.py": "which of them an operator means",
         "management/messages.py": "an operator's look at what is on this node's disk",
         "management/repair.py": "and what is taken out of it",
-        "management/why.py": "who consumes from it, and why no more",
         "node/dispatching.py": "they are dispatched here, and leave memory",
         "node/node.py": "what was read for it comes by here",
         "node/ports.py": "what the audit log and the scrub look at",

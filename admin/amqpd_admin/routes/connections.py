@@ -23,6 +23,7 @@ from amqpd_admin.paths import Name
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
 from amqpd_admin.rows.queues import consumer
+from amqpd_admin.samples import CHECKED, DATA_RATES, Asked, SamplesAsked
 from amqpd_admin.walks import Consuming, Wanted
 
 router = APIRouter(tags=["connections"])
@@ -36,10 +37,21 @@ def _wanted(who: Who, vhost: str | None, user: str | None = None) -> Wanted:
     return wanted
 
 
-async def _connections(request: Request, who: Who, vhost: str | None = None, user: str | None = None) -> Response:
-    node = who.behind.on.node
+async def _connections(
+    request: Request, who: Who, samples: SamplesAsked, vhost: str | None = None, user: str | None = None
+) -> Response:
+    node, more = who.behind.on.node, partial(_add_samples, who, samples)
     found = walks.connections(node, _wanted(who, vhost, user))
-    return await lists.answer(request, Listing(found, rows.small, partial(rows.connection, node)))
+    return await lists.answer(request, Listing(found, rows.small, partial(rows.connection, node), more=more))
+
+
+def _add_samples(
+    who: Who, samples: SamplesAsked, connection: ConnectionBase, row: lists.Row, *, alone: bool = False
+) -> None:
+    if (wanted := samples.range_of("data_rates")) is None:
+        return
+    if (series := who.behind.samples.of_connection(connection, alone=alone)) is not None:
+        samples.add(row, DATA_RATES, series, wanted)
 
 
 async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
@@ -76,15 +88,15 @@ def _same(connection: ConnectionBase) -> ConnectionBase:
 
 
 @router.get("/connections")
-async def list_all(request: Request, who: Asking) -> Response:
+async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """All, or one's own."""
-    return await _connections(request, who)
+    return await _connections(request, who, samples)
 
 
 @router.get("/connections/username/{user}")
-async def list_of_user(request: Request, user: Name, who: Asking) -> Response:
+async def list_of_user(request: Request, user: Name, who: Asking, samples: Asked) -> Response:
     """Those of a user."""
-    return await _connections(request, who, user=user)
+    return await _connections(request, who, samples, user=user)
 
 
 @router.delete("/connections/username/{user}", status_code=204)
@@ -96,11 +108,13 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
 
 
 @router.get("/connections/{name}")
-async def show(request: Request, name: Name, who: Asking) -> Response:
+async def show(request: Request, name: Name, who: Asking, samples: Asked) -> Response:
     """One connection, by its name."""
-    row = rows.connection(who.behind.on.node, await named(who, name))
+    connection = await named(who, name)
+    row = rows.connection(who.behind.on.node, connection)
     if row is None:
         raise NotFound("Object Not Found")
+    _add_samples(who, samples, connection, row, alone=True)
     return await lists.one(request, row)
 
 
@@ -112,7 +126,7 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
     return gone()
 
 
-@router.get("/connections/{name}/channels")
+@router.get("/connections/{name}/channels", dependencies=CHECKED)
 async def list_channels_of(request: Request, name: Name, who: Asking) -> Response:
     """The channels of one."""
     connection = await named(who, name)
@@ -120,26 +134,26 @@ async def list_channels_of(request: Request, name: Name, who: Asking) -> Respons
 
 
 @router.get("/vhosts/{vhost}/connections")
-async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
+async def list_of_vhost(request: Request, vhost: Name, who: Entering, samples: Asked) -> Response:
     """Those in a virtual host."""
     who.behind.on.vhost(vhost)
-    return await _connections(request, who, vhost)
+    return await _connections(request, who, samples, vhost)
 
 
-@router.get("/channels")
+@router.get("/channels", dependencies=CHECKED)
 async def list_channels(request: Request, who: Asking) -> Response:
     """All, or those of one's own connections."""
     return await _channels(request, who)
 
 
-@router.get("/vhosts/{vhost}/channels")
+@router.get("/vhosts/{vhost}/channels", dependencies=CHECKED)
 async def list_channels_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Those in a virtual host."""
     who.behind.on.vhost(vhost)
     return await _channels(request, who, vhost)
 
 
-@router.get("/channels/{name}")
+@router.get("/channels/{name}", dependencies=CHECKED)
 async def show_channel(name: Name, who: Asking) -> Response:
     """One channel, by its name, with its consumers."""
     node = who.behind.on.node

@@ -19,6 +19,7 @@ from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name
 from amqpd_admin.rows.bindings import Binding, Default, listing
+from amqpd_admin.samples import CHECKED
 
 router = APIRouter(tags=["exchanges"])
 
@@ -66,20 +67,20 @@ def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Exchange]:
             yield from map(Exchange, repeat(name), ["", *vhost.exchanges])
 
 
-@router.get("/exchanges")
+@router.get("/exchanges", dependencies=CHECKED)
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
     return await lists.answer(request, _listing(who, await walks.seen_vhosts(who)))
 
 
-@router.get("/exchanges/{vhost}")
+@router.get("/exchanges/{vhost}", dependencies=CHECKED)
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
     return await lists.answer(request, _listing(who, [vhost]))
 
 
-@router.get("/exchanges/{vhost}/{name}")
+@router.get("/exchanges/{vhost}/{name}", dependencies=CHECKED)
 async def show(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """One exchange; `amq.default` is the default one."""
     _require(who, vhost, name)

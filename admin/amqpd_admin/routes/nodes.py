@@ -18,10 +18,13 @@ from amqpd_admin.answers import bad_request, gone, not_there, reply
 from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.rows.churn import CHURN, churn
 from amqpd_admin.rows.listeners import contexts, exchange_types
+from amqpd_admin.samples import Asked, SamplesAsked
 
 router = APIRouter(tags=["nodes"])
 
+SAMPLED = ("mem_used", "disk_free", "sockets_used", "context_switches", *CHURN)
 MECHANISMS = (("PLAIN", "user and password"), ("AMQPLAIN", "user and password, in a field table"))
 
 
@@ -32,16 +35,16 @@ def require_node(who: Who, name: str) -> None:
 
 
 @router.get("/nodes")
-async def list_all(request: Request, who: Monitor) -> Response:
+async def list_all(request: Request, who: Monitor, samples: Asked) -> Response:
     """This one."""
-    return await lists.answer(request, of_made([await _row(request, who)]))
+    return await lists.answer(request, of_made([await _row(request, who, samples)]))
 
 
 @router.get("/nodes/{name}")
-async def show(request: Request, name: Name, who: Monitor) -> Response:
+async def show(request: Request, name: Name, who: Monitor, samples: Asked) -> Response:
     """One node, by its name."""
     require_node(who, name)
-    return await lists.one(request, await _row(request, who))
+    return await lists.one(request, await _row(request, who, samples))
 
 
 @router.get("/nodes/{name}/memory")
@@ -91,11 +94,11 @@ def _process(directory: str) -> _Process:
     return _Process(process.pid, process.num_fds(), resident, switches, shutil.disk_usage(directory).free)
 
 
-async def _row(request: Request, who: Who) -> Row:
+async def _row(request: Request, who: Who, samples: SamplesAsked) -> Row:
     node, settings = who.behind.on.node, request.app.state.settings
     process = await trio.to_thread.run_sync(_process, settings.directories[0])
     alarms, limits = node.alarms.kinds, limits_from(settings)
-    return {
+    row = {
         "name": node.identity.name,
         "type": "disc",
         "running": True,
@@ -123,4 +126,7 @@ async def _row(request: Request, who: Who) -> Row:
         "contexts": contexts(request.app.state.addresses),
         "being_drained": node.draining,
         "rates_mode": "basic",
+        **churn(node),
     }
+    samples.add(row, SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
+    return row

@@ -16,7 +16,9 @@ from amqpd_admin import walks
 from amqpd_admin.answers import reply
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
+from amqpd_admin.rows.churn import CHURN, churn
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
+from amqpd_admin.samples import LENGTHS, MESSAGE_RATES, RETENTION, Asked
 
 router = APIRouter(tags=["overview"])
 
@@ -26,8 +28,9 @@ RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redeli
 
 
 @router.get("/overview")
-async def overview(request: Request, who: Asking) -> Response:
-    """Versions, totals and rates; listeners, for who monitors. Others have the totals of what they may see."""
+async def overview(request: Request, who: Asking, samples: Asked) -> Response:
+    """Versions, totals and rates; listeners and samples, for who monitors. Others have the totals of what they may
+    see."""
     node, settings = who.behind.on.node, request.app.state.settings
     vhosts = await walks.seen_vhosts(who)
     sums = await _sums(who, vhosts)
@@ -39,6 +42,7 @@ async def overview(request: Request, who: Asking) -> Response:
         "product_version": __version__,
         "erlang_version": f"none: Python {platform.python_version()}",
         "rates_mode": "basic",
+        "sample_retention_policies": RETENTION,
         "exchange_types": exchange_types(),
         "cluster_name": node.identity.name,
         "disable_stats": False,
@@ -48,6 +52,14 @@ async def overview(request: Request, who: Asking) -> Response:
         "object_totals": await _objects(who, vhosts, sums),
     }
     if who.monitors:
+        row["churn_rates"] = came_and_went = churn(node)
+        lengths, series = samples.range_of("lengths"), who.behind.samples.of_node
+        for named, names, wanted in (
+            (messages, LENGTHS, lengths),
+            (stats, MESSAGE_RATES, samples.range_of("msg_rates")),
+            (came_and_went, CHURN, lengths),
+        ):
+            samples.add(named, names, series, wanted)
         row |= {
             "node": node.identity.name,
             "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
@@ -99,6 +111,13 @@ async def _sums(who: Who, vhosts: list[str]) -> Counter[str]:
             counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
         counts["publish"] -= said.totals["recovered"]
         counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
+    if who.monitors:
+        # Of all virtual hosts: what has been counted does not become less when a queue is deleted.
+        for gone in node.totals.of_queues.values():
+            counts["publish"] += gone.accepted - gone.recovered
+            counts["deliver_get"] += gone.delivered
+            counts["redeliver"] += gone.redelivered
+            counts["ack"] += gone.acked_by_clients + gone.auto_acked + gone.got_auto_acked
     return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from itertools import chain
 
 from fastapi import APIRouter, Request
@@ -22,49 +23,57 @@ from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import queues as rows
 from amqpd_admin.rows.bindings import Default, listing
+from amqpd_admin.samples import Asked, SamplesAsked, add_to_queue
 from amqpd_admin.walks import Consuming
 
 router = APIRouter(tags=["queues"])
 
 
-def _listing(request: Request, who: Who, vhosts: Collection[str]) -> Listing[QueuePort]:
+def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
     node = who.behind.on.node
     asked, found = request.query_params, walks.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
         totals = asked.get("enable_queue_totals") == "true"
         return Listing(found, rows.small, lambda queue: rows.bare(node, queue, totals=totals))
-    return Listing(found, rows.small, lambda queue: rows.whole(node, queue))
+    more = partial(_add_samples, who, samples)
+    return Listing(found, rows.small, lambda queue: rows.whole(node, queue), more=more)
+
+
+def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *, alone: bool = False) -> None:
+    if "lengths" in samples or "msg_rates" in samples:
+        add_to_queue(row, who.behind.samples.of_queue(queue, alone=alone), samples)
 
 
 @router.get("/queues")
 @router.get("/queues/detailed")
-async def list_all(request: Request, who: Asking) -> Response:
+async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """Of all virtual hosts that the user may see."""
-    return await lists.answer(request, _listing(request, who, await walks.seen_vhosts(who)))
+    return await lists.answer(request, _listing(request, who, await walks.seen_vhosts(who), samples))
 
 
 @router.get("/queues/{vhost}")
-async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
+async def list_of_vhost(request: Request, vhost: Name, who: Entering, samples: Asked) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
-    return await lists.answer(request, _listing(request, who, [vhost]))
+    return await lists.answer(request, _listing(request, who, [vhost], samples))
 
 
 @router.get("/queues/{vhost}/{name}")
-async def show(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
+async def show(request: Request, vhost: Name, name: Name, who: Entering, samples: Asked) -> Response:
     """One queue, with its consumers: of those of other users only who monitors is told."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
     queue = who.behind.on.queue(vhost, name)
     row = rows.whole(node, queue)
     assert row is not None
+    _add_samples(who, samples, queue, row, alone=True)
 
     def consumer(consumer: Subscriber) -> Row | None:
         if not isinstance(consumer, Consumer) or not who.sees_connection(consumer.channel.connection.user):
             return None
         return rows.consumer(node, Consuming(consumer.channel, consumer))
 
-    row["consumer_details"] = await each(rows.consumers_of(queue), consumer)
+    row["consumer_details"] = await each(queue.subscribers(), consumer)
     return await lists.one(request, row)
 
 

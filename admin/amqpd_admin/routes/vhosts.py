@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -10,12 +11,14 @@ from starlette.responses import Response
 
 from amqpd.management import permissions, traces, vhosts
 from amqpd.management.errors import Conflict, NotFound
+from amqpd.node.totals import SUMS
 from amqpd_admin import lists
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply
 from amqpd_admin.bodies import Body, body_of, flag, text
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator, Asking, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.samples import MESSAGE_RATES, Asked, SamplesAsked, add_to_queue
 from amqpd_admin.walks import Messages, messages_by_vhost, seen_vhosts
 
 router = APIRouter(tags=["vhosts"])
@@ -41,6 +44,16 @@ def _row(who: Who, name: str, held: Mapping[str, Messages]) -> Row | None:
         "messages_unacknowledged": messages.unacked,
         "protected_from_deletion": record.metadata.get("protected_from_deletion") is True,
     }
+
+
+def _add_samples(who: Who, samples: SamplesAsked, name: str, row: Row, *, alone: bool = False) -> None:
+    """And what its queues have counted, which is of the last look at each."""
+    if not ("lengths" in samples or "msg_rates" in samples):
+        return
+    series = who.behind.samples.of_vhost(name, alone=alone)
+    if "msg_rates" in samples and (sums := who.behind.on.node.totals.sums_by_vhost.get(name)) is not None:
+        row["message_stats"] = {each: sums[SUMS.index(each)] for each in MESSAGE_RATES}
+    add_to_queue(row, series, samples)
 
 
 async def _one(who: Who, name: str) -> Row:
@@ -73,20 +86,23 @@ def _small(name: str) -> Row:
 
 
 @router.get("/vhosts")
-async def list_all(request: Request, who: Asking) -> Response:
+async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """Those that the user may see."""
     found = await seen_vhosts(who)
     held = await messages_by_vhost(who.behind.on.node, found)
-    return await lists.answer(request, Listing(found, _small, lambda name: _row(who, name, held)))
+    more = partial(_add_samples, who, samples)
+    return await lists.answer(request, Listing(found, _small, lambda name: _row(who, name, held), more=more))
 
 
 @router.get("/vhosts/{vhost}")
-async def show(vhost: Name, who: Asking) -> Response:
+async def show(vhost: Name, who: Asking, samples: Asked) -> Response:
     """One virtual host."""
     if vhost not in who.behind.on.node.topology.vhost_records:
         raise NotFound("Object Not Found")
     who.require(who.sees(vhost), "User not authorised to access virtual host")
-    return reply(await _one(who, vhost))
+    row = await _one(who, vhost)
+    _add_samples(who, samples, vhost, row, alone=True)
+    return reply(row)
 
 
 @router.put("/vhosts/{vhost}", status_code=201)

@@ -13,8 +13,6 @@ from typing import Any
 
 from amqpd.management.inventory import consumer_row, queue_row
 from amqpd.node.node import Node
-from amqpd.queues.consumer import Subscriber
-from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
 from amqpd.wire.json_values import to_json
@@ -106,16 +104,11 @@ def _replicas(node: Node, queue: QueuePort) -> Row:
     return {"leader": name, "members": [name], "online": [name]}
 
 
-def consumers_of(queue: QueuePort) -> list[Subscriber]:
-    """A copy of references: it changes while the broker goes on."""
-    return queue.subscribers() if isinstance(queue, HomeQueue) else []
-
-
 def _sole_tag(queue: QueuePort) -> str | None:
     if not queue.exclusive_consumer:
         return None
     # Nobody consumes beside it.
-    sole = next(iter(consumers_of(queue)), None)
+    sole = next(iter(queue.subscribers()), None)
     return sole.tag if isinstance(sole, Consumer) else None
 
 

@@ -10,6 +10,12 @@ export class ApiError extends Error {
 }
 
 let loggedOut = () => {};
+let ahead = 0;
+
+/** By how many ms the broker's clock is ahead of this one, to a second. */
+export function brokerAhead() {
+  return ahead;
+}
 
 /** What is done when the session has ended. */
 export function whenLoggedOut(action) {
@@ -43,6 +49,9 @@ export async function ask(
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The broker does not answer.");
   }
+  const date = Date.parse(answer.headers.get("date"));
+  // Within what a header of whole seconds can say, they are the same.
+  if (Number.isFinite(date)) ahead = Math.abs(date - Date.now()) < 2000 ? 0 : date - Date.now();
   if (answer.ok && asText) return text;
   if (answer.ok) return text ? JSON.parse(text) : null;
   const said = refusalOf(text);

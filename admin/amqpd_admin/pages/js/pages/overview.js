@@ -6,13 +6,16 @@ import { el } from "/js/elements.js";
 import { bytes, count, duration, name, rate } from "/js/format.js";
 import { meters } from "/js/meters.js";
 import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
-import { sample } from "/js/samples.js";
+import { joined, levels, sample, speeds } from "/js/samples.js";
+import { samplesOf, spanSwitch } from "/js/spans.js";
 import { Table } from "/js/table.js";
 import { whyPanel } from "/js/why.js";
 
 const RATES = ["publish", "deliver_get", "ack"];
 
-export function overview({ who }) {
+const LENGTHS = ["messages_ready", "messages_unacknowledged"];
+
+export function overview({ who, refresh }) {
   const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const state = badges();
   const why = whyPanel("alarms", "Alarms");
@@ -23,6 +26,7 @@ export function overview({ who }) {
   const rates = new Chart({
     title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
   });
+  const spans = spanSwitch(refresh);
   const node = facts();
   const uses = meters();
   const listeners = new Table({
@@ -38,7 +42,7 @@ export function overview({ who }) {
       : empty("Not shown", "Who monitors sees where clients connect.")),
   });
   const element = page(
-    { title: "Overview", badges: state.element },
+    { title: "Overview", badges: state.element, actions: monitors ? [spans.element] : [] },
     why.element,
     totals.element,
     el(
@@ -57,7 +61,7 @@ export function overview({ who }) {
   );
 
   async function load(signal) {
-    const found = await get("overview", {}, signal);
+    const found = await get("overview", monitors ? samplesOf(spans.span) : {}, signal);
     const [first] = monitors ? await get("nodes", {}, signal) : [null];
     const on = first ? alarmsOf(first) : await alarms(signal);
     return { found, first, alarms: on, said: first && on.length ? await why.load(signal) : null };
@@ -68,14 +72,18 @@ export function overview({ who }) {
     if (said !== null) why.show(said);
     const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
     const stats = found.message_stats;
-    const speeds = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
+    const now = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
     state.show(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [
       ["no alarms", "good"],
     ]);
     totals.show([count(ready), count(unacked), count(all)]);
     objects.show(found.object_totals);
-    messages.show(sample("overview messages", [ready, unacked]));
-    rates.show(sample("overview rates", speeds));
+    // Who does not monitor has no samples: they would tell of virtual hosts that it may not see.
+    const span = monitors ? spans.span : null;
+    const past = levels(LENGTHS.map((each) => found.queue_totals[`${each}_details`]));
+    messages.show(joined(past, sample("overview messages", [ready, unacked])), span);
+    const before = speeds(RATES.map((each) => stats[`${each}_details`]));
+    rates.show(joined(before, sample("overview rates", now)), span);
     node.show([
       // Who does not monitor is not told of the node.
       ...(found.node ? [["Name", name(found.node)]] : []),

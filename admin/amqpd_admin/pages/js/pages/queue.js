@@ -14,13 +14,15 @@ import { argumentList, badges, empty, facts, page, panel, policyLink, tiles } fr
 import { vhostLink } from "/js/permissions.js";
 import { publishDialog } from "/js/publish.js";
 import { go } from "/js/router.js";
-import { sample } from "/js/samples.js";
+import { joined, levels, sample, speeds } from "/js/samples.js";
+import { samplesOf, spanSwitch } from "/js/spans.js";
 import { Table } from "/js/table.js";
 import { whyPanel } from "/js/why.js";
 
 // The page shows these; the list of all consumers has the others.
 const CONSUMERS_MAX = 100;
 const RATES = ["publish", "deliver_get", "ack"];
+const LENGTHS = ["messages_ready", "messages_unacknowledged"];
 
 export function queue(context) {
   const { vhost, name: queueName, refresh } = context;
@@ -31,6 +33,7 @@ export function queue(context) {
   const rates = new Chart({
     title: "Message rates", series: ["Published", "Delivered", "Acknowledged"], format: rate,
   });
+  const spans = spanSwitch(refresh);
   const about = facts();
   const why = whyPanel(path`queues/${vhost}/${queueName}`);
   const consumers = consumerTable();
@@ -55,6 +58,7 @@ export function queue(context) {
     },
     totals.element,
     why.element,
+    el("div", { class: "spans-bar" }, spans.element),
     el(
       "div",
       { class: "columns" },
@@ -77,14 +81,14 @@ export function queue(context) {
   );
 
   async function load(signal) {
-    const found = await get(path`queues/${vhost}/${queueName}`, {}, signal);
+    const found = await get(path`queues/${vhost}/${queueName}`, samplesOf(spans.span), signal);
     const bound = await bindings.load(signal);
     return { found, bound, said: await why.load(signal) };
   }
 
   function show({ found, bound, said }) {
     why.show(said);
-    const speeds = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
+    const now = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
     kinds.show([
       [found.state, found.state === "running" ? "good" : "warn"],
       ...kindsOf(found).map((each) => [each, ""]),
@@ -96,8 +100,11 @@ export function queue(context) {
       count(found.consumers),
       bytes(found.memory),
     ]);
-    lengths.show(sample(`${key} lengths`, [found.messages_ready ?? 0, found.messages_unacknowledged ?? 0]));
-    rates.show(sample(`${key} rates`, speeds));
+    const own = sample(`${key} lengths`, LENGTHS.map((each) => found[each] ?? 0));
+    const past = levels(LENGTHS.map((each) => found[`${each}_details`]));
+    lengths.show(joined(past, own), spans.span);
+    const before = speeds(RATES.map((each) => found.message_stats?.[`${each}_details`]));
+    rates.show(joined(before, sample(`${key} rates`, now)), spans.span);
     about.show([
       ["Virtual host", vhostLink(found.vhost)],
       ["Node", name(found.node)],
