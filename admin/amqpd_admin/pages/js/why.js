@@ -5,13 +5,13 @@ import { el } from "/js/elements.js";
 import { name } from "/js/format.js";
 import { panel } from "/js/panels.js";
 
-/** `of` is what is asked about, as a path; `load(signal)`, `show(found)`: redrawn when the sentences are others. */
+/** `of()` is what is asked about, as a path (it may have none: ApiError). `load(signal)`, `show(found)`: redrawn when the sentences are others. */
 export function whyPanel(of, title = "Why") {
   const list = el("ul", { class: "why" });
   let before = "";
   return {
     element: panel({ title }, list),
-    load: (signal) => get(`amqpd/why/${of}`, {}, signal),
+    load: async (signal) => get(`amqpd/why/${of()}`, {}, signal),
     show({ why }) {
       const said = JSON.stringify(why);
       if (said === before) return;

@@ -18,7 +18,7 @@ export function connection({ name: connectionName }) {
   const state = badges();
   const totals = tiles(["Received", "Sent", "Channels", "Open for"]);
   const traffic = new Chart({ title: "Traffic", series: ["Received", "Sent"], format: byteRate });
-  const why = whyPanel(path`connections/${connectionName}`);
+  const why = whyPanel(() => path`connections/${connectionName}`);
   const about = facts();
   const client = facts();
   const [, numbers, ...more] = channelColumns();

@@ -18,7 +18,7 @@ const LENGTHS = ["messages_ready", "messages_unacknowledged"];
 export function overview({ who, refresh }) {
   const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const state = badges();
-  const why = whyPanel("alarms", "Alarms");
+  const why = whyPanel(() => "alarms", "Alarms");
   why.element.hidden = true;
   const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
   const objects = places();

@@ -35,7 +35,7 @@ export function queue(context) {
   });
   const spans = spanSwitch(refresh);
   const about = facts();
-  const why = whyPanel(path`queues/${vhost}/${queueName}`);
+  const why = whyPanel(() => path`queues/${vhost}/${queueName}`);
   const consumers = consumerTable();
   const asked = new URLSearchParams({ vhost, name: queueName });
   const moreConsumers = el("a", { class: "more", href: `#/consumers?${asked}`, hidden: true }, "");
