@@ -5,7 +5,10 @@ import { el } from "/js/elements.js";
 import { name } from "/js/format.js";
 import { panel } from "/js/panels.js";
 
-/** `of()` is what is asked about, as a path (it may have none: ApiError). `load(signal)`, `show(found)`: redrawn when the sentences are others. */
+/**
+ * `of()` is what is asked about, as a path; it may have none (ApiError). `load(signal)`, `show(found)`: redrawn when
+ * the sentences are others.
+ */
 export function whyPanel(of, title = "Why") {
   const list = el("ul", { class: "why" });
   let before = "";
