@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from amqpd.management.control_answers import Commands
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
+from amqpd.management.node_facts import NodeFacts
+from amqpd.management.peer_rows import PeerRows
 from amqpd.management.running import Running
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Logins
@@ -40,6 +42,10 @@ class Behind:
     """those in queues"""
     commands: Commands
     """of the control socket"""
+    facts: NodeFacts
+    """of this node"""
+    peers: PeerRows | None = None
+    """what the other nodes say; None: there are none"""
 
     @property
     def clustered(self) -> bool:
@@ -53,6 +59,18 @@ class ClusterView(Protocol):
     def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
         """How each source stands; None at a step at which there is none. `asked`: how many copies each is to have, of
         those that have a queue that says so."""
+
+    def others(self) -> list[str]:
+        """All other nodes that are members, or were and are not forgotten."""
+
+    def lives(self, name: str) -> bool:
+        """It is a member."""
+
+    def home_of(self, source: int) -> str:
+        """Empty: it has none, as far as that is known."""
+
+    def members_of(self, source: int) -> tuple[str, ...]:
+        """The nodes that keep the source."""
 
     def rows(self, found: Sequence[Any], queues: Mapping[int, int]) -> dict[str, Any]:
         """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `standings`; `queues`: how many

@@ -24,6 +24,7 @@ from amqpd.management.face import Behind
 from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
+from amqpd.management.node_facts import NodeFacts
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard
@@ -161,11 +162,13 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
-        behind = Behind(on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}))
+        addresses = ["http://127.0.0.1:15672"]
+        facts = NodeFacts(on, dict, clients, addresses, ".")
+        parts = (on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}), facts)
+        behind = Behind(*parts)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()
-        addresses = ["http://127.0.0.1:15672"]
         app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
         yield Inside(on, broker, app, told, lines)
         nursery.cancel_scope.cancel()

@@ -5,8 +5,9 @@ A user sees its own; who monitors sees all, and an administrator may close them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from amqpd.management import connections
 from amqpd.management.errors import NotFound
 from amqpd.management.pacing import Pace, each
+from amqpd.management.peer_rows import Found
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd_admin import lists, walks
+from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.others import Told
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
@@ -36,39 +39,80 @@ def _wanted(who: Who, vhost: str | None, user: str | None = None) -> Wanted:
     return wanted
 
 
+def _told_wanted(vhost: str | None, user: str | None = None) -> Callable[[Row], bool]:
+    """The same of other nodes' rows."""
+    return lambda row: vhost in (None, row["vhost"]) and user in (None, row["user"])
+
+
 async def _connections(request: Request, who: Who, vhost: str | None = None, user: str | None = None) -> Response:
-    node = who.behind.on.node
-    found = walks.connections(node, _wanted(who, vhost, user))
-    return await lists.answer(request, Listing(found, rows.small, partial(rows.connection, node)))
+    node, told = who.behind.on.node, await others.ask(who, "connections")
+    found: Iterable[ConnectionBase | Told | None] = chain(
+        walks.connections(node, _wanted(who, vhost, user)), others.seen(told, who, _told_wanted(vhost, user))
+    )
+    whole, missing = partial(rows.connection, node), _missing(who, told)
+    listing: Listing[ConnectionBase | Told] = Listing(found, rows.small, whole, missing=missing)
+    return await lists.answer(request, listing)
 
 
 async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
-    return await _channel_list(request, who, walks.channels(who.behind.on.node, _wanted(who, vhost)))
+    node, told = who.behind.on.node, await others.ask(who, "channels")
+    found: Iterable[ChannelBase | Told | None] = chain(
+        walks.channels(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
+    )
+    return await _channel_list(request, who, found, _missing(who, told))
 
 
-async def _channel_list(request: Request, who: Who, found: Iterable[ChannelBase | None]) -> Response:
-    node = who.behind.on.node
-    return await lists.answer(request, Listing(found, rows.small_channel, partial(rows.channel, node)))
+async def _channel_list(
+    request: Request, who: Who, found: Iterable[ChannelBase | Told | None], missing: Callable[[], list[str]] = list
+) -> Response:
+    whole = partial(rows.channel, who.behind.on.node)
+    listing: Listing[ChannelBase | Told] = Listing(found, rows.small_channel, whole, missing=missing)
+    return await lists.answer(request, listing)
 
 
 async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Response:
     """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
-    node = who.behind.on.node
-    found = walks.consumers(node, _wanted(who, vhost))
-    return await lists.answer(request, Listing(found, lambda each: {}, partial(consumer, node), _text_of_consumer))
+    node, told = who.behind.on.node, await others.ask(who, "consumers")
+    found: Iterable[Consuming | Told | None] = chain(
+        walks.consumers(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
+    )
+    whole, missing = partial(consumer, node), _missing(who, told)
+    listing: Listing[Consuming | Told] = Listing(found, lambda each: {}, whole, _text_of_consumer, missing=missing)
+    return await lists.answer(request, listing)
 
 
-def _text_of_consumer(consuming: Consuming) -> str:
+def _text_of_consumer(consuming: Consuming | Told) -> str:
+    if isinstance(consuming, Told):
+        return f"{consuming.row['queue']} {consuming.row['consumer_tag']}"
     return f"{consuming.consumer.queue.record.name} {consuming.consumer.tag}"
 
 
-async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:
-    """Raises NotFound, Refusal."""
-    for connection in await each(walks.connections(who.behind.on.node, lambda each: each.name == name), _same):
+def _missing(who: Who, told: Found) -> Callable[[], list[str]]:
+    found = others.missing(who, told)
+    return lambda: found
+
+
+async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase | Told:
+    """Of this node or another one. Raises NotFound, Refusal."""
+    here = walks.connections(who.behind.on.node, lambda each: each.name == name)
+    found: list[ConnectionBase | Told] = [*await each(here, _same)]
+    if not found:
+        asked = await others.ask(who, "connections")
+        found += [Told(node, row) for node, row in asked if row["name"] == name]
+    for connection in found:
+        user = connection.row["user"] if isinstance(connection, Told) else connection.user
         allowed = who.administers if to_close else who.monitors
-        who.require(allowed or connection.user == who.user, "User not authorised to access object")
+        who.require(allowed or user == who.user, "User not authorised to access object")
         return connection
     raise NotFound("Object Not Found")
+
+
+async def named_here(who: Who, name: str) -> ConnectionBase:
+    """Raises NotFound, Refusal."""
+    found = await named(who, name)
+    if isinstance(found, Told):
+        raise NotFound(f"the connection '{name}' is one of node '{found.node}': ask there")
+    return found
 
 
 def _same(connection: ConnectionBase) -> ConnectionBase:
@@ -92,6 +136,10 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
     """All of a user's are closed."""
     who.require(who.administers or user == who.user, "User not authorised to access object")
     await connections.close(who.behind.on, who.operator, user=user, reason=_reason(request))
+    if (peers := who.behind.peers) is not None:
+        found = await others.ask(who, "connections")
+        for node in {node: None for node, row in found if row["user"] == user}:
+            await peers.act(node, "close", user=user, reason=_reason(request), by=who.user)
     return gone()
 
 
@@ -107,8 +155,11 @@ async def show(request: Request, name: Name, who: Asking) -> Response:
 @router.delete("/connections/{name}", status_code=204)
 async def close(request: Request, name: Name, who: Asking) -> Response:
     """It is closed; its client is told the header `X-Reason`."""
-    await named(who, name, to_close=True)
-    await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
+    found, peers = await named(who, name, to_close=True), who.behind.peers
+    if isinstance(found, Told) and peers is not None:
+        await peers.act(found.node, "close", name=name, reason=_reason(request), by=who.user)
+    else:
+        await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
     return gone()
 
 
@@ -116,7 +167,11 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
 async def list_channels_of(request: Request, name: Name, who: Asking) -> Response:
     """The channels of one."""
     connection = await named(who, name)
-    return await _channel_list(request, who, list(connection.channels.values()))
+    if not isinstance(connection, Told):
+        return await _channel_list(request, who, list(connection.channels.values()))
+    told = await others.ask(who, "channels")
+    found = others.seen(told, who, lambda row: bool(row["connection"] == name))
+    return await _channel_list(request, who, found, _missing(who, told))
 
 
 @router.get("/vhosts/{vhost}/connections")
@@ -155,7 +210,21 @@ async def show_channel(name: Name, who: Asking) -> Response:
         who.require(who.sees_connection(channel.connection.user), "User not authorised to access object")
         found["consumer_details"] = await each(walks.consumers_of(channel), partial(consumer, node))
         return await reply_with(found)
-    raise NotFound("Object Not Found")
+    return await _told_channel(who, name)
+
+
+async def _told_channel(who: Who, name: str) -> Response:
+    """One of another node's. Raises NotFound, Refusal."""
+    told = await others.ask(who, "channels")
+    channel = next((Told(*at) for at in told if rows.name_of(Told(*at)) == name), None)
+    if channel is None:
+        raise NotFound("Object Not Found")
+    row = channel.row
+    who.require(who.sees_connection(row["user"]), "User not authorised to access object")
+    place = (row["connection"], row["number"])
+    consuming = await others.listed(who, "consumers", lambda of: (of["connection"], of["channel"]) == place)
+    details = await each(consuming, partial(consumer, who.behind.on.node))
+    return await reply_with(rows.channel_fields(*channel) | {"consumer_details": details})
 
 
 @router.get("/consumers")

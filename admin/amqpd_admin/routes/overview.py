@@ -1,4 +1,4 @@
-"""The node at a glance, and who asks."""
+"""The cluster at a glance, and who asks."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
-from amqpd.management.pacing import Pace, each
-from amqpd_admin import walks
+from amqpd.management.pacing import Pace
+from amqpd.management.totals import RATES
+from amqpd_admin import others
 from amqpd_admin.answers import reply
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
+from amqpd_admin.routes.nodes import facts_of_all
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
+from amqpd_admin.walks import seen_vhosts
 
 router = APIRouter(tags=["overview"])
 
 # Whose API this is: tools compare it, and look for what a release brought.
 RABBITMQ_VERSION = FORMAT_VERSION
-RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redelivered", "ack": "acked"}
 
 
 @router.get("/overview")
 async def overview(request: Request, who: Asking) -> Response:
     """Versions, totals and rates; listeners, for who monitors. Others have the totals of what they may see."""
     node, settings = who.behind.on.node, request.app.state.settings
-    vhosts = await walks.seen_vhosts(who)
-    sums = await _sums(who, vhosts)
-    messages, stats = _messages(sums)
+    vhosts = await seen_vhosts(who)
+    by_vhost, told = await others.sums_of_queues(who, vhosts)
+    clients, of_clients = await others.sums_of_clients(who)
+    counts: Counter[str] = Counter()
+    for each in by_vhost.values():
+        counts.update(each)
+    messages, stats = _messages(counts)
     row = {
         "management_version": RABBITMQ_VERSION,
         "rabbitmq_version": settings.server_version or RABBITMQ_VERSION,
@@ -45,61 +51,35 @@ async def overview(request: Request, who: Asking) -> Response:
         "enable_queue_totals": False,
         "queue_totals": messages,
         "message_stats": stats,
-        "object_totals": await _objects(who, vhosts, sums),
+        "object_totals": await _objects(who, vhosts, counts, clients),
     }
+    if missing := others.missing(who, told, of_clients):
+        row["nodes_missing"] = missing
     if who.monitors:
+        nodes = await facts_of_all(who)
         row |= {
             "node": node.identity.name,
-            "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
-            "contexts": contexts(request.app.state.addresses, node.identity.name),
+            "listeners": [row for each in nodes for row in listeners(each["name"], each["amqp"], each["http"])],
+            "contexts": [row for each in nodes for row in contexts(each["http"], each["name"])],
         }
     return reply(row)
 
 
-async def _objects(who: Who, vhosts: list[str], sums: Counter[str]) -> Row:
-    """What is counted anyway is not counted again. Of connections, channels and consumers a user who does not monitor
-    has its own."""
+async def _objects(who: Who, vhosts: list[str], counts: Counter[str], clients: Counter[str]) -> Row:
+    """Of connections, channels and consumers a user who does not monitor has its own."""
     node, pace, exchanges = who.behind.on.node, Pace(), 0
     for name in vhosts:
         await pace.step()
         vhost = node.topology.vhosts.get(name)
         exchanges += 0 if vhost is None else 1 + len(vhost.exchanges)
-    if who.monitors:
-        clients = {
-            "channels": node.census.channels,
-            "connections": len(node.connections),
-            "consumers": sums["consumers"],
-        }
-    else:
-        mine = await each(walks.consumers(node, lambda connection: connection.user == who.user), lambda found: found)
-        clients = {
-            "channels": node.census.channels_by_user[who.user],
-            "connections": node.census.connections_by_user[who.user],
-            "consumers": len(mine),
-        }
-    return {**clients, "exchanges": exchanges, "queues": sums["queues"]}
-
-
-async def _sums(who: Who, vhosts: list[str]) -> Counter[str]:
-    """Over all queues in these."""
-    node = who.behind.on.node
-    counts: Counter[str] = Counter()
-    pace = Pace()
-    for queue in walks.queues(node, vhosts):
-        await pace.step()
-        if queue is None:
-            continue
-        said = queue.statistics(node.now_ms)
-        counts["queues"] += 1
-        counts["consumers"] += said.consumers
-        counts["messages_ready"] += said.ready
-        counts["messages_unacknowledged"] += said.unacked
-        for name, ours in RATES.items():
-            counts[name] += said.totals[ours]
-            counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
-        counts["publish"] -= said.totals["recovered"]
-        counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
-    return counts
+    consumers = counts["consumers"] if who.monitors else clients["consumers"]
+    return {
+        "channels": clients["channels"],
+        "connections": clients["connections"],
+        "consumers": consumers,
+        "exchanges": exchanges,
+        "queues": counts["queues"],
+    }
 
 
 def _messages(counts: Counter[str]) -> tuple[Row, Row]:

@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from itertools import chain
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import bindings, getting, queues
+from amqpd.management import bindings, getting, queues, totals
 from amqpd.management.errors import NotFound
 from amqpd.management.pacing import each
+from amqpd.management.queue_figures import consumers_of
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
-from amqpd_admin import lists, walks
+from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, number, table, text
+from amqpd_admin.homes import Homes
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import queues as rows
 from amqpd_admin.rows.bindings import Default, listing
-from amqpd_admin.walks import Consuming
+from amqpd_admin.walks import Consuming, seen_vhosts
 
 router = APIRouter(tags=["queues"])
 
 
 def _listing(request: Request, who: Who, vhosts: Collection[str]) -> Listing[QueuePort]:
-    node = who.behind.on.node
-    asked, found = request.query_params, walks.queues(node, vhosts)
+    node, homes = who.behind.on.node, Homes(who.behind)
+    asked, found = request.query_params, totals.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
-        totals = asked.get("enable_queue_totals") == "true"
-        return Listing(found, rows.small, lambda queue: rows.bare(node, queue, totals=totals))
-    return Listing(found, rows.small, lambda queue: rows.whole(node, queue))
+        with_totals = asked.get("enable_queue_totals") == "true"
+
+        def bare(queue: QueuePort) -> Row:
+            return rows.bare(node, queue, homes, totals=with_totals)
+
+        ahead = homes.ask if with_totals else None
+        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing)
+    return Listing(
+        found,
+        rows.small,
+        lambda queue: rows.whole(node, queue, homes),
+        ahead=homes.ask,
+        missing=lambda: homes.missing,
+    )
 
 
 @router.get("/queues")
 @router.get("/queues/detailed")
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
-    return await lists.answer(request, _listing(request, who, await walks.seen_vhosts(who)))
+    return await lists.answer(request, _listing(request, who, await seen_vhosts(who)))
 
 
 @router.get("/queues/{vhost}")
@@ -55,16 +69,22 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering) -> Resp
     """One queue, with its consumers: of those of other users only who monitors is told."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
-    queue = who.behind.on.queue(vhost, name)
-    row = rows.whole(node, queue)
-    assert row is not None
+    queue, homes = who.behind.on.queue(vhost, name), Homes(who.behind)
+    await homes.ask([queue])
+    row = rows.whole(node, queue, homes)
+    if row is None:
+        raise NotFound("Object Not Found")  # meanwhile
 
     def consumer(consumer: Subscriber) -> Row | None:
         if not isinstance(consumer, Consumer) or not who.sees_connection(consumer.channel.connection.user):
             return None
         return rows.consumer(node, Consuming(consumer.channel, consumer))
 
-    row["consumer_details"] = await each(rows.consumers_of(queue), consumer)
+    row["consumer_details"] = await each(consumers_of(queue), consumer)
+    if queue.elsewhere:
+        # Whoever consumes is at its home.
+        told = await others.listed(who, "consumers", lambda row: (row["vhost"], row["queue"]) == (vhost, name))
+        row["consumer_details"] = await each(told, partial(rows.consumer, node))
     return await lists.one(request, row)
 
 
@@ -101,8 +121,12 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
 
 @router.delete("/queues/{vhost}/{name}/contents", status_code=204)
 async def purge(vhost: Name, name: Name, who: Entering) -> Response:
-    """Its ready messages go."""
-    await queues.purge(who.behind.on, who.operator, vhost, name)
+    """Its ready messages go, wherever its home is."""
+    queue, peers, homes = who.behind.on.node.ports.get((vhost, name)), who.behind.peers, Homes(who.behind)
+    if peers is None or queue is None or homes.home_of(queue) not in peers.others():
+        await queues.purge(who.behind.on, who.operator, vhost, name)
+    else:
+        await peers.act(homes.home_of(queue), "purge", vhost=vhost, name=name, by=who.user)
     return gone()
 
 
