@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import structlog
@@ -43,7 +44,7 @@ SAYS_LENGTH_MAX = 4000
 
 Row = dict[str, Any]
 Question = dict[str, Any]
-Rows = AsyncIterator[tuple[Any, Row | None]]
+Rows = AsyncGenerator[tuple[Any, Row | None], None]
 """where each stands, and the row, if there is one yet"""
 
 log = structlog.get_logger(component="operations")
@@ -74,7 +75,8 @@ class PeerAnswers:
             walk = self._lists.get(question.get("of", ""))
             if walk is None:
                 raise BadArgument("there is no question of this kind")
-            return await _page(walk(question))
+            async with aclosing(walk(question)) as rows:
+                return await _page(rows)
         except ManagementError as error:
             return written({"refused": error.kind, "says": str(error)[:SAYS_LENGTH_MAX]})
         except ENDS_NODE:

@@ -7,7 +7,6 @@ asked over the links (`tests/management/test_peer_*.py`).
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -190,7 +189,7 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
     """The last one: the home is stopped, then killed."""
     other, third = sorted(set("abc") - {home})
     broker = cluster.brokers[home]
-    os.kill(broker.pid, signal.SIGSTOP)
+    broker.send_signal(signal.SIGSTOP)
     try:
         page = cluster.get(other, "/connections", page=1)
         # Its lease may have run out before it was asked.
@@ -199,7 +198,7 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
         assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, home: False}
         assert "messages_ready" not in row_of(cluster.get(third, "/queues"))
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        broker.send_signal(signal.SIGCONT)
         broker.kill()
     cluster.home_of(["orders"])
     rows = cluster.get(third, "/nodes")
