@@ -20,11 +20,12 @@ from starlette.types import ASGIApp
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.management.control_answers import Commands
-from amqpd.management.face import Behind
+from amqpd.management.face import Behind, ClusterView
 from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
 from amqpd.management.node_facts import NodeFacts
+from amqpd.management.peer_rows import PeerRows
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard
@@ -142,9 +143,13 @@ class Inside:
         return answer
 
 
+FIGURES = {"resident_bytes_max": 1 << 30, "disk_free_bytes": 1 << 30, "disk_free_bytes_min": 1 << 20}
+
+
 @asynccontextmanager
-async def inside() -> AsyncIterator[Inside]:
-    """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/"."""
+async def inside(view: ClusterView | None = None, peers: PeerRows | None = None) -> AsyncIterator[Inside]:
+    """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/". In a
+    cluster with `view` and `peers`."""
     space = await space_with()
     async with trio.open_nursery() as nursery:
         broker = await started(space, ONE, nursery)
@@ -163,9 +168,10 @@ async def inside() -> AsyncIterator[Inside]:
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
         addresses = ["http://127.0.0.1:15672"]
-        facts = NodeFacts(on, dict, clients, addresses, ".")
-        parts = (on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}), facts)
-        behind = Behind(*parts)
+        facts = NodeFacts(on, lambda: FIGURES, clients, addresses, ".")
+        cluster = None if view is None else lambda: view
+        parts = (on, metadata, logins, Access(broker.topology), lambda: FIGURES, cluster, clients, messages)
+        behind = Behind(*parts, Commands({}), facts, peers)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import connections
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.pacing import Pace, each
 from amqpd.management.peer_rows import Found
 from amqpd.session.ports import ChannelBase, ConnectionBase
@@ -108,10 +108,10 @@ async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBas
 
 
 async def named_here(who: Who, name: str) -> ConnectionBase:
-    """Raises NotFound, Refusal."""
+    """Raises NotFound, AtAnotherNode, Refusal."""
     found = await named(who, name)
     if isinstance(found, Told):
-        raise NotFound(f"the connection '{name}' is one of node '{found.node}': ask there")
+        raise AtAnotherNode(f"the connection '{name}' is one of node '{found.node}': ask there")
     return found
 
 
