@@ -52,32 +52,36 @@ class Homes:
         return self._figures.get((queue.record.vhost, queue.record.name)) if queue.elsewhere else None
 
     def home_of(self, queue: QueuePort) -> str:
-        """This node's name for one that is here, and for one that has no home."""
+        """Empty: it has none, as far as that is known."""
         if self._view is None or not queue.elsewhere:
             return self._here
-        return self._view.home_of(queue.record.source) or self._here
+        return self._view.home_of(queue.record.source)
 
     def about(self, queue: QueuePort) -> Row:
-        """`node`; of a quorum queue who leads it, keeps it, and lives."""
-        node = self.home_of(queue)
+        """`node`; of a quorum queue who leads it, keeps it, and lives. One without a home has the node that was
+        asked, since tools look for one."""
+        home = self.home_of(queue)
         if not queue.quorum:
-            return {"node": node}
+            return {"node": home or self._here}
         members = self._members(queue.record) or [self._here]
         online = [name for name in members if self._lives(name)]
-        return {"node": node, "leader": node, "members": members, "online": online}
+        led = {"leader": home} if home else {}
+        return {"node": home or self._here, **led, "members": members, "online": online}
 
     def silence(self, queue: QueuePort) -> str:
         """The state of one of which nobody says anything."""
         members = self._members(queue.record)
-        return "minority" if sum(map(self._lives, members)) <= len(members) // 2 and members else "down"
+        most = sum(map(self._lives, members)) > len(members) // 2
+        return "minority" if members and not most else "down"
 
     def state(self, queue: QueuePort) -> str:
-        """Of one that is not here, and was not asked for, or was."""
+        """Of one that is not here. Where its home was not asked, it is as well as its home."""
         found = self.figures(queue)
         if found is not None:
             return str(found["state"])
         home = self.home_of(queue)
-        return "running" if home != self._here and self._lives(home) and not self._missing else self.silence(queue)
+        answers = home not in ("", self._here, *self._missing) and self._lives(home)
+        return "running" if answers else self.silence(queue)
 
     def _members(self, record: QueueRecord) -> list[str]:
         return [] if self._view is None or not record.source else list(self._view.members_of(record.source))

@@ -5,7 +5,8 @@ What goes out: a page, as JSON: `rows`, and `next`, where to go on, or null; or 
 has it.
 Rules: 1. A page is at most `PAGE_BYTES_MAX` long, and made in steps. 2. Nothing is kept here between two pages: where
 one ended is in the next question. 3. What is no question of this form is refused, and nothing else happens. 4. Who
-may see a row is looked at by the node that was asked; acts are done with the user's permissions.
+may see a row is looked at by the node that was asked; acts are done with the user's permissions. 5. A row that lacks
+what it had before is a new version of the messages (`replication/messages.py`).
 Not here: who asks (`peer_rows.py`), how questions come (`amqpd/cluster/queries.py`).
 """
 

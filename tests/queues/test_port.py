@@ -42,6 +42,7 @@ IMPORTS = {
         "management/damaged_rows.py": "damage is on this node's disk",
         "management/home_queues.py": "which of them an operator means",
         "management/messages.py": "an operator's look at what is on this node's disk",
+        "management/queue_figures.py": "what only its home knows of one, and who consumes there",
         "management/repair.py": "and what is taken out of it",
         "management/why.py": "who consumes from it, and why no more",
         "node/dispatching.py": "they are dispatched here, and leave memory",

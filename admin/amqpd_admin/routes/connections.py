@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -27,6 +28,10 @@ from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
 from amqpd_admin.rows.queues import consumer
 from amqpd_admin.walks import Consuming, Wanted
+
+T = TypeVar("T")
+
+REPLY_TEXT_LENGTH_MAX = 255
 
 router = APIRouter(tags=["connections"])
 
@@ -98,7 +103,7 @@ async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBas
     found: list[ConnectionBase | Told] = [*await each(here, _same)]
     if not found:
         asked = await others.ask(who, "connections")
-        found += [Told(node, row) for node, row in asked if row["name"] == name]
+        found += await each((Told(*at) if at[1]["name"] == name else None for at in asked), _same)
     for connection in found:
         user = connection.row["user"] if isinstance(connection, Told) else connection.user
         allowed = who.administers if to_close else who.monitors
@@ -115,8 +120,8 @@ async def named_here(who: Who, name: str) -> ConnectionBase:
     return found
 
 
-def _same(connection: ConnectionBase) -> ConnectionBase:
-    return connection
+def _same(thing: T) -> T:
+    return thing
 
 
 @router.get("/connections")
@@ -138,7 +143,8 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
     await connections.close(who.behind.on, who.operator, user=user, reason=_reason(request))
     if (peers := who.behind.peers) is not None:
         found = await others.ask(who, "connections")
-        for node in {node: None for node, row in found if row["user"] == user}:
+        nodes = await each((node if row["user"] == user else None for node, row in found), _same)
+        for node in dict.fromkeys(nodes):
             await peers.act(node, "close", user=user, reason=_reason(request), by=who.user)
     return gone()
 
@@ -216,10 +222,10 @@ async def show_channel(name: Name, who: Asking) -> Response:
 async def _told_channel(who: Who, name: str) -> Response:
     """One of another node's. Raises NotFound, Refusal."""
     told = await others.ask(who, "channels")
-    channel = next((Told(*at) for at in told if rows.name_of(Told(*at)) == name), None)
-    if channel is None:
+    found = await each((Told(*at) if rows.name_of(Told(*at)) == name else None for at in told), _same)
+    if not found:
         raise NotFound("Object Not Found")
-    row = channel.row
+    channel, row = found[0], found[0].row
     who.require(who.sees_connection(row["user"]), "User not authorised to access object")
     place = (row["connection"], row["number"])
     consuming = await others.listed(who, "consumers", lambda of: (of["connection"], of["channel"]) == place)
@@ -241,4 +247,5 @@ async def list_consumers_of_vhost(request: Request, vhost: Name, who: Entering) 
 
 
 def _reason(request: Request) -> str:
-    return request.headers.get("x-reason") or "Closed via management plugin"
+    """As much of it as a client can be told (AMQP 0-9-1, reply-text is a short string)."""
+    return (request.headers.get("x-reason") or "Closed via management plugin")[:REPLY_TEXT_LENGTH_MAX]
