@@ -74,7 +74,7 @@ ARROWS = {
     "broker": "errors vocabulary topology journal replication cluster config security session node methods "
     "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
-    "commands": "errors faults vocabulary topology replication setting_types config queues declarations "
+    "commands": "errors faults vocabulary topology replication setting_types config declarations "
     "journal.sqlite security.authentication topology.metadata cluster datadir definitions management backup checking "
     "process broker",
     "__main__": "errors vocabulary management process",

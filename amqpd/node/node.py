@@ -119,7 +119,7 @@ class Node(HomeNode):
         self.token = services.token
         self.new_queue_id = services.queue_id
         self.chance = services.chance
-        self.queues, self.elsewhere, self.active = {}, {}, {}
+        self.queues, self.elsewhere, self.active, self.delayed = {}, {}, {}, {}
         self.sources = Sources()
         self.ports = QueuePorts(
             self.queues, self.elsewhere, self.sources.serving, lambda key: self.registry.begin_queue(key)
@@ -128,8 +128,7 @@ class Node(HomeNode):
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.events = self.event_exchange = EventExchange(self)
         self.alarms = Alarms(self._unblock, self.event_exchange.alarm)
-        self.draining = False
-        self.ended = 0  # connections that are no more, since the start
+        self.draining, self.ended = False, 0  # ended: connections that are no more, since the start
         self.totals = Totals()
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
@@ -151,7 +150,6 @@ class Node(HomeNode):
         self.turns = Turns(self.quotas.waiting)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
-        self.delayed = {}
         self.routes = Routes(topology)
         self.outboxes = Outboxes(limits)
         self.replies = Replies(services.token)
