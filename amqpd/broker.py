@@ -32,12 +32,11 @@ from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.management.assembly import all_commands
+from amqpd.management.assembly import all_commands, behind_of
 from amqpd.management.control import ControlServer
 from amqpd.management.errors import Unavailable
-from amqpd.management.face import Behind, Face
-from amqpd.management.live_metadata import LiveMetadata
-from amqpd.management.messages import MessageOperations
+from amqpd.management.face import Face
+from amqpd.management.node_facts import NodeFacts
 from amqpd.management.overview import overview
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler, run_measurements
@@ -210,8 +209,9 @@ class Broker:
             *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
         )
         self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
-        self._commands = all_commands(
-            Running(self.node, self.pump.settle, self._board),
+        on = Running(self.node, self.pump.settle, self._board)
+        commands = all_commands(
+            on,
             self._reader,
             self._opened.directory,
             {
@@ -224,12 +224,17 @@ class Broker:
             self._backups.streams,
         )
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
-        self._sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
+        self._sampler = sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
+        addresses = [(each.host, each.port, each.tls) for each in listeners]
+        http = self._face.addresses if self._face is not None else []
+        facts = NodeFacts(on, self._figures, sampler.of_node, addresses, http, str(self._settings.data_dir))
+        parts = (on, self._reader, self._store, self._sync, self._logins, self._figures, addresses, facts, sampler)
+        self._behind = behind_of(*parts, commands, self._cluster)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             if self._spans is not None:
                 recording.start_soon(supervised, self._spans.run, "spans", self.node.faults)
-            await self._serve(ControlServer(self._opened.directory, self._commands), listeners, tls, stop)
+            await self._serve(ControlServer(self._opened.directory, commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
         with trio.move_on_after(self._settings.drain_timeout_s):
             await self._audit.end()
@@ -259,6 +264,8 @@ class Broker:
             if self._cluster is not None:
                 # Of the whole cluster they may be many: clients do not wait for that.
                 beside["old deletions"] = self._forgets
+            if self._behind.peers is not None:
+                beside["answers of other nodes"] = self._behind.peers.run
             for name, each in beside.items():
                 nursery.start_soon(supervised, each, name, self.node.faults)
             await nursery.start(self._opened.run_control, control)
@@ -269,7 +276,7 @@ class Broker:
                 self.pump.acceptor.add(listener.socket, tls if listener.tls else None)
             if self._face is not None:
                 self._face.listen()
-                run_face = partial(self._face.run, self._behind(listeners))
+                run_face = partial(self._face.run, self._behind)
                 nursery.start_soon(supervised, run_face, "http", self.node.faults)
             http = self._face.addresses if self._face is not None else []
             announce_ready([listener.address for listener in listeners], http, self._settings.directories)
@@ -377,15 +384,6 @@ class Broker:
         except (StoreBusy, StoreUnreached) as error:
             raise Unavailable(str(error)) from error
         return {"revision": self._sync.revision}
-
-    def _behind(self, listeners: list[Listener]) -> Behind:
-        on = Running(self.node, self.pump.settle, self._board)
-        metadata = LiveMetadata(on, self._store, self._sync)
-        addresses = [(each.host, each.port, each.tls) for each in listeners]
-        parts = (on, metadata, self._logins, self.node.access, self._figures)
-        messages = MessageOperations(self.node, self._reader, self.pump.settle)
-        cluster = None if self._cluster is None else self._cluster.view
-        return Behind(*parts, cluster, addresses, messages, self._commands, self._sampler)
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         return {**overview(self.node), **self._opened.facts(), **self._side_facts()}

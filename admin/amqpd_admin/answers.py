@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from amqpd.management.errors import (
     AlreadyExists,
+    AtAnotherNode,
     BadArgument,
     Conflict,
     ManagementError,
@@ -105,7 +106,7 @@ async def of_refusal(_: Request, error: Exception) -> Response:
 
 async def of_use_case(request: Request, error: Exception) -> Response:
     status, name = next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), BUG)
-    if not isinstance(error, NotFound):
+    if not isinstance(error, NotFound) or isinstance(error, AtAnotherNode):
         return refusal(status, name, str(error))
     if request.method not in ("PUT", "POST"):
         return not_there().response

@@ -12,9 +12,10 @@ Not here: which things somebody may see (`routes/`), what their fields are (`row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from fastapi import Request
 from starlette.responses import Response
@@ -25,6 +26,8 @@ from amqpd_admin.views import View, some_columns, view_of
 
 T = TypeVar("T")
 Row = dict[str, Any]
+MISSING = "x-amqpd-nodes-missing"
+"""the header with names of nodes that did not answer, as parts of a path have them"""
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,16 @@ class Listing(Generic[T]):
     """`things` are walked over in steps: None is a step at which there was nothing. `small` has what is in it for
     nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is
     looked for, of things that have no name, or more than that. `more` adds to a row what only those get that are
-    written."""
+    written. `ahead` is told of those whose `whole` rows are made next, and `missing` says which nodes' things, or
+    what of them, are not in it."""
 
     things: Iterable[T | None]
     small: Callable[[T], Row]
     whole: Callable[[T], Row | None]
     text: Callable[[T], str] | None = None
     more: Callable[[T, Row], None] | None = None
+    ahead: Callable[[Sequence[T]], Awaitable[None]] | None = None
+    missing: Callable[[], list[str]] = list
 
     def line(self, thing: T, row: Row, view: View) -> bytes:
         """What is written of it."""
@@ -74,11 +80,14 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
 
     small = await each(listing.things, found)
     if view.sort and small and view.sort[0].partition(".")[0] not in small[0][0]:
-        rows = await each((thing for _, thing in small), with_row)
+        things = [thing for _, thing in small]
+        if listing.ahead is not None:
+            await listing.ahead(things)
+        rows = await each(things, with_row)
         part = view.part(len(rows))
         order = await in_order(rows, lambda pair: view.key(pair[0]), reverse=view.reverse, first=part.stop)
         texts = await each(order[part], lambda pair: listing.line(pair[1], pair[0], view))
-        return _answer(view, texts, len(rows), total)
+        return _answer(view, texts, len(rows), total, listing.missing())
     part = view.part(len(small))
     ordered = await in_order(small, lambda pair: view.key(pair[0]), reverse=view.reverse, first=part.stop)
 
@@ -86,7 +95,10 @@ async def answer(request: Request, listing: Listing[T]) -> Response:
         made = with_row(pair[1])
         return None if made is None else listing.line(pair[1], made[0], view)
 
-    return _answer(view, await each(ordered[part], line), len(small), total)
+    if listing.ahead is not None:
+        await listing.ahead([thing for _, thing in ordered[part]])
+    texts = await each(ordered[part], line)
+    return _answer(view, texts, len(small), total, listing.missing())
 
 
 async def one(request: Request, row: Row) -> Response:
@@ -95,15 +107,19 @@ async def one(request: Request, row: Row) -> Response:
     return await reply_with(some_columns(row, columns) if columns else row)
 
 
-def _answer(view: View, texts: list[bytes], filtered: int, total: int) -> Response:
-    if view.page is None:
-        return of_rows(texts)
-    about = {
-        "total_count": total,
-        "item_count": len(texts),
-        "filtered_count": filtered,
-        "page": view.page,
-        "page_size": view.page_size,
-        "page_count": -(-filtered // view.page_size),
-    }
-    return of_rows(texts, about)
+def _answer(view: View, texts: list[bytes], filtered: int, total: int, missing: list[str]) -> Response:
+    """A list of rows has no place for the nodes that are missing: a header has them in any case."""
+    about = None
+    if view.page is not None:
+        about = {
+            "total_count": total,
+            "item_count": len(texts),
+            "filtered_count": filtered,
+            "page": view.page,
+            "page_size": view.page_size,
+            "page_count": -(-filtered // view.page_size),
+        } | ({"nodes_missing": missing} if missing else {})
+    answer = of_rows(texts, about)
+    if missing:
+        answer.headers[MISSING] = ", ".join(map(quote, missing))
+    return answer

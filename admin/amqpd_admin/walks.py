@@ -1,23 +1,21 @@
-"""What is on the node, walked over in steps: for lists and totals.
+"""What clients have on the node, walked over in steps: for lists.
 
 What comes in: the node, which things are wanted. What goes out: things one by one, None at each step that passes one
-over; or sums.
+over; how many queues sources have.
 Rules: 1. A walk goes over copies of references and names, since the broker goes on between its steps: what has gone
-is passed over. 2. No queue is made because somebody looks at it. 3. What is of one virtual host is walked over by its
-names, not through everything.
-Not here: the steps themselves (`amqpd/management/pacing.py`), rows (`rows/`).
+is passed over.
+Not here: the steps themselves (`amqpd/management/pacing.py`), queues (`amqpd/management/totals.py`), rows (`rows/`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from amqpd.declarations.locating import wanted_of
 from amqpd.management.pacing import Pace, each
 from amqpd.node.node import Node
-from amqpd.queues.port import QueuePort
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.topology.state import Topology
@@ -71,41 +69,6 @@ def consumers_of(channel: ChannelBase) -> Iterator[Consuming]:
 def is_here(channel: ChannelBase) -> bool:
     """Still."""
     return channel.connection.channels.get(channel.id) is channel
-
-
-def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
-    for name in vhosts:
-        vhost = node.topology.vhosts.get(name)
-        if vhost is None:
-            continue
-        yield None
-        for queue in list(vhost.queues):
-            found = node.queues.get((name, queue)) or node.elsewhere.get((name, queue))
-            yield None if found is None or found.deleted else found
-
-
-class Messages(NamedTuple):
-    """Of the queues of a virtual host."""
-
-    ready: int
-    unacked: int
-
-
-async def messages_by_vhost(node: Node, vhosts: Collection[str]) -> dict[str, Messages]:
-    """Also those in queues that are not made yet, though their source is served here."""
-    ready: Counter[str] = Counter()
-    unacked: Counter[str] = Counter()
-    beginning, pace = node.registry.beginning, Pace()
-    for queue in queues(node, vhosts):
-        await pace.step()
-        if queue is None:
-            continue
-        at = queue.record.vhost
-        ready[at] += queue.ready_count
-        unacked[at] += queue.unacked_count
-        if beginning and queue.elsewhere:
-            ready[at] += node.registry.waiting_in(queue.record)
-    return {name: Messages(ready[name], unacked[name]) for name in vhosts}
 
 
 async def declared(topology: Topology, usual: int) -> tuple[Counter[int], dict[int, int]]:

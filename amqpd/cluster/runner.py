@@ -22,6 +22,7 @@ from amqpd.cluster import lives
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.handing_over import HAND_OVER_S, hand_over
 from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
@@ -29,6 +30,7 @@ from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
+from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import MemberRecord, WishRecord
 from amqpd.cluster.roster import Changed
 from amqpd.cluster.search import SourceSearch
@@ -41,7 +43,7 @@ from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.node import Node
 from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message
+from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message, Page, Query
 from amqpd.replication.receiver import State
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
@@ -50,7 +52,6 @@ from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
 """in a lease time"""
-HAND_OVER_S = 1.0
 GATHERED_BYTES_MAX = 64 << 20
 """Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
 As much as a link may have to send."""
@@ -86,6 +87,8 @@ class ClusterRunner(Shell):
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
         self._incoming: dict[Link, HomeLink] = {}
+        self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
+        """what operators ask of other nodes"""
         self.search = SourceSearch(
             self._directory,
             settings.cluster_copies,
@@ -284,6 +287,7 @@ class ClusterRunner(Shell):
         if self._dialed.get(name) is link:
             del self._dialed[name]
             self._forwarder.counters.links_lost += 1
+            self.queries.lost(link)
             self._do(partial(self._forwarder.lost, name))
 
     def refused(self, name: str) -> None:
@@ -304,7 +308,11 @@ class ClusterRunner(Shell):
 
     def received(self, link: Link, message: Message) -> None:
         """See `LinkEvents`."""
-        if type(message) in FROM_ACCEPTOR:
+        if isinstance(message, Page):
+            self.queries.answered(link, message)
+        elif isinstance(message, Query):
+            self.queries.asked(link, message)
+        elif type(message) in FROM_ACCEPTOR:
             if self._dialed.get(link.peer.forwarder) is link:
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
@@ -368,20 +376,10 @@ class ClusterRunner(Shell):
         await self._news.wait()
 
     async def hand_over(self) -> None:
-        """Before the end: what is under way is committed, and the peers know that this node is no home any more, so
-        that another one need not wait for its reign to end. What does not answer within `HAND_OVER_S` is not waited
-        for."""
+        """Before the end: peers know that this node is no home any more, and need not wait for its reign to end."""
         if self.forwarder is None:
             return
-        homes = self.forwarder.homes
-        with trio.move_on_after(HAND_OVER_S):
-            while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
-                await self._something()
-        self.forwarder.leave()
-        self._settle()
-        with trio.move_on_after(HAND_OVER_S):
-            while any(link.out_bytes for link in self._dialed.values()):
-                await self._something()
+        await hand_over(self.forwarder, self._dialed, self._settle, self._something)
         with trio.move_on_after(HAND_OVER_S):
             await lives.end(self._disk, self._directory, self._writer.threads)
 

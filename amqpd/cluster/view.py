@@ -50,6 +50,24 @@ class ClusterView:
         heard = Heard("", dict(roster.members), dict(roster.known), dict(roster.records))
         return ImportedQueues(heard, queues, self._copies)
 
+    def others(self) -> list[str]:
+        """All other nodes that are members, or were and are not forgotten."""
+        return sorted((self._roster.members.keys() | self._roster.known.keys()) - {self._here.name})
+
+    def lives(self, name: str) -> bool:
+        """It is a member."""
+        return name in self._roster.members
+
+    def home_of(self, source: int) -> str:
+        """Empty: it has none, as far as that is known."""
+        record = self._roster.records.get(source)
+        return record.home.forwarder if record is not None else ""
+
+    def members_of(self, source: int) -> tuple[str, ...]:
+        """The nodes that keep the source."""
+        record = self._roster.records.get(source)
+        return record.members if record is not None else ()
+
     def rows(self, found: Sequence[Standing], queues: Mapping[int, int]) -> Row:
         """`queues`: how many each source has."""
         return {

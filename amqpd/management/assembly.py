@@ -1,22 +1,32 @@
 """All that operators can ask of a running broker's components.
 
 What comes in: the node, the reader of the journal, what components answer themselves (backup, scrub, audit log). What
-goes out: commands.
+goes out: commands; the running broker as a face knows it, and what the other nodes of a cluster may ask of it.
 Not here: the commands (`control_commands.py`), ways in (`control.py`, `face.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from amqpd.journal.writer import BacklogReader
 from amqpd.management import control_commands
 from amqpd.management.control_answers import Commands, Handler, Stream
 from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.face import Behind, ClusterView
+from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
+from amqpd.management.node_facts import NodeFacts
 from amqpd.management.orphan_operations import OrphanOperations
+from amqpd.management.peer_answers import PeerAnswers
+from amqpd.management.peer_rows import PeerRows, Peers
 from amqpd.management.running import Running
+from amqpd.management.sampling import Sampler
+from amqpd.security.authentication.logins import Logins
+from amqpd.topology.metadata.store import MetadataStore
+from amqpd.topology.metadata.sync import TopologySync
 
 
 def all_commands(
@@ -38,3 +48,43 @@ def all_commands(
             **streams,
         },
     )
+
+
+class PeerQueries(Peers, Protocol):
+    """The way to the other nodes, and from them."""
+
+    answer: Callable[[str], Awaitable[str]]
+
+
+class Cluster(Protocol):
+    """This node's place in a cluster."""
+
+    @property
+    def queries(self) -> PeerQueries: ...
+
+    def view(self) -> ClusterView: ...
+
+
+def behind_of(
+    on: Running,
+    reader: BacklogReader,
+    store: MetadataStore,
+    sync: TopologySync,
+    logins: Logins,
+    figures: Callable[[], dict[str, Any]],
+    addresses: Sequence[tuple[str, int, bool]],
+    facts: NodeFacts,
+    sampler: Sampler,
+    commands: Commands,
+    cluster: Cluster | None,
+) -> Behind:
+    """From now on other nodes are answered."""
+    peers = None
+    if cluster is not None:
+        cluster.queries.answer = PeerAnswers(on, facts).answer
+        peers = PeerRows(cluster.queries, lambda: cluster.view().others())
+    messages = MessageOperations(on.node, reader, on.settle)
+    view = None if cluster is None else cluster.view
+    metadata = LiveMetadata(on, store, sync)
+    parts = (on, metadata, logins, on.node.access, figures, view, addresses, messages, commands)
+    return Behind(*parts, sampler, facts, peers)

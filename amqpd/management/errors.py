@@ -30,6 +30,10 @@ class NotFound(ManagementError):
     kind = "not_found"
 
 
+class AtAnotherNode(NotFound):
+    """It exists, and another node has it: the sentence says where to go."""
+
+
 class AlreadyExists(ManagementError):
     """What was to be made exists; or it exists with other properties."""
 

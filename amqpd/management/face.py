@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from amqpd.management.control_answers import Commands
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
+from amqpd.management.node_facts import NodeFacts
+from amqpd.management.peer_rows import PeerRows
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler
 from amqpd.security.access import Access
@@ -44,6 +46,10 @@ class Behind:
     """of the control socket"""
     samples: Sampler
     """how it was in the last minutes to hours"""
+    facts: NodeFacts
+    """of this node"""
+    peers: PeerRows | None = None
+    """what the other nodes say; None: there are none"""
 
     @property
     def clustered(self) -> bool:
@@ -60,6 +66,18 @@ class ClusterView(Protocol):
 
     def imported(self, queues: Counter[int]) -> Any:
         """Has `source_for`, for `management/imported_queues.py`. `queues`: how many each source has."""
+
+    def others(self) -> list[str]:
+        """All other nodes that are members, or were and are not forgotten."""
+
+    def lives(self, name: str) -> bool:
+        """It is a member."""
+
+    def home_of(self, source: int) -> str:
+        """Empty: it has none, as far as that is known."""
+
+    def members_of(self, source: int) -> tuple[str, ...]:
+        """The nodes that keep the source."""
 
     def rows(self, found: Sequence[Any], queues: Mapping[int, int]) -> dict[str, Any]:
         """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `standings`; `queues`: how many

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amqpd.management.errors import Conflict, NotFound
+from amqpd.management.errors import AtAnotherNode, Conflict, NotFound
 from amqpd.queues.home import HomeQueue
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
-    """Raises NotFound."""
+    """Raises NotFound, AtAnotherNode."""
     queue = node.ports.get((vhost, name))
     if isinstance(queue, HomeQueue):
         return queue
     if queue is not None:
-        raise NotFound(
+        raise AtAnotherNode(
             f"the home of the queue '{name}' in virtual host '{vhost}' is another node: `amqpd cluster status` says "
             "which one, ask there"
         )

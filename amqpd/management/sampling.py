@@ -21,6 +21,7 @@ import trio
 
 from amqpd.limiting.congestion import MEASURE_S
 from amqpd.management.samples import GLOBAL, STEP_MS, Series
+from amqpd.management.totals import CHURN, churn
 from amqpd.node.node import Node
 from amqpd.node.totals import SUMS
 from amqpd.queues.port import QueuePort
@@ -41,8 +42,7 @@ OF_MESSAGES = ("messages", *SUMS)
 OF_CONNECTION = ("recv_oct", "send_oct")
 OF_NODE = (
     *OF_MESSAGES,
-    *("connection_created", "connection_closed", "channel_created", "channel_closed"),
-    *("queue_declared", "queue_created", "queue_deleted"),
+    *CHURN,
     *("mem_used", "disk_free", "sockets_used", "context_switches"),
 )
 """by RabbitMQ's names"""
@@ -115,12 +115,11 @@ class Sampler:
             node.totals.look_at(vhost, found.facts, found.ready_count, found.unacked_count)
 
     def _figures(self) -> Sequence[int]:
-        node, totals = self._node, self._node.totals
+        node = self._node
         used = getrusage(RUSAGE_SELF)
         return (
-            *_of_sums(totals.sums),
-            *(totals.connections_opened, totals.connections_closed, totals.channels_opened, totals.channels_closed),
-            *(totals.queues_declared, totals.queues_created, totals.queues_deleted),
+            *_of_sums(node.totals.sums),
+            *churn(node).values(),
             *(*self._machine(), len(node.connections), used.ru_nvcsw + used.ru_nivcsw),
         )
 

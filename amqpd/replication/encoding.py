@@ -49,6 +49,8 @@ from amqpd.replication.messages import (
     Lacked,
     Message,
     OpenLane,
+    Page,
+    Query,
     RequestSeal,
     Sealed,
     Told,
@@ -63,6 +65,8 @@ MESSAGE_BYTES_MAX = 1 << 30
 long before it has gathered as much again."""
 HELLO_BYTES_MAX = 1024
 """What a stranger may send: enough for the longest names, and for what later versions add."""
+PAGE_BYTES_MAX = 64 << 10
+"""Of the text of a query or a page: a tenth of a millisecond of a link on which what is replicated goes, too."""
 
 
 def encode(message: Message) -> Pieces:
@@ -113,6 +117,26 @@ def _read_hello(reading: Reading) -> Hello:
     if magic != _MAGIC:
         raise MalformedMessage("this is no forwarder")
     return Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), life, generation)
+
+
+_text = Struct("<qI")
+
+
+def _write_text(of: Query | Page) -> Pieces:
+    text = of.text.encode()
+    if len(text) > PAGE_BYTES_MAX:
+        raise ValueError(f"a {type(of).__name__} of {len(text)} bytes: the limit is {PAGE_BYTES_MAX}")
+    return [_text.pack(of.number, len(text)) + text]
+
+
+def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[Reading], Query | Page]:
+    def read(reading: Reading) -> Query | Page:
+        number, nbytes = reading.fixed(_text)
+        if nbytes > PAGE_BYTES_MAX:
+            raise MalformedMessage(f"a text of {nbytes} bytes is announced, the limit is {PAGE_BYTES_MAX}")
+        return make(number, reading.text(nbytes))
+
+    return read
 
 
 def _behind(head: bytes, pieces: Pieces) -> Pieces:
@@ -206,6 +230,8 @@ _FORMATS = (
         lambda of: _behind(_request.pack(of.request), write_state(of.state)),
         _reads(Fetched, _request, read_state),
     ),
+    _Format(17, Query, _write_text, _read_text(Query)),
+    _Format(18, Page, _write_text, _read_text(Page)),
 )
 _BY_TYPE = {form.type: form for form in _FORMATS}
 _BY_KIND = {form.kind: form for form in _FORMATS}

@@ -54,7 +54,7 @@ class Reading:
         try:
             return str(self.view(nbytes), "utf-8")
         except UnicodeDecodeError as error:
-            raise MalformedMessage(f"a name is not UTF-8: {error.reason}") from None
+            raise MalformedMessage(f"a text is not UTF-8: {error.reason}") from None
 
     def rest(self) -> bytes:
         return bytes(self.view(self.left))

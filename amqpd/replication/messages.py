@@ -16,6 +16,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.cluster.links`), what
 | RequestSeal | Sealed | a take-over |
 | FetchEntries | Entries | a take-over |
 | FetchParts | Fetched, one for each part | a take-over |
+| Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from amqpd.replication.receiver import Answer, Missed, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
-VERSION = 2
+VERSION = 3
 """of the messages; a number for each change of what one of them means or of its bytes"""
 
 
@@ -178,8 +179,27 @@ class Fetched:
     state: State
 
 
-FromDialer = Hello | OpenLane | Cut | Lacked | Filled | Told | Ended | Ask | RequestSeal | FetchEntries | FetchParts
-FromAcceptor = Hello | Answered | Would | Sealed | Entries | Fetched
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What an operator asks of the peer, as JSON. `number` is of this connection, and the answer has it."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer to `Query`, as JSON: never more than `encoding.PAGE_BYTES_MAX`, and one for each query, so that a
+    long list does not keep what is replicated waiting."""
+
+    number: int
+    text: str
+
+
+FromDialer = (
+    Hello | OpenLane | Cut | Lacked | Filled | Told | Ended | Ask | RequestSeal | FetchEntries | FetchParts | Query
+)
+FromAcceptor = Hello | Answered | Would | Sealed | Entries | Fetched | Page
 Message = FromDialer | FromAcceptor
 
 FROM_DIALER: frozenset[type] = frozenset(get_args(FromDialer))

@@ -20,10 +20,12 @@ from starlette.types import ASGIApp
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.management.control_answers import Commands
-from amqpd.management.face import Behind
+from amqpd.management.face import Behind, ClusterView
 from amqpd.management.live_metadata import LiveMetadata
 from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
+from amqpd.management.node_facts import NodeFacts
+from amqpd.management.peer_rows import PeerRows
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler
@@ -148,9 +150,13 @@ class Inside:
         return answer
 
 
+FIGURES = {"resident_bytes_max": 1 << 30, "disk_free_bytes": 1 << 30, "disk_free_bytes_min": 1 << 20}
+
+
 @asynccontextmanager
-async def inside() -> AsyncIterator[Inside]:
-    """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/"."""
+async def inside(view: ClusterView | None = None, peers: PeerRows | None = None) -> AsyncIterator[Inside]:
+    """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/". In a
+    cluster with `view` and `peers`."""
     space = await space_with()
     async with trio.open_nursery() as nursery:
         broker = await started(space, ONE, nursery)
@@ -168,13 +174,15 @@ async def inside() -> AsyncIterator[Inside]:
         logins: Any = Trusting(broker.topology)
         messages = MessageOperations(broker.node, None, broker.tick)  # type: ignore[arg-type]
         clients = [("127.0.0.1", 5672, False)]
+        addresses = ["http://127.0.0.1:15672"]
         sampler = Sampler(broker.node, lambda: broker.node.now_ms, lambda: MACHINE)
-        parts = (on, metadata, logins, Access(broker.topology), dict, None, clients, messages, Commands({}), sampler)
-        behind = Behind(*parts)
+        facts = NodeFacts(on, lambda: FIGURES, sampler.of_node, clients, addresses, ".")
+        cluster = None if view is None else lambda: view
+        parts = (on, metadata, logins, Access(broker.topology), lambda: FIGURES, cluster, clients, messages)
+        behind = Behind(*parts, Commands({}), sampler, facts, peers)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()
-        addresses = ["http://127.0.0.1:15672"]
         app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
         yield Inside(on, broker, app, told, lines, sampler)
         nursery.cancel_scope.cancel()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from amqpd_admin.rows.churn import CHURN
+from amqpd.management.totals import CHURN
 
 
 class Reason(NamedTuple):

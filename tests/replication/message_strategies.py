@@ -19,6 +19,8 @@ from amqpd.replication.messages import (
     Lacked,
     Message,
     OpenLane,
+    Page,
+    Query,
     RequestSeal,
     Sealed,
     Told,
@@ -33,6 +35,7 @@ sources = st.integers(1, 256)
 lanes = st.integers(0, 2**32 - 1)
 checksums = st.integers(0, 2**32 - 1)
 names = st.text(st.characters(codec="utf-8"), max_size=30)
+texts = names | st.integers(0, 60_000).map(lambda length: "x" * length)
 positions = st.tuples(numbers, numbers)
 payloads = st.binary(max_size=300) | st.integers(0, 100_000).map(bytes)
 seals = st.builds(Seal, numbers, names, numbers)
@@ -82,6 +85,8 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Entries: st.builds(Entries, numbers, entries),
     FetchParts: st.builds(FetchParts, numbers, sources, positions),
     Fetched: st.builds(Fetched, numbers, states),
+    Query: st.builds(Query, numbers, texts),
+    Page: st.builds(Page, numbers, texts),
 }
 messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
@@ -92,5 +97,6 @@ EXAMPLES: list[Message] = [
     OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
     Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
+    Page(7, '{"rows":[]}'),
 ]
 """some with all their parts"""

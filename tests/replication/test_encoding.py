@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.replication.encoding import HELLO_BYTES_MAX, LENGTH, MESSAGE_BYTES_MAX, decode, encode
+from amqpd.replication.encoding import HELLO_BYTES_MAX, LENGTH, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, decode, encode
 from amqpd.replication.entry import START, Frame, LogEntry, checksum_of, new_entry
 from amqpd.replication.formats import MalformedMessage
 from amqpd.replication.messages import (
@@ -29,6 +29,8 @@ from amqpd.replication.messages import (
     Hello,
     Message,
     OpenLane,
+    Page,
+    Query,
     Told,
 )
 from amqpd.replication.receiver import Answer, Opened, Opening, State
@@ -174,18 +176,30 @@ class Announced(bytes):
     [
         Hello(1, "x" * HELLO_BYTES_MAX, "a", 1, 1),
         Filled(1, 1, State(1, 1, (1, 2), Announced(), True, True)),
+        Query(1, "x" * (PAGE_BYTES_MAX + 1)),
+        Page(1, "ü" * (PAGE_BYTES_MAX // 2 + 1)),
     ],
-    ids=["Hello", "Filled"],
+    ids=["Hello", "Filled", "Query", "Page"],
 )
 def test_a_message_that_is_too_large_is_not_sent(message: Message) -> None:
     with pytest.raises(ValueError, match="the limit is"):
         encode(message)
 
 
+@pytest.mark.parametrize("kind", [17, 18])
+def test_a_page_that_is_too_large_is_malformed(kind: int) -> None:
+    whole = struct.pack("<BqI", kind, 1, PAGE_BYTES_MAX) + b"x" * PAGE_BYTES_MAX
+    assert len(decode(whole).text) == PAGE_BYTES_MAX  # type: ignore[union-attr]
+    with pytest.raises(MalformedMessage, match="the limit is"):
+        decode(struct.pack("<BqI", kind, 1, PAGE_BYTES_MAX + 1) + b"x" * (PAGE_BYTES_MAX + 1))
+
+
 def test_the_bytes_of_a_version_do_not_change() -> None:
     """A change of these is a new VERSION."""
     said: dict[Message, str] = {
         Told(1, 2, 3): "06 01000000 0200000000000000 0300000000000000",
+        Query(1, "{}"): "11 0100000000000000 02000000 7b7d",
+        Page(1, "{}"): "12 0100000000000000 02000000 7b7d",
         Hello(
             1, "shop", "a", 7, 8
         ): "01 616d7170640d0a00 0100 0700000000000000 0800000000000000 0400 0100 73686f7061",

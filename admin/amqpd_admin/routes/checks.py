@@ -15,7 +15,7 @@ from amqpd_admin.certificates import expiry_s
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.routes.health import answer
-from amqpd_admin.routes.nodes import require_node
+from amqpd_admin.routes.nodes import facts_of
 
 router = APIRouter(tags=["health"])
 LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
@@ -39,9 +39,12 @@ async def this_node(who: Asking) -> Response:
 
 @router.get("/healthchecks/node/{name}")
 async def named_node(name: Name, who: Asking) -> Response:
-    """It has no alarm."""
-    require_node(who, name)
-    return await this_node(who)
+    """It answers, and has no alarm."""
+    facts = await facts_of(who, name)
+    if facts is None:
+        return answer("it does not answer")
+    kinds = facts["alarms"]
+    return answer(f"resource alarm(s) in effect: {', '.join(kinds)}") if kinds else answer()
 
 
 @router.get("/health/checks/certificate-expiration/{within}/{unit}")

@@ -5,26 +5,34 @@ A user sees its own; who monitors sees all, and an administrator may close them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management import connections
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.pacing import Pace, each
+from amqpd.management.peer_rows import Found
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd_admin import lists, walks
+from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone
-from amqpd_admin.lists import Listing
+from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.others import Told
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.rows import connections as rows
 from amqpd_admin.rows.queues import consumer
 from amqpd_admin.samples import CHECKED, DATA_RATES, Asked, SamplesAsked
 from amqpd_admin.walks import Consuming, Wanted
+
+T = TypeVar("T")
+
+REPLY_TEXT_LENGTH_MAX = 255
 
 router = APIRouter(tags=["connections"])
 
@@ -37,54 +45,96 @@ def _wanted(who: Who, vhost: str | None, user: str | None = None) -> Wanted:
     return wanted
 
 
+def _told_wanted(vhost: str | None, user: str | None = None) -> Callable[[Row], bool]:
+    """The same of other nodes' rows."""
+    return lambda row: vhost in (None, row["vhost"]) and user in (None, row["user"])
+
+
 async def _connections(
     request: Request, who: Who, samples: SamplesAsked, vhost: str | None = None, user: str | None = None
 ) -> Response:
-    node, more = who.behind.on.node, partial(_add_samples, who, samples)
-    found = walks.connections(node, _wanted(who, vhost, user))
-    return await lists.answer(request, Listing(found, rows.small, partial(rows.connection, node), more=more))
+    node, told = who.behind.on.node, await others.ask(who, "connections")
+    found: Iterable[ConnectionBase | Told | None] = chain(
+        walks.connections(node, _wanted(who, vhost, user)), others.seen(told, who, _told_wanted(vhost, user))
+    )
+    whole, more, missing = partial(rows.connection, node), partial(_add_samples, who, samples), _missing(who, told)
+    listing: Listing[ConnectionBase | Told] = Listing(found, rows.small, whole, more=more, missing=missing)
+    return await lists.answer(request, listing)
 
 
 def _add_samples(
-    who: Who, samples: SamplesAsked, connection: ConnectionBase, row: lists.Row, *, alone: bool = False
+    who: Who, samples: SamplesAsked, connection: ConnectionBase | Told, row: Row, *, alone: bool = False
 ) -> None:
-    if (wanted := samples.range_of("data_rates")) is None:
+    """Another node has those of its own."""
+    if isinstance(connection, Told) or (wanted := samples.range_of("data_rates")) is None:
         return
     if (series := who.behind.samples.of_connection(connection, alone=alone)) is not None:
         samples.add(row, DATA_RATES, series, wanted)
 
 
 async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
-    return await _channel_list(request, who, walks.channels(who.behind.on.node, _wanted(who, vhost)))
+    node, told = who.behind.on.node, await others.ask(who, "channels")
+    found: Iterable[ChannelBase | Told | None] = chain(
+        walks.channels(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
+    )
+    return await _channel_list(request, who, found, _missing(who, told))
 
 
-async def _channel_list(request: Request, who: Who, found: Iterable[ChannelBase | None]) -> Response:
-    node = who.behind.on.node
-    return await lists.answer(request, Listing(found, rows.small_channel, partial(rows.channel, node)))
+async def _channel_list(
+    request: Request, who: Who, found: Iterable[ChannelBase | Told | None], missing: Callable[[], list[str]] = list
+) -> Response:
+    whole = partial(rows.channel, who.behind.on.node)
+    listing: Listing[ChannelBase | Told] = Listing(found, rows.small_channel, whole, missing=missing)
+    return await lists.answer(request, listing)
 
 
 async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Response:
     """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
-    node = who.behind.on.node
-    found = walks.consumers(node, _wanted(who, vhost))
-    return await lists.answer(request, Listing(found, lambda each: {}, partial(consumer, node), _text_of_consumer))
+    node, told = who.behind.on.node, await others.ask(who, "consumers")
+    found: Iterable[Consuming | Told | None] = chain(
+        walks.consumers(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
+    )
+    whole, missing = partial(consumer, node), _missing(who, told)
+    listing: Listing[Consuming | Told] = Listing(found, lambda each: {}, whole, _text_of_consumer, missing=missing)
+    return await lists.answer(request, listing)
 
 
-def _text_of_consumer(consuming: Consuming) -> str:
+def _text_of_consumer(consuming: Consuming | Told) -> str:
+    if isinstance(consuming, Told):
+        return f"{consuming.row['queue']} {consuming.row['consumer_tag']}"
     return f"{consuming.consumer.queue.record.name} {consuming.consumer.tag}"
 
 
-async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase:
-    """Raises NotFound, Refusal."""
-    for connection in await each(walks.connections(who.behind.on.node, lambda each: each.name == name), _same):
+def _missing(who: Who, told: Found) -> Callable[[], list[str]]:
+    found = others.missing(who, told)
+    return lambda: found
+
+
+async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBase | Told:
+    """Of this node or another one. Raises NotFound, Refusal."""
+    here = walks.connections(who.behind.on.node, lambda each: each.name == name)
+    found: list[ConnectionBase | Told] = [*await each(here, _same)]
+    if not found:
+        asked = await others.ask(who, "connections")
+        found += await each((Told(*at) if at[1]["name"] == name else None for at in asked), _same)
+    for connection in found:
+        user = connection.row["user"] if isinstance(connection, Told) else connection.user
         allowed = who.administers if to_close else who.monitors
-        who.require(allowed or connection.user == who.user, "User not authorised to access object")
+        who.require(allowed or user == who.user, "User not authorised to access object")
         return connection
     raise NotFound("Object Not Found")
 
 
-def _same(connection: ConnectionBase) -> ConnectionBase:
-    return connection
+async def named_here(who: Who, name: str) -> ConnectionBase:
+    """Raises NotFound, AtAnotherNode, Refusal."""
+    found = await named(who, name)
+    if isinstance(found, Told):
+        raise AtAnotherNode(f"the connection '{name}' is one of node '{found.node}': ask there")
+    return found
+
+
+def _same(thing: T) -> T:
+    return thing
 
 
 @router.get("/connections")
@@ -104,6 +154,11 @@ async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
     """All of a user's are closed."""
     who.require(who.administers or user == who.user, "User not authorised to access object")
     await connections.close(who.behind.on, who.operator, user=user, reason=_reason(request))
+    if (peers := who.behind.peers) is not None:
+        found = await others.ask(who, "connections")
+        nodes = await each((node if row["user"] == user else None for node, row in found), _same)
+        for node in dict.fromkeys(nodes):
+            await peers.act(node, "close", user=user, reason=_reason(request), by=who.user)
     return gone()
 
 
@@ -121,8 +176,11 @@ async def show(request: Request, name: Name, who: Asking, samples: Asked) -> Res
 @router.delete("/connections/{name}", status_code=204)
 async def close(request: Request, name: Name, who: Asking) -> Response:
     """It is closed; its client is told the header `X-Reason`."""
-    await named(who, name, to_close=True)
-    await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
+    found, peers = await named(who, name, to_close=True), who.behind.peers
+    if isinstance(found, Told) and peers is not None:
+        await peers.act(found.node, "close", name=name, reason=_reason(request), by=who.user)
+    else:
+        await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
     return gone()
 
 
@@ -130,7 +188,11 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
 async def list_channels_of(request: Request, name: Name, who: Asking) -> Response:
     """The channels of one."""
     connection = await named(who, name)
-    return await _channel_list(request, who, list(connection.channels.values()))
+    if not isinstance(connection, Told):
+        return await _channel_list(request, who, list(connection.channels.values()))
+    told = await others.ask(who, "channels")
+    found = others.seen(told, who, lambda row: bool(row["connection"] == name))
+    return await _channel_list(request, who, found, _missing(who, told))
 
 
 @router.get("/vhosts/{vhost}/connections")
@@ -169,7 +231,21 @@ async def show_channel(name: Name, who: Asking) -> Response:
         who.require(who.sees_connection(channel.connection.user), "User not authorised to access object")
         found["consumer_details"] = await each(walks.consumers_of(channel), partial(consumer, node))
         return await reply_with(found)
-    raise NotFound("Object Not Found")
+    return await _told_channel(who, name)
+
+
+async def _told_channel(who: Who, name: str) -> Response:
+    """One of another node's. Raises NotFound, Refusal."""
+    told = await others.ask(who, "channels")
+    found = await each((Told(*at) if rows.name_of(Told(*at)) == name else None for at in told), _same)
+    if not found:
+        raise NotFound("Object Not Found")
+    channel, row = found[0], found[0].row
+    who.require(who.sees_connection(row["user"]), "User not authorised to access object")
+    place = (row["connection"], row["number"])
+    consuming = await others.listed(who, "consumers", lambda of: (of["connection"], of["channel"]) == place)
+    details = await each(consuming, partial(consumer, who.behind.on.node))
+    return await reply_with(rows.channel_fields(*channel) | {"consumer_details": details})
 
 
 @router.get("/consumers")
@@ -186,4 +262,5 @@ async def list_consumers_of_vhost(request: Request, vhost: Name, who: Entering) 
 
 
 def _reason(request: Request) -> str:
-    return request.headers.get("x-reason") or "Closed via management plugin"
+    """As much of it as a client can be told (AMQP 0-9-1, reply-text is a short string)."""
+    return (request.headers.get("x-reason") or "Closed via management plugin")[:REPLY_TEXT_LENGTH_MAX]

@@ -1,64 +1,72 @@
-"""This node: what it uses and may use, its memory; start of a virtual host, even sharing of queues."""
+"""The nodes: what they use and may use, their memory; start of a virtual host, even sharing of queues."""
 
 from __future__ import annotations
 
-import resource
-import shutil
-from typing import NamedTuple
-
-import psutil
-import trio
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from amqpd.management.errors import Unavailable
-from amqpd.process.alarms import limits_from
-from amqpd_admin import lists
+from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, gone, not_there, reply
 from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
-from amqpd_admin.rows.churn import CHURN, churn
-from amqpd_admin.rows.listeners import contexts, exchange_types
+from amqpd_admin.rows import nodes as rows
 from amqpd_admin.samples import Asked, SamplesAsked
 
 router = APIRouter(tags=["nodes"])
 
-SAMPLED = ("mem_used", "disk_free", "sockets_used", "context_switches", *CHURN)
-MECHANISMS = (("PLAIN", "user and password"), ("AMQPLAIN", "user and password, in a field table"))
+
+async def facts_of_all(who: Who) -> list[Row]:
+    """What the nodes that answer say of themselves, this one first."""
+    told = await others.ask(who, "node")
+    return [await who.behind.facts.row(), *(row for _, row in told)]
 
 
-def require_node(who: Who, name: str) -> None:
-    """Raises Refusal."""
-    if name != who.behind.on.node.identity.name:
+async def facts_of(who: Who, name: str) -> Row | None:
+    """None: it does not answer. Raises Refusal for one that is none."""
+    if name == who.behind.on.node.identity.name:
+        return await who.behind.facts.row()
+    if name not in others.names(who):
         raise not_there()
+    told = (await others.ask(who, "node")).rows.get(name)
+    return told[0] if told else None
+
+
+async def _answering(who: Who, name: str) -> Row:
+    """Raises Unavailable, Refusal."""
+    facts = await facts_of(who, name)
+    if facts is None:
+        raise Unavailable(f"node '{name}' does not answer")
+    return facts
 
 
 @router.get("/nodes")
 async def list_all(request: Request, who: Monitor, samples: Asked) -> Response:
-    """This one."""
-    return await lists.answer(request, of_made([await _row(request, who, samples)]))
+    """All of the cluster's, this one first; one that does not answer is not `running`."""
+    answering = {facts["name"]: _running(who, facts, samples) for facts in await facts_of_all(who)}
+    silent = [rows.silent(name) for name in others.names(who) if name not in answering]
+    return await lists.answer(request, of_made([*answering.values(), *silent]))
 
 
 @router.get("/nodes/{name}")
 async def show(request: Request, name: Name, who: Monitor, samples: Asked) -> Response:
     """One node, by its name."""
-    require_node(who, name)
-    return await lists.one(request, await _row(request, who, samples))
+    facts = await facts_of(who, name)
+    return await lists.one(request, rows.silent(name) if facts is None else _running(who, facts, samples))
 
 
 @router.get("/nodes/{name}/memory")
 async def memory(name: Name, who: Monitor) -> Response:
     """All of the process's: amqpd does not tell apart what for."""
-    require_node(who, name)
-    resident = psutil.Process().memory_info().rss
+    resident = (await _answering(who, name))["resident_bytes"]
     return reply({"memory": {"strategy": "rss", "total": {"rss": resident}}})
 
 
 @router.get("/nodes/{name}/memory/relative")
 async def relative_memory(name: Name, who: Monitor) -> Response:
     """In per cent of all."""
-    require_node(who, name)
+    await _answering(who, name)
     return reply({"memory": {"total": 100}})
 
 
@@ -66,7 +74,7 @@ async def relative_memory(name: Name, who: Monitor) -> Response:
 async def start_vhost(vhost: Name, name: Name, who: Administrator) -> Response:
     """A virtual host that is there is served: nothing is to be done."""
     who.behind.on.vhost(vhost)
-    if name != who.behind.on.node.identity.name:
+    if name != who.behind.on.node.identity.name and name not in others.names(who):
         raise bad_request(f"Unknown node: {name}")
     return gone()
 
@@ -79,54 +87,9 @@ async def rebalance(who: Administrator) -> Response:
     return gone()
 
 
-class _Process(NamedTuple):
-    pid: int
-    fd_used: int
-    resident: int
-    switches: int
-    disk_free: int
-
-
-def _process(directory: str) -> _Process:
-    """In a thread: open files are counted one by one, and a disk may not answer."""
-    process = psutil.Process()
-    resident, switches = process.memory_info().rss, sum(process.num_ctx_switches())
-    return _Process(process.pid, process.num_fds(), resident, switches, shutil.disk_usage(directory).free)
-
-
-async def _row(request: Request, who: Who, samples: SamplesAsked) -> Row:
-    node, settings = who.behind.on.node, request.app.state.settings
-    process = await trio.to_thread.run_sync(_process, settings.directories[0])
-    alarms, limits = node.alarms.kinds, limits_from(settings)
-    row = {
-        "name": node.identity.name,
-        "type": "disc",
-        "running": True,
-        "os_pid": str(process.pid),
-        "fd_used": process.fd_used,
-        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "sockets_used": len(node.connections),
-        "mem_used": process.resident,
-        "mem_limit": limits.resident_bytes_max,
-        "mem_calculation_strategy": "rss",
-        "mem_alarm": "memory" in alarms,
-        "disk_free": process.disk_free,
-        "disk_free_limit": limits.disk_free_bytes_min,
-        "disk_free_alarm": "disk" in alarms,
-        "context_switches": process.switches,
-        "uptime": round((trio.current_time() - request.app.state.began) * 1000),
-        "processors": psutil.cpu_count() or 1,
-        "db_dir": str(settings.data_dir),
-        "config_files": [],
-        "enabled_plugins": [],
-        "exchange_types": exchange_types(),
-        "auth_mechanisms": [{"name": name, "description": said, "enabled": True} for name, said in MECHANISMS],
-        "partitions": [],
-        "cluster_links": [],
-        "contexts": contexts(request.app.state.addresses),
-        "being_drained": node.draining,
-        "rates_mode": "basic",
-        **churn(node),
-    }
-    samples.add(row, SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
+def _running(who: Who, facts: Row, samples: SamplesAsked) -> Row:
+    """With samples of this node: it has none of the others."""
+    row = rows.running(facts)
+    if facts["name"] == who.behind.on.node.identity.name:
+        samples.add(row, rows.SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
     return row

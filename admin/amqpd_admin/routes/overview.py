@@ -1,4 +1,4 @@
-"""The node at a glance, and who asks."""
+"""The cluster at a glance, and who asks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
-from amqpd.management.pacing import Pace, each
-from amqpd_admin import walks
+from amqpd.management.pacing import Pace
+from amqpd.management.totals import CHURN, RATES
+from amqpd_admin import others
 from amqpd_admin.answers import reply
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
-from amqpd_admin.rows.churn import CHURN, churn
+from amqpd_admin.routes.nodes import facts_of_all
 from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
-from amqpd_admin.samples import LENGTHS, MESSAGE_RATES, RETENTION, Asked
+from amqpd_admin.samples import LENGTHS, MESSAGE_RATES, RETENTION, Asked, SamplesAsked
+from amqpd_admin.walks import seen_vhosts
 
 router = APIRouter(tags=["overview"])
 
 # Whose API this is: tools compare it, and look for what a release brought.
 RABBITMQ_VERSION = FORMAT_VERSION
-RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redelivered", "ack": "acked"}
 
 
 @router.get("/overview")
@@ -32,9 +33,16 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
     """Versions, totals and rates; listeners and samples, for who monitors. Others have the totals of what they may
     see."""
     node, settings = who.behind.on.node, request.app.state.settings
-    vhosts = await walks.seen_vhosts(who)
-    sums = await _sums(who, vhosts)
-    messages, stats = _messages(sums)
+    vhosts = await seen_vhosts(who)
+    by_vhost, told = await others.sums_of_queues(who, vhosts)
+    clients, of_clients = await others.sums_of_clients(who)
+    counts: Counter[str] = Counter()
+    for each in by_vhost.values():
+        counts.update(each)
+    nodes = await facts_of_all(who) if who.monitors else []
+    for facts in nodes:
+        counts.update(facts["gone_queues"])
+    messages, stats = _messages(counts)
     row = {
         "management_version": RABBITMQ_VERSION,
         "rabbitmq_version": settings.server_version or RABBITMQ_VERSION,
@@ -49,76 +57,64 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
         "enable_queue_totals": False,
         "queue_totals": messages,
         "message_stats": stats,
-        "object_totals": await _objects(who, vhosts, sums),
+        "object_totals": await _objects(who, vhosts, counts, clients),
     }
+    if missing := others.missing(who, told, of_clients):
+        row["nodes_missing"] = missing
     if who.monitors:
-        row["churn_rates"] = came_and_went = churn(node)
-        lengths, series = samples.range_of("lengths"), who.behind.samples.of_node
-        for named, names, wanted in (
-            (messages, LENGTHS, lengths),
-            (stats, MESSAGE_RATES, samples.range_of("msg_rates")),
-            (came_and_went, CHURN, lengths),
-        ):
-            samples.add(named, names, series, wanted)
+        came_and_went = _came_and_went(nodes)
+        _add_rates_and_samples(who, samples, nodes, messages, stats, came_and_went)
         row |= {
+            "churn_rates": came_and_went,
             "node": node.identity.name,
-            "listeners": listeners(node.identity.name, who.behind.addresses, request.app.state.addresses),
-            "contexts": contexts(request.app.state.addresses, node.identity.name),
+            "listeners": [row for each in nodes for row in listeners(each["name"], each["amqp"], each["http"])],
+            "contexts": [row for each in nodes for row in contexts(each["http"], each["name"])],
         }
     return reply(row)
 
 
-async def _objects(who: Who, vhosts: list[str], sums: Counter[str]) -> Row:
-    """What is counted anyway is not counted again. Of connections, channels and consumers a user who does not monitor
-    has its own."""
+def _came_and_went(nodes: list[Row]) -> Row:
+    counts: Counter[str] = Counter()
+    for each in nodes:
+        counts.update(each["churn"])
+    return dict(counts)
+
+
+def _add_rates_and_samples(
+    who: Who, samples: SamplesAsked, nodes: list[Row], messages: Row, stats: Row, came_and_went: Row
+) -> None:
+    """Rates are those of all nodes together. There are samples where there is no other node: each has its own only,
+    and a chart would go on with numbers of another size."""
+    rates: Counter[str] = Counter()
+    for each in nodes:
+        rates.update(each["rates"])
+    alone, lengths, series = not others.names(who), samples.range_of("lengths"), who.behind.samples.of_node
+    for named, names, wanted in (
+        (messages, LENGTHS, lengths),
+        (stats, MESSAGE_RATES, samples.range_of("msg_rates")),
+        (came_and_went, CHURN, lengths),
+    ):
+        for name in names:
+            named.setdefault(f"{name}_details", {"rate": round(rates[name], 1)})
+        if alone:
+            samples.add(named, names, series, wanted)
+
+
+async def _objects(who: Who, vhosts: list[str], counts: Counter[str], clients: Counter[str]) -> Row:
+    """Of connections, channels and consumers a user who does not monitor has its own."""
     node, pace, exchanges = who.behind.on.node, Pace(), 0
     for name in vhosts:
         await pace.step()
         vhost = node.topology.vhosts.get(name)
         exchanges += 0 if vhost is None else 1 + len(vhost.exchanges)
-    if who.monitors:
-        clients = {
-            "channels": node.census.channels,
-            "connections": len(node.connections),
-            "consumers": sums["consumers"],
-        }
-    else:
-        mine = await each(walks.consumers(node, lambda connection: connection.user == who.user), lambda found: found)
-        clients = {
-            "channels": node.census.channels_by_user[who.user],
-            "connections": node.census.connections_by_user[who.user],
-            "consumers": len(mine),
-        }
-    return {**clients, "exchanges": exchanges, "queues": sums["queues"]}
-
-
-async def _sums(who: Who, vhosts: list[str]) -> Counter[str]:
-    """Over all queues in these."""
-    node = who.behind.on.node
-    counts: Counter[str] = Counter()
-    pace = Pace()
-    for queue in walks.queues(node, vhosts):
-        await pace.step()
-        if queue is None:
-            continue
-        said = queue.statistics(node.now_ms)
-        counts["queues"] += 1
-        counts["consumers"] += said.consumers
-        counts["messages_ready"] += said.ready
-        counts["messages_unacknowledged"] += said.unacked
-        for name, ours in RATES.items():
-            counts[name] += said.totals[ours]
-            counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
-        counts["publish"] -= said.totals["recovered"]
-        counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
-    if who.monitors:
-        # Of all virtual hosts: what has been counted does not become less when a queue is deleted.
-        for gone in node.totals.of_queues.values():
-            counts["publish"] += gone.accepted - gone.recovered
-            counts["deliver_get"] += gone.delivered
-            counts["redeliver"] += gone.redelivered
-            counts["ack"] += gone.acked_by_clients + gone.auto_acked + gone.got_auto_acked
-    return counts
+    consumers = counts["consumers"] if who.monitors else clients["consumers"]
+    return {
+        "channels": clients["channels"],
+        "connections": clients["connections"],
+        "consumers": consumers,
+        "exchanges": exchanges,
+        "queues": counts["queues"],
+    }
 
 
 def _messages(counts: Counter[str]) -> tuple[Row, Row]:

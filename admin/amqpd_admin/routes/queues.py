@@ -9,38 +9,51 @@ from itertools import chain
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from amqpd.management import bindings, getting, queues
+from amqpd.management import bindings, getting, queues, totals
 from amqpd.management.errors import NotFound
 from amqpd.management.pacing import each
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
-from amqpd_admin import lists, walks
+from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, number, table, text
+from amqpd_admin.homes import Homes
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import queues as rows
 from amqpd_admin.rows.bindings import Default, listing
 from amqpd_admin.samples import Asked, SamplesAsked, add_to_queue
-from amqpd_admin.walks import Consuming
+from amqpd_admin.walks import Consuming, seen_vhosts
 
 router = APIRouter(tags=["queues"])
 
 
 def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
-    node = who.behind.on.node
-    asked, found = request.query_params, walks.queues(node, vhosts)
+    node, homes = who.behind.on.node, Homes(who.behind)
+    asked, found = request.query_params, totals.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
-        totals = asked.get("enable_queue_totals") == "true"
-        return Listing(found, rows.small, lambda queue: rows.bare(node, queue, totals=totals))
-    more = partial(_add_samples, who, samples)
-    return Listing(found, rows.small, lambda queue: rows.whole(node, queue), more=more)
+        with_totals = asked.get("enable_queue_totals") == "true"
+
+        def bare(queue: QueuePort) -> Row:
+            return rows.bare(node, queue, homes, totals=with_totals)
+
+        ahead = homes.ask if with_totals else None
+        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing)
+    return Listing(
+        found,
+        rows.small,
+        lambda queue: rows.whole(node, queue, homes),
+        more=partial(_add_samples, who, samples),
+        ahead=homes.ask,
+        missing=lambda: homes.missing,
+    )
 
 
 def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *, alone: bool = False) -> None:
-    if "lengths" in samples or "msg_rates" in samples:
+    """Its home has those of another one."""
+    if ("lengths" in samples or "msg_rates" in samples) and not queue.elsewhere:
         add_to_queue(row, who.behind.samples.of_queue(queue, alone=alone), samples)
 
 
@@ -48,7 +61,7 @@ def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *,
 @router.get("/queues/detailed")
 async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """Of all virtual hosts that the user may see."""
-    return await lists.answer(request, _listing(request, who, await walks.seen_vhosts(who), samples))
+    return await lists.answer(request, _listing(request, who, await seen_vhosts(who), samples))
 
 
 @router.get("/queues/{vhost}")
@@ -63,9 +76,11 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
     """One queue, with its consumers: of those of other users only who monitors is told."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
-    queue = who.behind.on.queue(vhost, name)
-    row = rows.whole(node, queue)
-    assert row is not None
+    queue, homes = who.behind.on.queue(vhost, name), Homes(who.behind)
+    await homes.ask([queue])
+    row = rows.whole(node, queue, homes)
+    if row is None:
+        raise NotFound("Object Not Found")  # meanwhile
     _add_samples(who, samples, queue, row, alone=True)
 
     def consumer(consumer: Subscriber) -> Row | None:
@@ -74,6 +89,10 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
         return rows.consumer(node, Consuming(consumer.channel, consumer))
 
     row["consumer_details"] = await each(queue.subscribers(), consumer)
+    if queue.elsewhere:
+        # Whoever consumes is at its home.
+        told = await others.listed(who, "consumers", lambda row: (row["vhost"], row["queue"]) == (vhost, name))
+        row["consumer_details"] = await each(told, partial(rows.consumer, node))
     return await lists.one(request, row)
 
 
@@ -110,8 +129,12 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
 
 @router.delete("/queues/{vhost}/{name}/contents", status_code=204)
 async def purge(vhost: Name, name: Name, who: Entering) -> Response:
-    """Its ready messages go."""
-    await queues.purge(who.behind.on, who.operator, vhost, name)
+    """Its ready messages go, wherever its home is."""
+    queue, peers, homes = who.behind.on.node.ports.get((vhost, name)), who.behind.peers, Homes(who.behind)
+    if peers is None or queue is None or homes.home_of(queue) not in peers.others():
+        await queues.purge(who.behind.on, who.operator, vhost, name)
+    else:
+        await peers.act(homes.home_of(queue), "purge", vhost=vhost, name=name, by=who.user)
     return gone()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -12,22 +13,23 @@ from starlette.responses import Response
 from amqpd.management import permissions, traces, vhosts
 from amqpd.management.errors import Conflict, NotFound
 from amqpd.node.totals import SUMS
-from amqpd_admin import lists
+from amqpd_admin import lists, others
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply
 from amqpd_admin.bodies import Body, body_of, flag, text
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator, Asking, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.samples import MESSAGE_RATES, Asked, SamplesAsked, add_to_queue
-from amqpd_admin.walks import Messages, messages_by_vhost, seen_vhosts
+from amqpd_admin.walks import seen_vhosts
 
 router = APIRouter(tags=["vhosts"])
 
 
-def _row(who: Who, name: str, held: Mapping[str, Messages]) -> Row | None:
+def _row(who: Who, name: str, held: Mapping[str, Counter[str]]) -> Row | None:
     """None for one that is gone."""
-    node = who.behind.on.node
-    record, messages = node.topology.vhost_records.get(name), held.get(name, Messages(0, 0))
+    node, counts = who.behind.on.node, held.get(name) or Counter[str]()
+    record = node.topology.vhost_records.get(name)
+    ready, unacked = counts["messages_ready"], counts["messages_unacknowledged"]
     if record is None:
         return None
     kind, tags = str(record.metadata.get("default_queue_type", "classic")), list(record.metadata.get("tags", ()))
@@ -38,17 +40,17 @@ def _row(who: Who, name: str, held: Mapping[str, Messages]) -> Row | None:
         "default_queue_type": kind,
         "metadata": {"description": record.description, "tags": tags, "default_queue_type": kind},
         "tracing": name in node.firehose.taps,
-        "cluster_state": {node.identity.name: "running"},
-        "messages": messages.ready + messages.unacked,
-        "messages_ready": messages.ready,
-        "messages_unacknowledged": messages.unacked,
+        "cluster_state": _states(who),
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
         "protected_from_deletion": record.metadata.get("protected_from_deletion") is True,
     }
 
 
 def _add_samples(who: Who, samples: SamplesAsked, name: str, row: Row, *, alone: bool = False) -> None:
-    """And what its queues have counted, which is of the last look at each."""
-    if not ("lengths" in samples or "msg_rates" in samples):
+    """And what its queues have counted, which is of the last look at each. Not where other nodes have some of it."""
+    if not ("lengths" in samples or "msg_rates" in samples) or others.names(who):
         return
     series = who.behind.samples.of_vhost(name, alone=alone)
     if "msg_rates" in samples and (sums := who.behind.on.node.totals.sums_by_vhost.get(name)) is not None:
@@ -56,9 +58,18 @@ def _add_samples(who: Who, samples: SamplesAsked, name: str, row: Row, *, alone:
     add_to_queue(row, series, samples)
 
 
+def _states(who: Who) -> dict[str, str]:
+    """By node, of those that live: each of them serves all virtual hosts."""
+    names = [who.behind.on.node.identity.name]
+    if who.behind.cluster is not None:
+        view = who.behind.cluster()
+        names += filter(view.lives, view.others())
+    return dict.fromkeys(names, "running")
+
+
 async def _one(who: Who, name: str) -> Row:
     """Raises NotFound."""
-    row = _row(who, name, await messages_by_vhost(who.behind.on.node, [name]))
+    row = _row(who, name, (await others.sums_of_queues(who, [name]))[0])
     if row is None:
         raise NotFound("Object Not Found")
     return row
@@ -89,9 +100,10 @@ def _small(name: str) -> Row:
 async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """Those that the user may see."""
     found = await seen_vhosts(who)
-    held = await messages_by_vhost(who.behind.on.node, found)
-    more = partial(_add_samples, who, samples)
-    return await lists.answer(request, Listing(found, _small, lambda name: _row(who, name, held), more=more))
+    held, told = await others.sums_of_queues(who, found)
+    missing, more = others.missing(who, told), partial(_add_samples, who, samples)
+    listing = Listing(found, _small, lambda name: _row(who, name, held), more=more, missing=lambda: missing)
+    return await lists.answer(request, listing)
 
 
 @router.get("/vhosts/{vhost}")

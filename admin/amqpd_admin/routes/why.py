@@ -17,7 +17,7 @@ from amqpd.management import why, why_alarms, why_connection
 from amqpd_admin.answers import reply
 from amqpd_admin.login import Asking, Entering, Monitor
 from amqpd_admin.paths import Name
-from amqpd_admin.routes.connections import named
+from amqpd_admin.routes.connections import named_here
 
 router = APIRouter(prefix="/amqpd/why", tags=["why"])
 
@@ -31,7 +31,7 @@ async def of_queue(vhost: Name, name: Name, who: Entering) -> Response:
 @router.get("/connections/{name}")
 async def of_connection(name: Name, who: Asking) -> Response:
     """Why a connection's publishes wait, and its consumers."""
-    return reply({"why": await why_connection.explained(who.behind.on, await named(who, name))})
+    return reply({"why": await why_connection.explained(who.behind.on, await named_here(who, name))})
 
 
 @router.get("/alarms")

@@ -1,6 +1,6 @@
 """Connections and channels in RabbitMQ's fields.
 
-What comes in: connections, channels. What goes out: rows by RabbitMQ's names, of what is in
+What comes in: connections, channels; rows of other nodes. What goes out: rows by RabbitMQ's names, of what is in
 `amqpd/management/inventory.py`.
 
 Source: https://www.rabbitmq.com/docs/http-api-reference, /api/connections and /api/channels; fields as observed of
@@ -18,6 +18,7 @@ from amqpd.management.inventory import channel_row, connection_row
 from amqpd.node.node import Node
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
+from amqpd_admin.others import Told
 from amqpd_admin.rows.queues import address_of
 from amqpd_admin.walks import is_here
 
@@ -28,22 +29,33 @@ TLS_FIELDS = (
 )
 
 
-def small(connection: ConnectionBase) -> Row:
+def small(connection: ConnectionBase | Told) -> Row:
+    if isinstance(connection, Told):
+        return {name: connection.row[name] for name in ("vhost", "name", "user")}
     return {"vhost": connection.vhost, "name": connection.name, "user": connection.user}
 
 
-def connection(node: Node, connection: ConnectionBase) -> Row | None:
+def connection(node: Node, connection: ConnectionBase | Told) -> Row | None:
     """None for one that is gone."""
+    if isinstance(connection, Told):
+        return connection_fields(*connection, connection.row["connected_at_ms"])
     if connection.state is State.CLOSED:
         return None
     now_ms, row = round(time.time() * 1000), connection_row(connection, trio.current_time())
+    return connection_fields(node.identity.name, row, now_ms - round(row["age_s"] * 1000))
+
+
+def connection_fields(node: str, row: Row, connected_at_ms: int) -> Row:
+    """Of a row as `inventory.connection_row` has it."""
     server_host, _, server_port = row["name"].partition(" -> ")[2].rpartition(":")
-    given = row["client_properties"].get("connection_name")
+    # Of another node's row what would have been too long is left out.
+    properties = row.get("client_properties", {})
+    given = properties.get("connection_name")
     named = {"user_provided_name": given} if isinstance(given, str) else {}
     return {
         "name": row["name"],
         **named,
-        "node": node.identity.name,
+        "node": node,
         "type": "network",
         "protocol": "AMQP 0-9-1",
         "user": row["user"],
@@ -54,8 +66,8 @@ def connection(node: Node, connection: ConnectionBase) -> Row | None:
         "channel_max": row["channel_max"],
         "frame_max": row["frame_max"],
         "timeout": row["timeout"],
-        "connected_at": now_ms - round(row["age_s"] * 1000),
-        "client_properties": row["client_properties"],
+        "connected_at": connected_at_ms,
+        "client_properties": properties,
         "ssl": row["tls"],
         # Of one without TLS it is known that there is nothing to say.
         **({} if row["tls"] else dict.fromkeys(TLS_FIELDS)),
@@ -67,22 +79,29 @@ def connection(node: Node, connection: ConnectionBase) -> Row | None:
     }
 
 
-def name_of(channel: ChannelBase) -> str:
+def name_of(channel: ChannelBase | Told) -> str:
+    if isinstance(channel, Told):
+        return f"{channel.row['connection']} ({channel.row['number']})"
     return f"{channel.connection.name} ({channel.id})"
 
 
-def small_channel(channel: ChannelBase) -> Row:
-    return {"vhost": channel.connection.vhost, "name": name_of(channel)}
+def small_channel(channel: ChannelBase | Told) -> Row:
+    vhost = channel.row["vhost"] if isinstance(channel, Told) else channel.connection.vhost
+    return {"vhost": vhost, "name": name_of(channel)}
 
 
-def channel(node: Node, channel: ChannelBase) -> Row | None:
+def channel(node: Node, channel: ChannelBase | Told) -> Row | None:
     """None for one that is gone."""
-    if not is_here(channel):
-        return None
-    row = channel_row(channel)
+    if isinstance(channel, Told):
+        return channel_fields(*channel)
+    return channel_fields(node.identity.name, channel_row(channel)) if is_here(channel) else None
+
+
+def channel_fields(node: str, row: Row) -> Row:
+    """Of a row as `inventory.channel_row` has it."""
     return {
-        "name": name_of(channel),
-        "node": node.identity.name,
+        "name": f"{row['connection']} ({row['number']})",
+        "node": node,
         "number": row["number"],
         "user": row["user"],
         "user_who_performed_action": row["user"],

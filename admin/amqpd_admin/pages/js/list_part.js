@@ -137,11 +137,13 @@ class Pager {
     this.element = el("div", { class: "pager" }, this.said, this.back, this.on);
   }
 
-  show({ page: number, page_count: pages, page_size: size, item_count: items, filtered_count: all }, nouns) {
+  show(found, nouns) {
+    const { page: number, page_count: pages, page_size: size, item_count: items, filtered_count: all } = found;
     this.page = number;
     const first = (number - 1) * size + 1;
     const part = `${count(first)} to ${count(first + items - 1)} of ${count(all)}`;
-    this.said.textContent = all <= size ? counted(all, ...nouns) : part;
+    const missing = found.nodes_missing ? `, without what ${found.nodes_missing.map(name).join(", ")} would say` : "";
+    this.said.textContent = (all <= size ? counted(all, ...nouns) : part) + missing;
     this.back.disabled = number <= 1;
     this.on.disabled = number >= pages;
     this.back.hidden = this.on.hidden = pages <= 1;

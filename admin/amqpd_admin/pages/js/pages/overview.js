@@ -12,7 +12,7 @@ import { Table } from "/js/table.js";
 import { whyPanel } from "/js/why.js";
 
 const RATES = ["publish", "deliver_get", "ack"];
-
+const PROTOCOLS = { amqp: "AMQP", "amqp/ssl": "AMQP over TLS", http: "HTTP", https: "HTTP over TLS" };
 const LENGTHS = ["messages_ready", "messages_unacknowledged"];
 
 export function overview({ who, refresh }) {
@@ -31,11 +31,12 @@ export function overview({ who, refresh }) {
   const uses = meters();
   const listeners = new Table({
     columns: [
-      { title: "Protocol", text: (row) => (row.protocol === "amqp/ssl" ? "AMQP over TLS" : "AMQP") },
+      { title: "Protocol", text: (row) => PROTOCOLS[row.protocol] ?? row.protocol },
+      { title: "Node", kind: "secondary", text: (row) => name(row.node) },
       { title: "Address", text: (row) => row.ip_address, kind: "name" },
       { title: "Port", text: (row) => row.port, kind: "number" },
     ],
-    key: (row) => `${row.ip_address} ${row.port}`,
+    key: (row) => `${row.node} ${row.ip_address} ${row.port}`,
     label: "Listeners",
     empty: () => (monitors
       ? empty("No listeners", "No client can connect to this broker.")
@@ -62,7 +63,8 @@ export function overview({ who, refresh }) {
 
   async function load(signal) {
     const found = await get("overview", monitors ? samplesOf(spans.span) : {}, signal);
-    const [first] = monitors ? await get("nodes", {}, signal) : [null];
+    const nodes = monitors ? await get("nodes", {}, signal) : [];
+    const first = nodes.find((row) => row.name === found.node) ?? null;
     const on = first ? alarmsOf(first) : await alarms(signal);
     return { found, first, alarms: on, said: first && on.length ? await why.load(signal) : null };
   }
@@ -73,13 +75,16 @@ export function overview({ who, refresh }) {
     const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
     const stats = found.message_stats;
     const now = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
-    state.show(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [
+    const silent = (found.nodes_missing ?? []).map((each) => [`${name(each)} does not answer`, "warn"]);
+    state.show([...(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [
       ["no alarms", "good"],
-    ]);
+    ]), ...silent]);
     totals.show([count(ready), count(unacked), count(all)]);
     objects.show(found.object_totals);
-    // Who does not monitor has no samples: they would tell of virtual hosts that it may not see.
-    const span = monitors ? spans.span : null;
+    // Who does not monitor has no samples: they would tell of virtual hosts that it may not see. Nor has a cluster.
+    const sampled = found.queue_totals.messages_ready_details?.samples !== undefined;
+    const span = sampled ? spans.span : null;
+    spans.element.hidden = !sampled;
     const past = levels(LENGTHS.map((each) => found.queue_totals[`${each}_details`]));
     messages.show(joined(past, sample("overview messages", [ready, unacked])), span);
     const before = speeds(RATES.map((each) => stats[`${each}_details`]));

@@ -102,9 +102,13 @@ export function queue(context) {
     ]);
     const own = sample(`${key} lengths`, LENGTHS.map((each) => found[each] ?? 0));
     const past = levels(LENGTHS.map((each) => found[`${each}_details`]));
-    lengths.show(joined(past, own), spans.span);
+    // Of a queue at another node there are no samples here.
+    const sampled = found.messages_ready_details?.samples !== undefined;
+    const span = sampled ? spans.span : null;
+    spans.element.hidden = !sampled;
+    lengths.show(joined(past, own), span);
     const before = speeds(RATES.map((each) => found.message_stats?.[`${each}_details`]));
-    rates.show(joined(before, sample(`${key} rates`, now)), spans.span);
+    rates.show(joined(before, sample(`${key} rates`, now)), span);
     about.show([
       ["Virtual host", vhostLink(found.vhost)],
       ["Node", name(found.node)],

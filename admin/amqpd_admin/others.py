@@ -1,0 +1,78 @@
+"""What the other nodes of the cluster have, for what a user may see.
+
+What comes in: who asks; which rows, which virtual hosts. What goes out: rows, and sums over all nodes; which nodes
+are missing.
+Rules: 1. This node looks at each row, whether the user may see it. 2. Queues are counted once: all nodes know all of
+them. 3. Without other nodes nothing is asked.
+Not here: the questions (`amqpd/management/peer_rows.py`), queues' figures (`homes.py`), fields (`rows/`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+from amqpd.management import totals
+from amqpd.management.pacing import Pace, each
+from amqpd.management.peer_rows import Found
+from amqpd_admin.login import Who
+
+Counts = Counter[str]
+
+
+class Told(NamedTuple):
+    """A row of another node."""
+
+    node: str
+    row: dict[str, Any]
+
+
+def names(who: Who) -> list[str]:
+    """Of all other nodes of the cluster."""
+    return [] if who.behind.cluster is None else who.behind.cluster().others()
+
+
+async def ask(who: Who, of: str, **more: str | None) -> Found:
+    """Rows of all other nodes."""
+    return Found() if who.behind.peers is None else await who.behind.peers.rows(of, **more)
+
+
+def seen(found: Found, who: Who, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[Told | None]:
+    """Rows with a `user`, of those that the user may see."""
+    for node, row in found:
+        yield Told(node, row) if wanted(row) and who.sees_connection(row["user"]) else None
+
+
+async def listed(who: Who, of: str, wanted: Callable[[dict[str, Any]], bool]) -> list[Told]:
+    """The same, asked for."""
+    return await each(seen(await ask(who, of), who, wanted), lambda told: told)
+
+
+def missing(who: Who, *found: Found) -> list[str]:
+    """Nodes that are members and did not answer: one that is gone has nothing that could be missing."""
+    if who.behind.cluster is None:
+        return []
+    view = who.behind.cluster()
+    return sorted({name for each in found for name in each.missing if view.lives(name)})
+
+
+async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], Found]:
+    """By virtual host."""
+    pace, told = Pace(), await ask(who, "totals")
+    counts = {name: await totals.sums(who.behind.on.node, [name], pace) for name in vhosts}
+    for _, row in told:
+        found = counts.get(row["vhost"])
+        if found is not None:
+            found.update({name: count for name, count in row.items() if name not in ("vhost", "queues")})
+    return counts, told
+
+
+async def sums_of_clients(who: Who) -> tuple[Counts, Found]:
+    """Connections and channels; of a user who does not monitor its own, and its consumers, too."""
+    user = None if who.monitors else who.user
+    told = await ask(who, "clients", user=user)
+    counts = await totals.of_clients(who.behind.on.node, user)
+    for _, row in told:
+        counts.update(row)
+    return counts, told

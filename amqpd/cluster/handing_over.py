@@ -1,0 +1,36 @@
+"""The end of a node in order: it is no home any more, and its peers know it.
+
+What comes in: the forwarder, the links to its peers. What goes out: nothing; what is under way is committed first.
+Rules: what does not answer within `HAND_OVER_S` is not waited for: the next homes wait for this one's reign to end
+then, as after a loss.
+Not here: what a forwarder that leaves says (`forwarder.py`), the end of its membership (`lives.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from amqpd.cluster.forwarder import Forwarder
+from amqpd.cluster.links.link import Link
+
+HAND_OVER_S = 1.0
+
+
+async def hand_over(
+    forwarder: Forwarder,
+    links: Mapping[str, Link],
+    settle: Callable[[], None],
+    something: Callable[[], Awaitable[None]],
+) -> None:
+    """`something`: returns when anything has happened to the forwarder."""
+    homes = forwarder.homes
+    with trio.move_on_after(HAND_OVER_S):
+        while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
+            await something()
+    forwarder.leave()
+    settle()
+    with trio.move_on_after(HAND_OVER_S):
+        while any(link.out_bytes for link in links.values()):
+            await something()

@@ -1,0 +1,272 @@
+"""What a node shows of the others of its cluster, and to whom: the others are rows that the test has.
+
+What is verified: users see of other nodes' clients what they see of this one's; lists are sorted, searched and cut
+over all nodes; who is missing is said, and a queue whose home is silent has no numbers; samples are of this node, and
+of nothing that is added up. Not verified here: real nodes
+(`tests/clients/test_cluster_management.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from amqpd.management.peer_rows import PeerRows
+from amqpd.management.sampling import OF_NODE
+from amqpd.management.totals import CHURN
+from amqpd.vocabulary.records import Put, QueueRecord
+from tests.admin.inside import Inside, inside
+
+pytestmark = pytest.mark.trio
+
+B, C = "b@x", "c@x"
+
+
+def connection(user: str, number: int, vhost: str = "/") -> dict[str, Any]:
+    return {
+        "id": f"c{number}-x", "name": f"10.0.0.1:{number} -> 10.0.0.2:5672", "user": user, "vhost": vhost,
+        "state": "running", "channels": 1, "peer": "", "tls": False, "client_properties": {}, "bytes_in": number,
+        "bytes_out": 0, "frame_max": 0, "channel_max": 0, "timeout": 0, "connected_at_ms": 1,
+    }  # fmt: skip
+
+
+def channel(user: str, number: int) -> dict[str, Any]:
+    return {
+        "connection": f"10.0.0.1:{number} -> 10.0.0.2:5672", "number": 1, "user": user, "vhost": "/",
+        "confirm": False, "transactional": False, "consumer_count": 1, "messages_unacknowledged": 0,
+        "messages_unconfirmed": 0, "messages_uncommitted": 0, "acks_uncommitted": 0,
+        "prefetch_count": 0, "global_prefetch_count": 0,
+    }  # fmt: skip
+
+
+def consumer(user: str, number: int, queue: str = "far") -> dict[str, Any]:
+    return {
+        "connection": f"10.0.0.1:{number} -> 10.0.0.2:5672", "channel": 1, "user": user, "vhost": "/", "queue": queue,
+        "consumer_tag": f"tag{number}", "ack_required": True, "exclusive": False, "priority": 0, "active": True,
+        "prefetch_count": 0, "single": False,
+    }  # fmt: skip
+
+
+def facts(name: str) -> dict[str, Any]:
+    return {
+        "name": name, "version": "", "pid": 7, "files": 1, "files_max": 2, "resident_bytes": 3, "context_switches": 4,
+        "processors": 1, "sockets": 5, "resident_bytes_max": 6, "disk_free_bytes": 7, "disk_free_bytes_min": 8,
+        "alarms": [], "uptime_s": 1.0, "data_dir": "/data", "draining": False, "amqp": [], "http": [],
+        "churn": dict.fromkeys(CHURN, 1000), "gone_queues": {"publish": 100, "ack": 50},
+        "rates": {**dict.fromkeys(OF_NODE, 0.5), "mem_used": 2.5},
+    }  # fmt: skip
+
+
+class Cluster:
+    """Two other nodes: `b@x`, which answers with these rows, and `c@x`, which is silent."""
+
+    def __init__(self) -> None:
+        clients = (("clerk", 1), ("boss", 2))
+        self.rows: dict[str, list[dict[str, Any]]] = {
+            "connections": [connection(*each) for each in clients] + [connection("boss", 3, "closed")],
+            "channels": [channel(*each) for each in clients],
+            "consumers": [consumer(*each) for each in clients],
+            "queues": [{"vhost": "/", "name": "far", "state": "running", "messages": 7, "messages_ready": 7}],
+            "totals": [
+                {"vhost": "/", "queues": 2, "messages_ready": 7, "consumers": 2, "publish": 9},
+                {"vhost": "closed", "messages_ready": 100},
+            ],
+            "clients": [{"connections": 3, "channels": 2, "consumers": 2}],
+            "node": [facts(B)],
+        }
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.gone: set[str] = set()
+        self.peers = PeerRows(self, self.others)
+
+    async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
+        question = json.loads(text)
+        self.asked.append((peer, question))
+        rows = self.rows.get(question["of"], [])
+        return json.dumps({"rows": rows, "next": None}) if peer == B else None
+
+    # The view
+
+    def others(self) -> list[str]:
+        return [B, C]
+
+    def lives(self, name: str) -> bool:
+        return name not in self.gone
+
+    def home_of(self, source: int) -> str:
+        return {5: B, 6: C}.get(source, "")
+
+    def members_of(self, source: int) -> tuple[str, ...]:
+        return ("one@x", B, C)
+
+
+QUORUM = {"x-queue-type": "quorum"}
+
+
+def quorum(name: str, source: int) -> Put:
+    return Put(QueueRecord("/", name, source << 8, arguments=QUORUM, source=source))
+
+
+def queues(api: Inside) -> None:
+    api.applied(quorum("far", 5), quorum("silent", 6), quorum("homeless", 7))
+
+
+async def got(api: Inside, path: str, user: str = "guest") -> Any:
+    answer = await api.ask("GET", path, user=user)
+    assert answer.status == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("path", ["/connections", "/channels", "/consumers"])
+async def test_a_user_sees_its_own_at_other_nodes_too(path: str) -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
+        api.client("clerk")
+        api.client("boss")
+
+        def users(rows: list[dict[str, Any]]) -> list[str]:
+            return sorted(row.get("user") or row["channel_details"]["user"] for row in rows)
+
+        count = {"/connections": 3, "/channels": 2, "/consumers": 2}[path]
+        here = 0 if path == "/consumers" else 1
+        assert users(await got(api, path, "watcher")) == ["boss"] * (count - 1 + here) + ["clerk"] * (1 + here)
+        assert users(await got(api, path, "clerk")) == ["clerk"] * (1 + here)
+        assert await got(api, path, "planner") == []
+
+
+async def test_a_list_of_all_nodes_is_searched_sorted_and_cut() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        api.client("clerk")
+        page = await got(api, "/connections?page=1&page_size=2&sort=recv_oct")
+        received = [row["recv_oct"] for row in page["items"]]
+        last = await got(api, "/connections?page=2&page_size=2&sort=recv_oct")
+        received += [row["recv_oct"] for row in last["items"]]
+        assert (received, page["total_count"]) == (sorted(received), 4)
+        assert {1, 2, 3} <= set(received)
+        found = await got(api, "/connections?page=1&name=10.0.0.1")
+        assert (found["filtered_count"], found["total_count"]) == (3, 4)
+        assert {row["node"] for row in found["items"]} == {B}
+        assert found["nodes_missing"] == [C]
+        there = await got(api, "/vhosts/%2F/connections?columns=node,recv_oct")
+        assert [row["recv_oct"] for row in there if row["node"] == B] == [1, 2]
+
+
+async def test_who_is_missing_is_said_while_it_is_a_member() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        answer = await api.ask("GET", "/connections")
+        assert answer.headers["x-amqpd-nodes-missing"] == "c%40x"
+        assert (await got(api, "/overview"))["nodes_missing"] == [C]
+        cluster.gone.add(C)
+        answer = await api.ask("GET", "/connections")
+        assert "x-amqpd-nodes-missing" not in answer.headers
+        assert "nodes_missing" not in await got(api, "/overview")
+
+
+async def test_a_queue_of_another_node_has_what_its_home_says() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        rows = {row["name"]: row for row in await got(api, "/queues")}
+        far, silent, homeless = rows["far"], rows["silent"], rows["homeless"]
+        assert (far["messages"], far["state"], far["node"], far["leader"]) == (7, "running", B, B)
+        assert far["members"] == far["online"] == ["one@x", B, C]
+        assert far["arguments"] == QUORUM
+        assert [row["state"] for row in (silent, homeless)] == ["down", "down"]
+        assert (silent["node"], homeless["node"], "leader" in homeless) == (C, "one@x", False)
+        assert not {"messages", "consumers", "memory"} & silent.keys() & homeless.keys()
+        cluster.gone |= {B, C}
+        assert (await got(api, "/queues/%2F/silent"))["state"] == "minority"
+        one = await got(api, "/queues/%2F/far", "clerk")
+        assert [each["consumer_tag"] for each in one["consumer_details"]] == ["tag1"]
+        page = await got(api, "/queues?page=1&sort=messages&sort_reverse=true")
+        assert page["items"][0]["name"] == "far"
+
+
+async def test_a_page_asks_only_for_the_queues_on_it() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        api.applied(*(quorum(f"q{number:03}", 5) for number in range(300)))
+        await got(api, "/queues?page=2&page_size=10&sort=name")
+        names = [name for _, question in cluster.asked for _, name in question["names"]]
+        assert names == [f"q{number:03}" for number in range(10, 20)]
+        cluster.asked.clear()
+        await got(api, "/queues?disable_stats=true")
+        assert cluster.asked == []
+
+
+async def test_totals_are_of_what_a_user_may_see() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        row = await got(api, "/overview", "watcher")
+        # Also what queues had that are gone, of any virtual host.
+        assert (row["queue_totals"]["messages"], row["message_stats"]["publish"]) == (7, 109)
+        assert row["object_totals"] == {
+            "connections": 3, "channels": 2, "consumers": 2, "queues": 3, "exchanges": 7,
+        }  # fmt: skip
+        await got(api, "/overview", "clerk")
+        asked = [question.get("user") for _, question in cluster.asked if question["of"] == "clients"]
+        assert {None, "clerk"} <= set(asked)
+        assert (await got(api, "/vhosts/%2F"))["messages"] == 7
+        assert (await got(api, "/overview", "clerk"))["message_stats"]["publish"] == 9, "of what it may see"
+        assert (await got(api, "/vhosts/%2F"))["cluster_state"] == {"one@x": "running", B: "running", C: "running"}
+
+
+async def test_what_nodes_count_is_added_up() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        api.client("clerk")
+        [here] = [row for row in await got(api, "/nodes") if row["name"] == "one@x"]
+        came = (await got(api, "/overview"))["churn_rates"]
+        assert came["connection_created"] == 1000 + here["connection_created"]
+        assert came["connection_created_details"] == {"rate": 0.5}
+        there = await got(api, "/nodes/b%40x")
+        assert (there["queue_created"], there["mem_used_details"]) == (1000, {"rate": 2.5})
+
+
+async def test_samples_are_those_of_this_node() -> None:
+    cluster = Cluster()
+    asked = "&".join(f"{each}_age=60&{each}_incr=5" for each in ("lengths", "msg_rates", "data_rates", "node_stats"))
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        api.applied(Put(QueueRecord("/", "near", 1)))
+        api.client("clerk")
+
+        def sampled(row: dict[str, Any], name: str) -> bool:
+            return "samples" in row.get(f"{name}_details", {})
+
+        listed = await got(api, f"/queues?{asked}")
+        assert {row["name"] for row in listed if sampled(row, "messages")} == {"near"}
+        assert not sampled(await got(api, f"/queues/%2F/far?{asked}"), "messages")
+        clients = await got(api, f"/connections?{asked}")
+        assert {row["node"] for row in clients if sampled(row, "recv_oct")} == {"one@x"}
+        assert not sampled(await got(api, f"/connections/10.0.0.1%3A2%20-%3E%2010.0.0.2%3A5672?{asked}"), "recv_oct")
+        nodes = await got(api, f"/nodes?{asked}")
+        assert {row["name"] for row in nodes if sampled(row, "mem_used")} == {"one@x"}
+        row = await got(api, f"/overview?{asked}")
+        assert row["queue_totals"]["messages_ready_details"] == {"rate": 0.5}
+        assert not sampled(row["message_stats"], "publish")
+        for vhost in (await got(api, f"/vhosts?{asked}"), [await got(api, f"/vhosts/%2F?{asked}")]):
+            assert not [each for each in vhost if sampled(each, "messages") or "message_stats" in each]
+
+
+async def test_acts_are_done_where_the_thing_is() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        name = "10.0.0.1%3A2%20-%3E%2010.0.0.2%3A5672"
+        assert (await api.ask("DELETE", f"/connections/{name}", user="clerk")).status == 401
+        assert (await api.ask("DELETE", f"/connections/{name}", user="boss")).status == 204
+        assert (await api.ask("DELETE", "/queues/%2F/far/contents", user="planner")).status == 204
+        done = [(peer, each) for peer, each in cluster.asked if each["of"] in ("close", "purge")]
+        assert [(peer, each["of"], each["by"]) for peer, each in done] == [
+            (B, "close", "boss"),
+            (B, "purge", "planner"),
+        ]
+        silent = await api.ask("DELETE", "/queues/%2F/silent/contents")
+        assert (silent.status, C in silent.json()["reason"]) == (503, True)
+        assert (await api.ask("DELETE", "/queues/%2F/homeless/contents")).status == 404
+        assert B in (await api.ask("GET", f"/amqpd/why/connections/{name}")).json()["reason"]
