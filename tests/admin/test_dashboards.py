@@ -30,6 +30,9 @@ def test_the_files_are_what_the_program_makes() -> None:
 
 def test_each_metric_of_a_single_node_is_served(api: Api) -> None:
     api.do("PUT", "/queues/%2F/dashboard", {}, status=201)
+    # A message: without any there is no oldest one.
+    message = {"properties": {}, "routing_key": "dashboard", "payload": "x", "payload_encoding": "string"}
+    api.do("POST", "/exchanges/%2F/amq.default/publish", message, status=200)
     text = httpx2.get(f"{api.url}/metrics", auth=("guest", "guest"), timeout=60).text
     served = set(re.findall(r"^([a-z_]+)[ {]", text, re.MULTILINE))
     api.do("DELETE", "/queues/%2F/dashboard", status=204)
