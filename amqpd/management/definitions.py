@@ -27,6 +27,9 @@ from amqpd.security.authentication.passwords import hash_password, verify_passwo
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, QueueRecord, Record, UserRecord
 
+PLACES = ("vhosts", "users", "exchanges", "queues")
+"""sections of what other things belong to, or bind"""
+
 
 class Conflicting(AlreadyExists):
     """Some of what the document names exists otherwise. `found` says what."""
@@ -95,7 +98,7 @@ async def import_definitions(
     transient = [each for each in wish.found.changes if wish.is_transient(each)]
     if transient:
         await metadata.change_transients(transient)
-    if any(step.action == "remove" and step.section in ("vhosts", "users") for step in wish.found.steps):
+    if any(step.action == "remove" and step.section in PLACES for step in wish.found.steps):
         await metadata.sweep()
     return wish.found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import trio
 
@@ -21,16 +22,16 @@ from amqpd.management.running import Running
 from amqpd.management.stored_metadata import (
     CHANGES_A_TRANSACTION,
     TRANSIENTS_A_COMMAND,
-    leftovers,
+    sweep,
     topology_of,
     transact,
 )
 from amqpd.topology.metadata.codec import PREFIX, encode_key
 from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
-from amqpd.topology.metadata.sync import TopologySync, records_of
+from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.caller import Caller
-from amqpd.vocabulary.records import Change, Put, Record
+from amqpd.vocabulary.records import Change, Delete, Key, Put, Record
 
 
 class LiveMetadata(Metadata):
@@ -63,10 +64,7 @@ class LiveMetadata(Metadata):
 
     async def sweep(self) -> None:
         with _refusals():
-            snapshot = await self._store.range(PREFIX)
-            left = await trio.to_thread.run_sync(lambda: leftovers(records_of(snapshot)))
-            if left:
-                await transact(self._store, left, (), {})
+            await sweep(self._store)
             await self._sync.refresh()
 
     def aside(self) -> LiveMetadata:
@@ -127,6 +125,8 @@ class AsideMetadata(LiveMetadata):
             for _ in range(ROUNDS_MAX):
                 topology, revisions = await self._copy()
                 planned = await trio.to_thread.run_sync(plan, topology)
+                await self._sync.refresh()
+                planned = _with_bindings(self._on.node.topology, planned)
                 for each in planned.changes:
                     if isinstance(each, Put):
                         revisions.setdefault(encode_key(each.record.key), 0)
@@ -138,6 +138,19 @@ class AsideMetadata(LiveMetadata):
         """What is not durable is in it: the node's own store has that, too."""
         snapshot = await self._store.range(PREFIX)
         return await trio.to_thread.run_sync(topology_of, snapshot)
+
+
+def _with_bindings(topology: Topology, planned: Plan) -> Plan:
+    """What was bound since the copy was made to an exchange or a queue that is removed goes along."""
+    gone = {each.key for each in planned.changes if isinstance(each, Delete)}
+    late: dict[Key, None] = {}
+    for key in gone:
+        vhost = topology.vhosts.get(key[1])
+        if vhost is not None and key[0] in ("queue", "exchange"):
+            bound = vhost.bindings_to("queue" if key[0] == "queue" else "exchange", key[2])
+            left = vhost.bindings_from(key[2]) if key[0] == "exchange" else ()
+            late |= dict.fromkeys(binding.key for binding in (*bound, *left) if binding.key not in gone)
+    return replace(planned, changes=[*map(Delete, late), *planned.changes])
 
 
 @contextmanager

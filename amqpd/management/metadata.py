@@ -66,8 +66,8 @@ class Metadata(ABC):
 
     @abstractmethod
     async def sweep(self) -> None:
-        """Delete what belongs to a virtual host or a user that does not exist: after a deletion, what somebody
-        declared or set between our look and our commit."""
+        """Delete what belongs to a virtual host or a user, or binds a queue or an exchange, that does not exist:
+        after a deletion, what somebody declared, set or bound between our look and our commit."""
 
     @abstractmethod
     async def transients(self) -> list[Record] | None:

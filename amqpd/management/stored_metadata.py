@@ -26,6 +26,7 @@ from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
+    DeleteKey,
     MetadataStore,
     MetadataStoreError,
     Snapshot,
@@ -35,12 +36,14 @@ from amqpd.topology.metadata.store import (
 from amqpd.topology.metadata.sync import records_of, transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import (
+    BindingRecord,
     Change,
-    Delete,
+    ExchangeRecord,
     Key,
     ParameterRecord,
     PermissionRecord,
     Put,
+    QueueRecord,
     Record,
     TopicPermissionRecord,
     UserRecord,
@@ -53,6 +56,8 @@ FILE_NAME = "metadata.db"
 CHANGES_A_TRANSACTION = 10_000
 # A millisecond.
 CHANGES_ENCODED_AT_ONCE = 100
+# Of leftovers, in one transaction.
+SWEPT_AT_ONCE = 100
 # How long the running broker may take to look; it needs milliseconds.
 REFRESH_TIMEOUT_S = 60.0
 # A busy broker answers between two ticks.
@@ -64,6 +69,7 @@ CHARACTERS_A_COMMAND = 1 << 20
 
 OpenStore = Callable[[], AbstractAsyncContextManager[MetadataStore]]
 OfUser = PermissionRecord | TopicPermissionRecord
+PLACES = VhostRecord | UserRecord | ExchangeRecord | QueueRecord
 
 
 class StoredMetadata(Metadata):
@@ -87,9 +93,7 @@ class StoredMetadata(Metadata):
 
     async def sweep(self) -> None:
         async with self._opened() as store:
-            snapshot = await store.range(PREFIX)
-            if left := leftovers(records_of(snapshot)):
-                await store.transact([], transaction_of(left).operations)
+            await sweep(store)
         self._refresh()
 
     async def transients(self) -> list[Record] | None:
@@ -143,18 +147,49 @@ class StoredMetadata(Metadata):
             raise Unavailable(f"it is stored, but the running broker did not take it over: {error}") from error
 
 
-def leftovers(records: Iterable[Record]) -> list[Change]:
-    """The deletions of what belongs to a virtual host or a user that is not among the records."""
+async def sweep(store: MetadataStore) -> None:
+    """Delete what has no place any more (`leftovers`). Raises Conflict."""
+    for _ in range(ROUNDS_MAX):
+        snapshot = await store.range(PREFIX)
+        left = list((await trio.to_thread.run_sync(_leftovers_in, snapshot)).items())
+        done = True
+        for first in range(0, len(left), SWEPT_AT_ONCE):
+            some = left[first : first + SWEPT_AT_ONCE]
+            # Not where its place has come back meanwhile: it may be somebody's new one.
+            compares = [Compare(encode_key(place), 0) for place in dict.fromkeys(place for _, place in some)]
+            outcome = await store.transact(compares, [DeleteKey(encode_key(key)) for key, _ in some])
+            done = done and isinstance(outcome, Committed)
+        if done:
+            return
+    raise Conflict(OVERTAKEN)
+
+
+def _leftovers_in(snapshot: Snapshot) -> dict[Key, Key]:
+    return leftovers(records_of(snapshot))
+
+
+def leftovers(records: Iterable[Record]) -> dict[Key, Key]:
+    """What belongs to a virtual host or a user, or binds an exchange or a queue, that is not among the records: its
+    key, and that of what is not there."""
     records = list(records)
-    vhosts = {record.name for record in records if isinstance(record, VhostRecord)}
-    users = {record.name for record in records if isinstance(record, UserRecord)}
-    return [
-        Delete(record.key)
-        for record in records
-        if not isinstance(record, VhostRecord | UserRecord)
-        and (record.vhost not in vhosts or (isinstance(record, OfUser) and record.user not in users))
-        and not (isinstance(record, ParameterRecord) and not record.vhost)
-    ]
+    there = {record.key for record in records if isinstance(record, PLACES)}
+    found: dict[Key, Key] = {}
+    for record in records:
+        missing = next((key for key in _places(record) if key not in there), None)
+        if missing is not None:
+            found[record.key] = missing
+    return found
+
+
+def _places(record: Record) -> Iterator[Key]:
+    if isinstance(record, VhostRecord | UserRecord) or (isinstance(record, ParameterRecord) and not record.vhost):
+        return
+    yield "vhost", record.vhost
+    if isinstance(record, OfUser):
+        yield "user", record.user
+    if isinstance(record, BindingRecord):
+        yield "exchange", record.vhost, record.source
+        yield record.destination_type, record.vhost, record.destination
 
 
 async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import StoreFull
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Delete, PermissionRecord, Put, UserRecord
+from amqpd.vocabulary.records import BindingRecord, Delete, PermissionRecord, Put, QueueRecord, UserRecord
 from tests.node.test_identity import ONE, Stored, space_with, started
 
 pytestmark = pytest.mark.trio
@@ -137,6 +138,60 @@ async def test_what_is_left_of_a_user_is_swept() -> None:
         await elsewhere(space, Put(PermissionRecord("ghost", "/", ".*", ".*", ".*")))
         await metadata.sweep()
         assert broker.node.topology.permissions == {}
+
+
+QUEUE = QueueRecord("/", "q", 7)
+BINDING = BindingRecord("/", "amq.fanout", "q", "queue", "")
+
+
+async def test_a_binding_whose_queue_is_gone_is_swept() -> None:
+    async with live() as (metadata, broker, space):
+        await elsewhere(space, Put(QUEUE), Put(BINDING))
+        await elsewhere(space, Delete(QUEUE.key))
+        await metadata.sweep()
+        assert list(broker.node.topology.vhosts["/"].bindings()) == []
+
+
+async def test_a_binding_whose_queue_has_come_back_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look and the deletion."""
+    async with live() as (metadata, broker, space):
+        await elsewhere(space, Put(QUEUE), Put(BINDING))
+        await elsewhere(space, Delete(QUEUE.key))
+        transact = broker.store.transact
+
+        async def late(*wanted: Any) -> Any:
+            await elsewhere(space, Put(QUEUE))
+            return await transact(*wanted)
+
+        monkeypatch.setattr(broker.store, "transact", late)
+        await metadata.sweep()
+        assert list(broker.node.topology.vhosts["/"].bindings()) == [BINDING]
+
+
+@pytest.mark.parametrize("with_sweep", [True, False])
+async def test_what_is_bound_while_a_queue_is_planned_to_go_goes_with_it(
+    with_sweep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is made of a copy, beside what clients do."""
+    wanted = read_definitions(b'{"queues": []}', None)
+    async with live() as (metadata, broker, space):
+        await elsewhere(space, Put(QUEUE))
+        await metadata.change(lambda _: Plan([]))
+        aside, node = metadata.aside(), broker.node
+        monkeypatch.setattr(type(metadata), "aside", lambda _: aside)
+        copy = aside._copy  # type: ignore[attr-defined]
+
+        async def copied() -> Any:
+            found = await copy()
+            await elsewhere(space, Put(BINDING))
+            return found
+
+        monkeypatch.setattr(aside, "_copy", copied)
+        if not with_sweep:
+            monkeypatch.setattr(aside, "sweep", trio.lowlevel.checkpoint)
+        await definitions.import_definitions(metadata, wanted, prune=True)
+        assert not node.topology.vhosts["/"].queues
+        assert list(node.topology.vhosts["/"].bindings()) == []
 
 
 async def test_definitions_are_imported_with_what_is_transient() -> None:
