@@ -86,7 +86,7 @@ FIELDS = [
     Reason(
         "RabbitMQ's numbers are then those of its last sample, and amqpd's counters of a virtual host always",
         "value",
-        r"(\[\]\.)?((message_stats|\w+_totals)\.)?(messages\w*|publish|deliver_get|redeliver|ack|queues)",
+        r"((items)?\[\]\.)?((message_stats|\w+_totals)\.)?(messages\w*|publish|deliver_get|redeliver|ack|queues)",
         SAMPLED,
     ),
     Reason("not kept", "missing", named("user_who_performed_action", "idle_since", "auth_mechanism")),

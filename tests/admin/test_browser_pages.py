@@ -203,11 +203,13 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     left = [each["name"] for each in api.get("/queues")]
     assert HOSTILE not in left
     assert "mine-defined" not in left
-    for text, said in (("not JSON", "is not JSON"), ("[]", "definitions")):
+    for text, said in (("not JSON", "is not JSON"), ("[]", "no definition file")):
         wanted.write_text(text)
         page.get_by_label("File").set_input_files(wanted)
         visit.press("Compare and upload")
         expect(page.get_by_role("alert").filter(has_text=said)).to_be_visible()
+    assert all("400" in error for error in visit.errors)
+    visit.errors.clear()
 
 
 def test_a_policy_shows_what_it_would_match(visit: Visit, api: Api):

@@ -108,6 +108,7 @@ function askFirst(fileName, vhost, text, first) {
   function show(found) {
     const removes = found.changes.some((each) => each.action === "remove");
     go.hidden = found.changes.length === 0;
+    cancel.textContent = go.hidden ? "Close" : "Cancel";
     go.className = removes ? "button danger" : "button primary";
     go.textContent = removes ? "Upload and delete" : "Upload";
     plan.replaceChildren(...planOf(found, where));
