@@ -53,7 +53,7 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
         "churn": dict,
         "gone_queues": dict,
         "rates": dict,
-    },  # fmt: skip
+    },
     "totals": {"vhost": str},
     "queues": {"vhost": str, "name": str, "state": str},
     "connections": {"id": str, "name": str, "user": str, "vhost": str, "connected_at_ms": int},
@@ -65,7 +65,7 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
         "vhost": str,
         "queue": str,
         "consumer_tag": str,
-    },  # fmt: skip
+    },
 }
 """what each row of a kind has, else it is no answer; a dict is one of numbers"""
 SUMMED = frozenset(("totals", "clients"))
@@ -120,7 +120,8 @@ class PeerRows:
         await self._kept.run()
 
     async def rows(self, of: str, **more: str | None) -> Found:
-        """Of all other nodes at once."""
+        """Of all other nodes at once. `name`: those of one connection; that there are none is not kept, since it may
+        be a fresh one."""
         key = (of, *sorted(more.items()))
         while (kept := self._kept.get(key)) is None and key in self._asking:
             await self._asking[key].wait()
@@ -133,7 +134,8 @@ class PeerRows:
             async with trio.open_nursery() as nursery:
                 for peer in self.others():
                     nursery.start_soon(self._list, peer, of, more, found)
-            self._kept.put(key, found)
+            if found.count or "name" not in more:
+                self._kept.put(key, found)
             return found
         finally:
             del self._asking[key]

@@ -111,6 +111,20 @@ async def test_an_answer_is_kept_for_some_seconds_and_then_let_go(autojump_clock
         nursery.cancel_scope.cancel()
 
 
+async def test_that_a_connection_is_not_there_is_not_kept() -> None:
+    there: list[dict[str, Any]] = []
+
+    async def answer(question: dict[str, Any]) -> str:
+        return says(*there)
+
+    others = Others(b=answer)
+    assert [*await others.rows.rows("connections", name="x")] == []
+    there.append({"id": "c1", "name": "x", "user": "u", "vhost": "/", "connected_at_ms": 1})
+    assert len([*await others.rows.rows("connections", name="x")]) == 1
+    assert len([*await others.rows.rows("connections", name="x")]) == 1
+    assert len(others.asked) == 2
+
+
 async def test_nothing_is_asked_while_nobody_looks(autojump_clock: trio.testing.MockClock) -> None:
     others = Others(b=one_row)
     with trio.move_on_after(3600):
