@@ -91,7 +91,7 @@ class Found:
     nbytes: int = 0
 
     def takes(self, count: int, nbytes: int) -> bool:
-        """Whether so many rows more are within the bounds."""
+        """Whether `count` rows more are within the bounds."""
         self.count += count
         self.nbytes += nbytes
         return self.count <= ROWS_MAX and self.nbytes <= ROWS_BYTES_MAX
