@@ -1,7 +1,7 @@
 """What the other nodes of the cluster have, for what a user may see.
 
-What comes in: who asks; which rows, which virtual hosts. What goes out: rows, and sums over all nodes; which nodes
-are missing.
+What comes in: who asks; which rows, which virtual hosts; acts at all nodes. What goes out: rows, and sums over all
+nodes; which nodes are missing.
 Rules: 1. This node looks at each row, whether the user may see it. 2. Queues are counted once: all nodes know all of
 them. 3. Without other nodes nothing is asked.
 Not here: the questions (`amqpd/management/peer_rows.py`), queues' figures (`homes.py`), fields (`rows/`).
@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
+import trio
+
 from amqpd.management import totals
+from amqpd.management.errors import ManagementError, of_kind
 from amqpd.management.pacing import Pace, each
 from amqpd.management.peer_rows import Found
 from amqpd_admin.login import Who
@@ -38,15 +41,39 @@ async def ask(who: Who, of: str, **more: str | None) -> Found:
     return Found() if who.behind.peers is None else await who.behind.peers.rows(of, **more)
 
 
+async def ask_of_clients(who: Who, of: str, **more: str | None) -> Found:
+    """The same of connections, channels, consumers: of a user who does not monitor, its own."""
+    return await ask(who, of, user=None if who.monitors else who.user, **more)
+
+
+async def act(who: Who, of: str, **more: str) -> None:
+    """At all other nodes that live. Raises the ManagementError that names those that did not do it."""
+    errors: list[ManagementError] = []
+
+    async def act_at(peer: str) -> None:
+        if who.behind.peers is not None:
+            try:
+                await who.behind.peers.act(peer, of, by=who.user, **more)
+            except ManagementError as error:
+                errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for name in names(who):
+            if who.behind.cluster is not None and who.behind.cluster().lives(name):
+                nursery.start_soon(act_at, name)
+    if errors:
+        raise of_kind(errors[0].kind, "; ".join(sorted(map(str, errors))))
+
+
 def seen(found: Found, who: Who, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[Told | None]:
     """Rows with a `user`, of those that the user may see."""
     for node, row in found:
         yield Told(node, row) if wanted(row) and who.sees_connection(row["user"]) else None
 
 
-async def listed(who: Who, of: str, wanted: Callable[[dict[str, Any]], bool]) -> list[Told]:
+async def listed(who: Who, of: str, wanted: Callable[[dict[str, Any]], bool], **more: str | None) -> list[Told]:
     """The same, asked for."""
-    return await each(seen(await ask(who, of), who, wanted), lambda told: told)
+    return await each(seen(await ask_of_clients(who, of, **more), who, wanted), lambda told: told)
 
 
 def missing(who: Who, *found: Found) -> list[str]:

@@ -1,12 +1,14 @@
 """What this node answers when another node of its cluster asks, for an operator who asked that one.
 
-What comes in: a question, as JSON: `of`, which kind; `after`, where the page before ended; more for some kinds.
+What comes in: a question, as JSON: `of`, which kind; `after`, where the page before ended; more for some kinds:
+`user`, `name` of a connection, for which rows of clients.
 What goes out: a page, as JSON: `rows`, and `next`, where to go on, or null; or `refused` and `says`, as `errors.py`
 has it.
-Rules: 1. A page is at most `PAGE_BYTES_MAX` long, and made in steps. 2. Nothing is kept here between two pages: where
-one ended is in the next question. 3. What is no question of this form is refused, and nothing else happens. 4. Who
-may see a row is looked at by the node that was asked; acts are done with the user's permissions. 5. A row that lacks
-what it had before is a new version of the messages (`replication/messages.py`).
+Rules: 1. A page is at most `PAGE_BYTES_MAX` long, made in steps, and ends after `PAGE_S`. 2. Nothing is kept here
+between two pages: where one ended is in the next question. 3. What is no question of this form is refused, and
+nothing else happens. 4. Who may see a row is looked at by the node that was asked; acts are done with the user's
+permissions. 5. A row that lacks what it had before is a new version of the messages
+(`replication/messages.py`).
 Not here: who asks (`peer_rows.py`), how questions come (`amqpd/cluster/queries.py`).
 """
 
@@ -40,6 +42,10 @@ ROWS_BYTES_MAX = PAGE_BYTES_MAX - 4096
 """Of a page's rows: where it ended, which may be a consumer's tag, stands behind them."""
 VALUE_BYTES_MAX = 8 << 10
 """Of a value in a row that alone would fill a page; a longer one is left out: a client's properties, in escapes."""
+PAGE_S = 0.5
+"""Who asks waits for 2 s (`peer_rows.py`), also when the node has much else to do."""
+SUMMED_AT_ONCE = 1000
+"""Queues in one row of sums: some 30 ms."""
 SAYS_LENGTH_MAX = 4000
 """Of a refusal's sentence, which has names of clients: in escapes a page holds it."""
 
@@ -92,12 +98,16 @@ class PeerAnswers:
         yield None, await self._facts.row()
 
     async def _totals(self, question: Question) -> Rows:
-        """By virtual host."""
-        after, pace = _text(question, "after", ""), Pace()
-        for name in sorted(self._on.node.topology.vhosts):
-            if name > after:
-                counts = await totals.sums(self._on.node, [name], pace)
-                yield name, {"vhost": name, **{each: count for each, count in counts.items() if count}}
+        """By virtual host; of one with many queues several rows, which are added up. When a queue is deleted between
+        two pages, another one may be passed over."""
+        (after, begin), pace = _place(question, str, int) or ["", 0], Pace()
+        vhosts = self._on.node.topology.vhosts
+        for name in sorted(each for each in vhosts if each >= after):
+            begin = max(begin, 0) if name == after else 0
+            while begin == 0 or (name in vhosts and begin < len(vhosts[name].queues)):
+                counts = await totals.sums_of_part(self._on.node, name, begin, begin + SUMMED_AT_ONCE, pace)
+                begin += SUMMED_AT_ONCE
+                yield [name, begin], {"vhost": name, **{each: count for each, count in counts.items() if count}}
 
     async def _clients(self, question: Question) -> Rows:
         user = _text(question, "user", "") if question.get("user") is not None else None
@@ -114,16 +124,22 @@ class PeerAnswers:
             yield at, figures_of(self._on.node, each[0], each[1])
 
     async def _connections(self, question: Question) -> Rows:
-        for connection in self._behind(_place(question, 1)):
-            yield [number_of(connection)], _connection(connection)
+        wanted = _wanted(question)
+        for connection in self._behind(_place(question, int)):
+            yield [number_of(connection)], _connection(connection) if wanted(connection) else None
 
     async def _channels(self, question: Question) -> Rows:
-        for place, channel in self._channels_behind(_place(question, 2)):
-            yield place, channel_row(channel)
+        wanted = _wanted(question)
+        for place, channel in self._channels_behind(_place(question, int, int)):
+            yield place, channel_row(channel) if wanted(channel.connection) else None
 
     async def _consumers(self, question: Question) -> Rows:
-        place = _place(question, 3)
+        place, wanted = _place(question, int, int, str), _wanted(question)
         for at, channel in self._channels_behind(place[:2], or_at=True):
+            if [*at, ""] > place:
+                yield [*at, ""], None  # a step, also where nobody consumes
+            if not wanted(channel.connection):
+                continue
             for tag in sorted(channel.consumers):
                 consumer = channel.consumers.get(tag)
                 if consumer is not None and [*at, tag] > place:
@@ -174,18 +190,24 @@ def written(value: Any) -> str:
 
 
 async def _page(rows: Rows) -> str:
-    """The first rows, as many as fit."""
-    pace, texts, nbytes, place = Pace(), list[str](), 0, None
+    """The first rows, as many as fit, and as come in time."""
+    pace, texts, nbytes, place, until_s = Pace(), list[str](), 0, None, trio.current_time() + PAGE_S
     async for at, row in rows:
         await pace.step()
         if row is not None:
             text = _row(row)
             if texts and nbytes + len(text) > ROWS_BYTES_MAX:
-                return f'{{"rows":[{",".join(texts)}],"next":{written(place)}}}'
+                return _written_page(texts, place)
             texts.append(text)
             nbytes += len(text) + 1
         place = at
-    return f'{{"rows":[{",".join(texts)}],"next":null}}'
+        if place is not None and trio.current_time() >= until_s:
+            return _written_page(texts, place)
+    return _written_page(texts, None)
+
+
+def _written_page(rows: list[str], place: Any) -> str:
+    return f'{{"rows":[{",".join(rows)}],"next":{written(place)}}}'
 
 
 def _row(row: Row) -> str:
@@ -221,13 +243,18 @@ def _text(question: Question, name: str, otherwise: str | None = None) -> str:
     return value
 
 
-def _place(question: Question, parts: int) -> list[Any]:
-    """Numbers of a connection and a channel, a consumer's tag; as many of them as the kind has. Empty: the
+def _wanted(question: Question) -> Callable[[ConnectionBase], bool]:
+    """By `user`, by the connection's `name`; without them all."""
+    user, name = (None if question.get(each) is None else _text(question, each) for each in ("user", "name"))
+    return lambda connection: user in (None, connection.user) and name in (None, connection.name)
+
+
+def _place(question: Question, *kinds: type) -> list[Any]:
+    """Numbers of a connection and a channel, a consumer's tag; a virtual host and how many of its queues. Empty: the
     beginning."""
     after = question.get("after")
     if after is None:
         return []
-    kinds = (int, int, str)[:parts]
-    if not (isinstance(after, list) and len(after) == parts and all(map(isinstance, after, kinds))):
+    if not (isinstance(after, list) and len(after) == len(kinds) and all(map(isinstance, after, kinds))):
         raise BadArgument("after is no place in this list")
     return after

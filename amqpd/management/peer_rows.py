@@ -5,7 +5,8 @@ node; which nodes did not answer.
 Rules: 1. Nothing is asked while nobody looks. 2. Of each kind one question is on its way to a node at a time, and
 what came of it is kept for some seconds (`kept.py`): many users who look share it. 3. Each page is waited for
 `ANSWER_S` at most, a whole list `LIST_S`; a node that did not answer is not asked for its rows again while that is
-kept. 4. What is no answer of this form counts as none.
+kept. 4. What is no answer of this form counts as none. 5. One answer of all peers together has at most `ROWS_MAX`
+rows and `ROWS_BYTES_MAX` of JSON: a node whose rows are beyond that is missing.
 Not here: what a node answers (`peer_answers.py`), the way there (`amqpd/cluster/queries.py`).
 """
 
@@ -20,7 +21,7 @@ from typing import Any, Protocol
 import structlog
 import trio
 
-from amqpd.management.errors import Unavailable, of_kind
+from amqpd.management.errors import BadArgument, Unavailable, of_kind
 from amqpd.management.kept import Kept
 
 ANSWER_S = 2.0
@@ -28,8 +29,12 @@ ANSWER_S = 2.0
 ACT_S = 10.0
 """An act may have many messages to take away; behind that nobody knows what became of it."""
 LIST_S = 30.0
-PAGES_MAX = 1000
-"""Of one node's list: 64 MB of JSON, some hundred thousand connections."""
+ROWS_BYTES_MAX = 64 << 20
+"""Of JSON, of all nodes together: some hundred thousand connections."""
+ROWS_MAX = 200_000
+"""Short rows take many times the memory of their JSON."""
+PLACE_BYTES_MAX = 4096
+"""Of where a page ended (`peer_answers.py` leaves as much behind its rows): it is in the next question."""
 QUEUES_AT_ONCE = 100
 """Asked for in one question; about what a page has."""
 NAMES_BYTES_MAX = 48 << 10
@@ -39,15 +44,32 @@ Row = dict[str, Any]
 Key = tuple[str, str]
 """of a queue: its virtual host and its name"""
 
-NEEDED: Mapping[str, frozenset[str]] = {
-    "node": frozenset(("name", "alarms", "amqp", "http", "churn", "gone_queues", "rates")),
-    "totals": frozenset(("vhost",)),
-    "queues": frozenset(("vhost", "name", "state")),
-    "connections": frozenset(("id", "name", "user", "vhost", "connected_at_ms")),
-    "channels": frozenset(("connection", "number", "user", "vhost")),
-    "consumers": frozenset(("connection", "channel", "user", "vhost", "queue", "consumer_tag")),
+NEEDED: Mapping[str, Mapping[str, type]] = {
+    "node": {
+        "name": str,
+        "alarms": list,
+        "amqp": list,
+        "http": list,
+        "churn": dict,
+        "gone_queues": dict,
+        "rates": dict,
+    },
+    "totals": {"vhost": str},
+    "queues": {"vhost": str, "name": str, "state": str},
+    "connections": {"id": str, "name": str, "user": str, "vhost": str, "connected_at_ms": int},
+    "channels": {"connection": str, "number": int, "user": str, "vhost": str},
+    "consumers": {
+        "connection": str,
+        "channel": int,
+        "user": str,
+        "vhost": str,
+        "queue": str,
+        "consumer_tag": str,
+    },
 }
-"""what each row of a kind has, else it is no answer"""
+"""what each row of a kind has, else it is no answer; a dict is one of numbers"""
+SUMMED = frozenset(("totals", "clients"))
+"""kinds whose other values are numbers, since they are added up"""
 
 log = structlog.get_logger(component="operations")
 
@@ -65,6 +87,14 @@ class Found:
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    count: int = 0
+    nbytes: int = 0
+
+    def takes(self, count: int, nbytes: int) -> bool:
+        """Whether `count` rows more are within the bounds."""
+        self.count += count
+        self.nbytes += nbytes
+        return self.count <= ROWS_MAX and self.nbytes <= ROWS_BYTES_MAX
 
     def __iter__(self) -> Iterator[tuple[str, Row]]:
         """Each row, and the node that it is of."""
@@ -90,7 +120,8 @@ class PeerRows:
         await self._kept.run()
 
     async def rows(self, of: str, **more: str | None) -> Found:
-        """Of all other nodes at once."""
+        """Of all other nodes at once. `name`: those of one connection; that there are none is not kept, since it may
+        be a fresh one."""
         key = (of, *sorted(more.items()))
         while (kept := self._kept.get(key)) is None and key in self._asking:
             await self._asking[key].wait()
@@ -103,7 +134,8 @@ class PeerRows:
             async with trio.open_nursery() as nursery:
                 for peer in self.others():
                     nursery.start_soon(self._list, peer, of, more, found)
-            self._kept.put(key, found)
+            if found.count or "name" not in more:
+                self._kept.put(key, found)
             return found
         finally:
             del self._asking[key]
@@ -121,7 +153,10 @@ class PeerRows:
 
     async def act(self, peer: str, of: str, **more: str) -> Row:
         """Raises the ManagementError with which the node refuses; Unavailable when it does not answer."""
-        answer = await self._peers.ask(peer, json.dumps({"of": of, **more}), ACT_S)
+        try:
+            answer = await self._peers.ask(peer, json.dumps({"of": of, **more}), ACT_S)
+        except ValueError as error:
+            raise BadArgument(f"node '{peer}' cannot be asked, because a name is too long") from error
         self._kept.clear()
         if answer is None:
             raise Unavailable(
@@ -130,24 +165,28 @@ class PeerRows:
         found = _read(answer)
         if "refused" in found:
             raise of_kind(str(found["refused"]), f"node '{peer}': {found.get('says')}")
-        rows: list[Row] = found.get("rows") or [{}]
-        return rows[0]
+        rows = found.get("rows")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise Unavailable(f"node '{peer}' does not say what it did: look at its log, and ask there")
+        row: Row = rows[0] if rows else {}
+        return row
 
     async def _list(self, peer: str, of: str, more: Mapping[str, str | None], found: Found) -> None:
         rows: list[Row] = []
         after, until_s = None, trio.current_time() + LIST_S
-        for _ in range(PAGES_MAX):
+        while True:
             answer = await self._page(peer, of, {**more, "after": after})
-            if answer is None:
+            if answer is None or not found.takes(len(answer["rows"]), answer["nbytes"]):
+                found.missing.add(peer)
                 break
             rows += answer["rows"]
-            after = answer["next"]
-            if after is None or trio.current_time() > until_s:
-                break
-        if answer is None or after is not None:
-            found.missing.add(peer)
-        if rows or answer is not None:
             found.rows[peer] = rows
+            before, after = after, answer["next"]
+            if after is None:
+                break
+            if not _is_beyond(after, before) or trio.current_time() > until_s:
+                found.missing.add(peer)
+                break
 
     async def _figures(self, peer: str, keys: Iterable[Key], found: dict[Key, Row], missing: set[str]) -> None:
         left, until_s = iter(keys), trio.current_time() + LIST_S
@@ -165,8 +204,11 @@ class PeerRows:
                     for row in answer["rows"]:
                         key = (row["vhost"], row["name"])
                         found[key] = row
-                        self._kept.put(key, row)
-                    after = len(names) if answer["next"] is None else answer["next"]
+                        self._kept.put(("figures", *key), row)
+                    before, after = after, len(names) if answer["next"] is None else answer["next"]
+                    if not _is_beyond(after, before):
+                        missing.add(peer)
+                        return
             if not names:
                 return
 
@@ -175,7 +217,7 @@ class PeerRows:
         names: list[Key] = []
         nbytes = 0
         for key in left:
-            kept = self._kept.get(key)
+            kept = self._kept.get(("figures", *key))
             if kept is not None:
                 found[key] = kept
                 continue
@@ -190,18 +232,49 @@ class PeerRows:
         silent = ("silent", peer)
         if self._kept.get(silent):
             return None
-        text = await self._peers.ask(peer, json.dumps({"of": of, **more}), ANSWER_S)
+        try:
+            text = await self._peers.ask(peer, json.dumps({"of": of, **more}), ANSWER_S)
+        except ValueError as error:
+            log.warning("another node cannot be asked", peer=peer, of=of, error=str(error))
+            return None
         if text is None:
             self._kept.put(silent, True)
             return None
-        answer, needed = _read(text), NEEDED.get(of, frozenset())
-        rows = answer.get("rows")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) and needed <= row.keys() for row in rows):
+        answer = _read(text)
+        rows, place = answer.get("rows"), answer.get("next")
+        if not isinstance(rows, list) or not all(is_row(of, row) for row in rows) or not _is_place(of, place):
             log.warning("another node does not say what it was asked", peer=peer, of=of, said=answer.get("says"))
             return None
-        if of == "queues" and not isinstance(answer.get("next"), int | None):
-            return None
-        return {"rows": rows, "next": answer.get("next")}
+        return {"rows": rows, "next": place, "nbytes": len(text)}
+
+
+def is_row(of: str, row: Any) -> bool:
+    """Whether it has what each row of this kind has."""
+    if not isinstance(row, dict):
+        return False
+    needed = NEEDED.get(of, {})
+    if not all(isinstance(row.get(name), kind) for name, kind in needed.items()):
+        return False
+    counts = [row[name] for name, kind in needed.items() if kind is dict]
+    if of in SUMMED:
+        counts.append({name: value for name, value in row.items() if name not in needed})
+    return all(isinstance(value, int | float) for each in counts for value in each.values())
+
+
+def _is_place(of: str, place: Any) -> bool:
+    """Of queues a number, else some numbers and names; None: the end."""
+    if of == "queues" or place is None:
+        return isinstance(place, int | None)
+    parts = place if isinstance(place, list) else [place]
+    return all(isinstance(part, int | str) for part in parts) and len(json.dumps(place)) <= PLACE_BYTES_MAX
+
+
+def _is_beyond(after: Any, before: Any) -> bool:
+    """Else the same rows would come without end."""
+    try:
+        return before is None or bool(after > before)
+    except TypeError:
+        return False
 
 
 def _read(text: str) -> Row:

@@ -13,7 +13,8 @@ Source for names of what came and went: rabbit_mgmt_stats.erl of deps/rabbitmq_m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from amqpd.management.pacing import Pace
 from amqpd.node.node import Node
@@ -31,20 +32,33 @@ Counts = dict[str, float]
 def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
     """Those of these virtual hosts; None at a step that passes one over."""
     for name in vhosts:
-        vhost = node.topology.vhosts.get(name)
-        if vhost is None:
-            continue
-        yield None
-        for queue in list(vhost.queues):
-            found = node.queues.get((name, queue)) or node.elsewhere.get((name, queue))
-            yield None if found is None or found.deleted else found
+        yield from _part(node, name, 0, None)
+
+
+def _part(node: Node, name: str, begin: int, end: int | None) -> Iterator[QueuePort | None]:
+    vhost = node.topology.vhosts.get(name)
+    if vhost is None:
+        return
+    yield None
+    for queue in list(islice(vhost.queues, begin, end)):
+        found = node.queues.get((name, queue)) or node.elsewhere.get((name, queue))
+        yield None if found is None or found.deleted else found
 
 
 async def sums(node: Node, vhosts: Collection[str], pace: Pace | None = None) -> Counter[str]:
     """Over all queues in these."""
+    return await _sums(node, queues(node, vhosts), pace or Pace())
+
+
+async def sums_of_part(node: Node, vhost: str, begin: int, end: int, pace: Pace) -> Counter[str]:
+    """Over those of one virtual host with these numbers, in the order in which it has them."""
+    return await _sums(node, _part(node, vhost, begin, end), pace)
+
+
+async def _sums(node: Node, found: Iterable[QueuePort | None], pace: Pace) -> Counter[str]:
     counts: Counter[str] = Counter()
-    beginning, pace = node.registry.beginning, pace or Pace()
-    for queue in queues(node, vhosts):
+    beginning = node.registry.beginning
+    for queue in found:
         await pace.step()
         if queue is None:
             continue

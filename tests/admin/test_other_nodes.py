@@ -83,7 +83,9 @@ class Cluster:
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
         question = json.loads(text)
         self.asked.append((peer, question))
-        rows = self.rows.get(question["of"], [])
+        rows, name = self.rows.get(question["of"], []), question.get("name")
+        if name is not None and "after" in question:
+            rows = [row for row in rows if row.get("connection", row.get("name")) == name]
         return json.dumps({"rows": rows, "next": None}) if peer == B else None
 
     # The view
@@ -270,3 +272,38 @@ async def test_acts_are_done_where_the_thing_is() -> None:
         assert (silent.status, C in silent.json()["reason"]) == (503, True)
         assert (await api.ask("DELETE", "/queues/%2F/homeless/contents")).status == 404
         assert B in (await api.ask("GET", f"/amqpd/why/connections/{name}")).json()["reason"]
+
+
+async def test_a_users_connections_are_closed_at_all_nodes_that_live() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        await got(api, "/connections")
+        cluster.rows["connections"] = []  # what was kept does not matter
+        answer = await api.ask("DELETE", "/connections/username/clerk")
+        assert (answer.status, C in answer.json()["reason"]) == (503, True)
+        closed = [(peer, each["user"], each["by"]) for peer, each in cluster.asked if each["of"] == "close"]
+        assert sorted(closed) == [(B, "clerk", "guest"), (C, "clerk", "guest")]
+        cluster.asked.clear()
+        cluster.gone.add(C)
+        assert (await api.ask("DELETE", "/connections/username/clerk")).status == 204
+        assert [peer for peer, each in cluster.asked if each["of"] == "close"] == [B]
+
+
+async def test_a_fresh_connection_of_another_node_is_found() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        path = "/connections/10.0.0.1%3A9%20-%3E%2010.0.0.2%3A5672"
+        await got(api, "/connections")
+        assert (await api.ask("GET", path)).status == 404
+        cluster.rows["connections"].append(connection("clerk", 9))
+        assert (await got(api, path))["node"] == B
+
+
+async def test_other_nodes_are_asked_for_a_users_own_rows() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        for path in ("/connections", "/channels", "/consumers"):
+            await got(api, path, "clerk")
+            await got(api, path, "watcher")
+        asked = [each["user"] for peer, each in cluster.asked if peer == B]
+        assert asked == ["clerk", None] * 3

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from amqpd.management import queues
+from amqpd.management import peer_answers, queues
 from amqpd.management.node_facts import NodeFacts
 from amqpd.management.operators import Operator
 from amqpd.management.peer_answers import PAGE_BYTES_MAX, PeerAnswers
-from amqpd.management.peer_rows import NEEDED
+from amqpd.management.peer_rows import is_row
 from amqpd.management.samples import Series
 from amqpd.management.sampling import OF_NODE
 from tests.harness.harness import Client, Harness
@@ -53,7 +53,7 @@ class Asked:
             rows += page["rows"]
             after = page["next"]
             if after is None:
-                assert all(NEEDED.get(of, frozenset()) <= row.keys() for row in rows)
+                assert all(is_row(of, row) for row in rows)
                 return rows
 
 
@@ -156,6 +156,55 @@ async def test_totals_and_clients() -> None:
     assert await asked.all("clients", user=None) == [{"connections": 1, "channels": 1}]
     assert await asked.all("clients", user="guest") == [{"connections": 1, "channels": 1, "consumers": 1}]
     assert await asked.all("clients", user="alice") == [{"connections": 0, "channels": 0, "consumers": 0}]
+
+
+async def test_sums_of_a_large_virtual_host_take_several_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_answers, "PAGE_S", 0.0)
+    monkeypatch.setattr(peer_answers, "SUMMED_AT_ONCE", 3)
+    asked = Asked()
+    client = asked.harness.client()
+    for number in range(7):
+        client.declare(f"q{number}")
+        publish(client, f"q{number}", 1)
+    page = await asked.page("totals")
+    assert (page["next"], page["rows"][0]["queues"]) == (["/", 3], 3)
+    rows = await asked.all("totals")
+    assert [row["queues"] for row in rows] == [3, 3, 1]
+    assert sum(row["messages_ready"] for row in rows) == 7
+
+
+@pytest.mark.parametrize("of", ["connections", "channels", "consumers"])
+async def test_a_page_that_takes_long_ends_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    asked = Asked()
+    for number in range(3):
+        client = client_of(asked.harness, f"x:{number} -> y:2")
+        client.declare(f"q{number}")
+        client.consume(f"q{number}", "reader")
+        client.consume(f"q{number}", "second")
+    at_once = await asked.all(of)
+    monkeypatch.setattr(peer_answers, "PAGE_S", 0.0)
+    before = asked.pages
+    assert [names_of(row) for row in await asked.all(of)] == [names_of(row) for row in at_once]
+    assert asked.pages - before > 3
+
+
+def names_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(each) for each in ("name", "connection", "consumer_tag"))
+
+
+@pytest.mark.parametrize("of", ["connections", "channels", "consumers"])
+async def test_rows_of_a_user_or_of_a_connection_only(of: str) -> None:
+    asked = Asked()
+    for number, user in enumerate(("guest", "clerk", "clerk")):
+        client = client_of(asked.harness, f"x:{number} -> y:2")
+        client.declare("q")
+        client.consume("q", "reader")
+        client.connection.user = user
+    assert [row["user"] for row in await asked.all(of, user="clerk")] == ["clerk", "clerk"]
+    [row] = await asked.all(of, name="x:1 -> y:2")
+    assert row.get("connection", row.get("name")) == "x:1 -> y:2"
+    assert await asked.all(of, user="guest", name="x:1 -> y:2") == []
+    assert (await asked.page(of, user=1))["refused"] == "bad_argument"
 
 
 async def test_the_node_says_what_it_uses() -> None:

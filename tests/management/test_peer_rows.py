@@ -14,7 +14,8 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.management.errors import NotFound, Unavailable
+from amqpd.management import peer_rows
+from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.kept import KEPT_S
 from amqpd.management.peer_rows import ANSWER_S, QUEUES_AT_ONCE, PeerRows
 
@@ -110,6 +111,20 @@ async def test_an_answer_is_kept_for_some_seconds_and_then_let_go(autojump_clock
         nursery.cancel_scope.cancel()
 
 
+async def test_that_a_connection_is_not_there_is_not_kept() -> None:
+    there: list[dict[str, Any]] = []
+
+    async def answer(question: dict[str, Any]) -> str:
+        return says(*there)
+
+    others = Others(b=answer)
+    assert [*await others.rows.rows("connections", name="x")] == []
+    there.append({"id": "c1", "name": "x", "user": "u", "vhost": "/", "connected_at_ms": 1})
+    assert len([*await others.rows.rows("connections", name="x")]) == 1
+    assert len([*await others.rows.rows("connections", name="x")]) == 1
+    assert len(others.asked) == 2
+
+
 async def test_nothing_is_asked_while_nobody_looks(autojump_clock: trio.testing.MockClock) -> None:
     others = Others(b=one_row)
     with trio.move_on_after(3600):
@@ -152,6 +167,100 @@ async def test_what_is_no_answer_is_none(text: str) -> None:
     found = await others.rows.rows("totals")
     assert (found.missing, [*found]) == ({"b"}, [])
     assert await others.rows.figures({"b": [("/", "q")]}) == ({}, {"b"})
+
+
+NODE = {"name": "b", "alarms": [], "amqp": [], "http": [], "churn": {}, "gone_queues": {}, "rates": {}}
+MALFORMED = [
+    ("totals", {"vhost": 1}),
+    ("totals", {"vhost": "/", "publish": "many"}),
+    ("clients", {"connections": None}),
+    ("queues", {"vhost": "/", "name": ["q"], "state": "running"}),
+    ("connections", {"id": "c1", "name": "x", "user": [], "vhost": "/", "connected_at_ms": 1}),
+    ("channels", {"connection": "x", "number": "1", "user": "u", "vhost": "/"}),
+    ("node", {**NODE, "alarms": 1}),
+    ("node", {**NODE, "churn": {"a": "b"}}),
+]
+
+
+@pytest.mark.parametrize(("of", "row"), MALFORMED)
+async def test_a_row_with_a_value_of_another_type_is_no_answer(of: str, row: dict[str, Any]) -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        return says(row)
+
+    others = Others(b=answer)
+    found = await others.rows.rows(of)
+    assert (found.missing, [*found]) == ({"b"}, [])
+    if of == "queues":
+        assert await others.rows.figures({"b": [("/", "q")]}) == ({}, {"b"})
+
+
+@pytest.mark.parametrize("after", ["\u00e9" * 15_000, {"a": 1}, [["a"]], 1.5])
+async def test_a_place_that_is_long_or_none_is_not_asked_for(after: Any) -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        return says(vhost("a"), after=after)
+
+    others = Others(b=answer)
+    found = await others.rows.rows("totals")
+    assert (found.missing, len(others.asked)) == ({"b"}, 1)
+
+
+async def test_a_question_that_is_too_long_is_not_answered() -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        raise ValueError("a text is too long")  # as `Queries.ask` does
+
+    others = Others(b=answer)
+    assert (await others.rows.rows("totals")).missing == {"b"}
+    with pytest.raises(BadArgument, match="too long"):
+        await others.rows.act("b", "close", user="x")
+
+
+async def test_an_act_whose_answer_is_none_is_not_taken_for_done() -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        return '{"rows":1}'
+
+    with pytest.raises(Unavailable, match="node 'b'"):
+        await Others(b=answer).rows.act("b", "purge")
+
+
+@pytest.mark.parametrize("second", [["b"], ["a"], "b", [1]])
+async def test_a_place_that_is_not_beyond_the_one_before_ends_the_list(second: Any) -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        return says(vhost("a"), after=second if question["after"] else ["b"])
+
+    others = Others(b=answer)
+    assert (await others.rows.rows("totals")).missing == {"b"}
+    assert len(others.asked) == 2
+
+
+@pytest.mark.parametrize(("bound", "value"), [("ROWS_MAX", 10), ("ROWS_BYTES_MAX", 400)])
+async def test_rows_of_all_nodes_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        at = question["after"][0] if question["after"] else 0
+        return says(vhost("a"), vhost("b"), after=[at + 1])
+
+    async def short(question: dict[str, Any]) -> str:
+        return says(vhost("a"))
+
+    monkeypatch.setattr(peer_rows, bound, value)
+    found = await Others(b=answer, c=answer).rows.rows("totals")
+    assert (found.missing, 0 < len([*found]) <= 20) == ({"b", "c"}, True)
+    assert (await Others(b=short, c=short).rows.rows("totals")).missing == set()
+
+
+async def test_a_queue_named_as_a_silent_node_is_a_queue(autojump_clock: trio.testing.MockClock) -> None:
+    async def answer(question: dict[str, Any]) -> str:
+        rows = [{"vhost": at, "name": name, "state": "running"} for at, name in question.get("names", [])]
+        return says(*rows)
+
+    others = Others(b=answer, c=NEVER)
+    await others.rows.rows("totals")
+    key = ("silent", "c")
+    found, missing = await others.rows.figures({"b": [key, ("silent", "b")]})
+    assert (found[key]["state"], missing) == ("running", set())
+    # Nor does a queue silence a node.
+    assert (await others.rows.rows("node")).missing == {"c"}
 
 
 async def test_a_list_without_end_ends(autojump_clock: trio.testing.MockClock) -> None:

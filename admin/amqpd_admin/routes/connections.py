@@ -53,7 +53,7 @@ def _told_wanted(vhost: str | None, user: str | None = None) -> Callable[[Row], 
 async def _connections(
     request: Request, who: Who, samples: SamplesAsked, vhost: str | None = None, user: str | None = None
 ) -> Response:
-    node, told = who.behind.on.node, await others.ask(who, "connections")
+    node, told = who.behind.on.node, await others.ask_of_clients(who, "connections")
     found: Iterable[ConnectionBase | Told | None] = chain(
         walks.connections(node, _wanted(who, vhost, user)), others.seen(told, who, _told_wanted(vhost, user))
     )
@@ -73,7 +73,7 @@ def _add_samples(
 
 
 async def _channels(request: Request, who: Who, vhost: str | None = None) -> Response:
-    node, told = who.behind.on.node, await others.ask(who, "channels")
+    node, told = who.behind.on.node, await others.ask_of_clients(who, "channels")
     found: Iterable[ChannelBase | Told | None] = chain(
         walks.channels(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
     )
@@ -90,7 +90,7 @@ async def _channel_list(
 
 async def _consumers(request: Request, who: Who, vhost: str | None = None) -> Response:
     """Of one's own connections only, as in RabbitMQ, for a user who does not monitor."""
-    node, told = who.behind.on.node, await others.ask(who, "consumers")
+    node, told = who.behind.on.node, await others.ask_of_clients(who, "consumers")
     found: Iterable[Consuming | Told | None] = chain(
         walks.consumers(node, _wanted(who, vhost)), others.seen(told, who, _told_wanted(vhost))
     )
@@ -115,7 +115,7 @@ async def named(who: Who, name: str, *, to_close: bool = False) -> ConnectionBas
     here = walks.connections(who.behind.on.node, lambda each: each.name == name)
     found: list[ConnectionBase | Told] = [*await each(here, _same)]
     if not found:
-        asked = await others.ask(who, "connections")
+        asked = await others.ask(who, "connections", name=name)
         found += await each((Told(*at) if at[1]["name"] == name else None for at in asked), _same)
     for connection in found:
         user = connection.row["user"] if isinstance(connection, Told) else connection.user
@@ -151,14 +151,10 @@ async def list_of_user(request: Request, user: Name, who: Asking, samples: Asked
 
 @router.delete("/connections/username/{user}", status_code=204)
 async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
-    """All of a user's are closed."""
+    """All of a user's are closed, at each node that lives."""
     who.require(who.administers or user == who.user, "User not authorised to access object")
     await connections.close(who.behind.on, who.operator, user=user, reason=_reason(request))
-    if (peers := who.behind.peers) is not None:
-        found = await others.ask(who, "connections")
-        nodes = await each((node if row["user"] == user else None for node, row in found), _same)
-        for node in dict.fromkeys(nodes):
-            await peers.act(node, "close", user=user, reason=_reason(request), by=who.user)
+    await others.act(who, "close", user=user, reason=_reason(request))
     return gone()
 
 
@@ -190,7 +186,7 @@ async def list_channels_of(request: Request, name: Name, who: Asking) -> Respons
     connection = await named(who, name)
     if not isinstance(connection, Told):
         return await _channel_list(request, who, list(connection.channels.values()))
-    told = await others.ask(who, "channels")
+    told = await others.ask_of_clients(who, "channels", name=name)
     found = others.seen(told, who, lambda row: bool(row["connection"] == name))
     return await _channel_list(request, who, found, _missing(who, told))
 
@@ -236,14 +232,16 @@ async def show_channel(name: Name, who: Asking) -> Response:
 
 async def _told_channel(who: Who, name: str) -> Response:
     """One of another node's. Raises NotFound, Refusal."""
-    told = await others.ask(who, "channels")
+    told = await others.ask(who, "channels", name=name.rpartition(" (")[0])
     found = await each((Told(*at) if rows.name_of(Told(*at)) == name else None for at in told), _same)
     if not found:
         raise NotFound("Object Not Found")
     channel, row = found[0], found[0].row
     who.require(who.sees_connection(row["user"]), "User not authorised to access object")
     place = (row["connection"], row["number"])
-    consuming = await others.listed(who, "consumers", lambda of: (of["connection"], of["channel"]) == place)
+    consuming = await others.listed(
+        who, "consumers", lambda of: (of["connection"], of["channel"]) == place, name=row["connection"]
+    )
     details = await each(consuming, partial(consumer, who.behind.on.node))
     return await reply_with(rows.channel_fields(*channel) | {"consumer_details": details})
 
