@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 from amqpd.config import Settings
 from amqpd.errors import StartupError
 from amqpd.process import spans as module
-from amqpd.process.otel import ANSWER_BYTES_MAX, OtelExporter
+from amqpd.process import otel
+from amqpd.process.otel import ANSWER_BYTES_MAX, STATE_MEMBERS_MAX, OtelExporter
 from amqpd.process.spans import GATHER_S, REPORT_S, Spans, spans_of
 from amqpd.setting_tables import OtelSettings
 from amqpd.tracing.context import TraceContext
@@ -144,6 +145,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    otel._state.cache_clear()
 
 
 @pytest.fixture
@@ -221,6 +223,31 @@ def test_a_collector_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     assert exporter.reason
     assert time.monotonic() - before < DEADLINE_S
     assert caplog.records == [], "a collector that is away would fill the log"
+
+
+def test_a_client_s_tracestate_is_no_reason(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    collector.answer = refusing
+    exporter = OtelExporter(collector.url, 1000, "n")
+    exporter.export(fact(context=TraceContext(TRACE, 5, 1, b"a forged line")))
+    assert "forged" not in exporter.reason
+    exporter.flush_and_end()
+    assert "400" in exporter.reason
+    assert caplog.records == [], "nor is it in the log"
+
+
+def test_a_tracestate_is_parsed_once_and_one_with_too_many_members_never(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[list[str]] = []
+    parse = otel.TraceState.from_header
+    monkeypatch.setattr(otel.TraceState, "from_header", lambda headers: parsed.append(headers) or parse(headers))
+    exporter = OtelExporter(collector.url, 1000, "n")
+    most = b",".join(b"k%d=1" % number for number in range(STATE_MEMBERS_MAX))
+    for state in (most, most, most + b",more=1", b"," * STATE_MEMBERS_MAX, most):
+        exporter.export(fact(context=TraceContext(TRACE, 5, 1, state)))
+    exporter.flush_and_end()
+    assert [span.state for span in collector.spans] == [most.decode()] * 2 + [""] * 2 + [most.decode()]
+    assert parsed == [[most.decode()]]
 
 
 def refusing(handler: BaseHTTPRequestHandler) -> None:
