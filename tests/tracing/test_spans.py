@@ -16,10 +16,10 @@ from structlog.testing import capture_logs
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from amqpd.process import spans as module
 from amqpd.process import otel
+from amqpd.process import spans as module
 from amqpd.process.otel import ANSWER_BYTES_MAX, STATE_MEMBERS_MAX, OtelExporter
-from amqpd.process.spans import GATHER_S, REPORT_S, Spans, spans_of
+from amqpd.process.spans import GATHER_S, REPORT_S, STEP_S, Spans, spans_of
 from amqpd.setting_tables import OtelSettings
 from amqpd.tracing.context import TraceContext
 from amqpd.tracing.facts import SpanFact
@@ -74,6 +74,34 @@ async def test_what_is_told_is_handed_on_together(autojump_clock: trio.abc.Clock
         assert [each.span_id for each in exporter.facts] == list(range(1, 101))
         nursery.cancel_scope.cancel()
     assert spans.facts()["waiting"] == 100
+
+
+@pytest.mark.trio
+async def test_a_step_ends_with_its_time_or_its_number(autojump_clock: trio.abc.Clock) -> None:
+    now, each_s, steps = 0.0, 0.0, [0]
+
+    class Slow(Kept):
+        def export(self, fact: SpanFact) -> None:
+            nonlocal now
+            now += each_s
+            steps[-1] += 1
+            super().export(fact)
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(0)
+
+    spans = Spans(Slow(), 1000, lambda: now)
+    trio.lowlevel.add_instrument(Steps())
+    for each_s, expected in ((STEP_S / 1000, [16, 16, 8]), (STEP_S / 2, [2] * 20), (STEP_S * 9, [1] * 40)):
+        steps[:] = [0]
+        for _ in range(40):
+            spans.tell(fact())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spans.run)
+            await trio.sleep(2 * GATHER_S)
+            nursery.cancel_scope.cancel()
+        assert [step for step in steps if step] == expected
 
 
 @pytest.mark.trio
