@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from opentelemetry.trace import TraceState
 from structlog.testing import capture_logs
 
 from amqpd.config import Settings
@@ -93,8 +94,8 @@ async def test_a_step_ends_with_its_time_or_its_number(autojump_clock: trio.abc.
 
     spans = Spans(Slow(), 1000, lambda: now)
     trio.lowlevel.add_instrument(Steps())
-    for each_s, expected in ((STEP_S / 1000, [16, 16, 8]), (STEP_S / 2, [2] * 20), (STEP_S * 9, [1] * 40)):
-        steps[:] = [0]
+    for took_s, expected in ((STEP_S / 1000, [16, 16, 8]), (STEP_S / 2, [2] * 20), (STEP_S * 9, [1] * 40)):
+        each_s, steps[:] = took_s, [0]
         for _ in range(40):
             spans.tell(fact())
         async with trio.open_nursery() as nursery:
@@ -267,8 +268,8 @@ def test_a_tracestate_is_parsed_once_and_one_with_too_many_members_never(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[list[str]] = []
-    parse = otel.TraceState.from_header
-    monkeypatch.setattr(otel.TraceState, "from_header", lambda headers: parsed.append(headers) or parse(headers))
+    parse = TraceState.from_header
+    monkeypatch.setattr(TraceState, "from_header", lambda headers: parsed.append(headers) or parse(headers))
     exporter = OtelExporter(collector.url, 1000, "n")
     most = b",".join(b"k%d=1" % number for number in range(STATE_MEMBERS_MAX))
     for state in (most, most, most + b",more=1", b"," * STATE_MEMBERS_MAX, most):
