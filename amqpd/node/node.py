@@ -379,7 +379,7 @@ class Node(HomeNode):
         """See `QueueHost.dead_letter`."""
         gone = dead_lettering.dead_letter(self, queue, run, low, high, reason)
         if self.tracer is not None and queue.dead_letters and gone[0]:
-            self.tracer.dead_lettered(queue.record.name, queue.record.vhost, run, low, low + gone[0], reason)
+            self.work_left -= self.tracer.dead_lettered(queue.record, run, low, low + gone[0], reason)
         return gone
 
     def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:

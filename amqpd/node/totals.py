@@ -141,15 +141,16 @@ class Totals:
         if now == before:
             return
         facts.summed = now
+        grown = [value - known for value, known in zip(now, before, strict=True)]
+        self.sums = [a + b for a, b in zip(self.sums, grown, strict=True)]
         of_vhost = self.sums_by_vhost.get(vhost)
-        if of_vhost is None:
-            of_vhost = self.sums_by_vhost[vhost] = list(_NOTHING)
-        for at, value in enumerate(now):
-            grown = value - before[at]
-            self.sums[at] += grown
-            of_vhost[at] += grown
+        if of_vhost is not None:
+            self.sums_by_vhost[vhost] = [a + b for a, b in zip(of_vhost, grown, strict=True)]
+        elif before == _NOTHING:
+            self.sums_by_vhost[vhost] = grown
+        # Otherwise the virtual host is gone, with what the queue had added: one of that name begins at nothing.
 
     def keep_vhosts(self, names: Collection[str]) -> None:
         """There are no others any more."""
-        if len(self.sums_by_vhost) > len(names):
+        if not self.sums_by_vhost.keys() <= set(names):
             self.sums_by_vhost = {name: sums for name, sums in self.sums_by_vhost.items() if name in names}

@@ -4,13 +4,15 @@ What comes in: `SpanFact`s. What goes out: spans, in batches; counts of those th
 Rules: 1. The SDK's tracer has no part in it: it chooses ids and samples, which is done by then, and takes more than
 twice as long for a span, in the thread that messages go through. 2. A collector that is away, slow or hostile costs
 the SDK's thread time and nothing else: no redirect is followed, no more of an answer is read than ANSWER_BYTES_MAX,
-and what SDK and exporter have to say is not logged line by line but kept as `reason`. 3. Where the SDK has
+and what SDK and exporter have to say is not logged line by line but kept as `reason`. What the API says of a
+client's tracestate is neither: it has the client's text. 3. Where the SDK has
 environment variables (OTEL_EXPORTER_OTLP_..., OTEL_BSP_..., OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
 OTEL_SDK_DISABLED) they hold, except for what is given.
 Not here: how many may wait (`spans.py`), what a span says (`tracing/`).
 
 Source: https://opentelemetry.io/docs/specs/otlp/ and
-https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/;
+https://www.w3.org/TR/trace-context/ section 3.3.1.1 (members of a tracestate).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import requests
@@ -37,6 +40,12 @@ TRACES_PATH = "/v1/traces"
 # An answer is a protobuf message that says what was not taken.
 ANSWER_BYTES_MAX = 64 * 1024
 REASON_CHARACTERS_MAX = 300
+# Those that speak of the collector.
+REASON_LOGGERS = ("opentelemetry.sdk.", "opentelemetry.exporter.")
+# Of a tracestate, empty ones included.
+STATE_MEMBERS_MAX = 32
+# A message has four or five spans, some of them later. Half a kilobyte each as it came, a few kilobytes when parsed.
+STATES_KEPT = 64
 
 _NO_STATE, _NO_ERROR = TraceState(), Status()
 
@@ -141,7 +150,8 @@ class _Notes(logging.Handler):
         self._logger.propagate = self._propagate
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = record.getMessage()[:REASON_CHARACTERS_MAX]
+        if record.name.startswith(REASON_LOGGERS):
+            self.last = record.getMessage()[:REASON_CHARACTERS_MAX]
 
 
 def _traces_url(endpoint: str) -> str | None:
@@ -170,8 +180,12 @@ def _session() -> requests.Session:
     return session
 
 
+@lru_cache(STATES_KEPT)
 def _state(header: bytes) -> TraceState:
-    return TraceState.from_header([header.decode("ascii", "replace")]) if header else _NO_STATE
+    """Kept, because to parse one takes ten times as long as all else of a span."""
+    if not header or header.count(b",") >= STATE_MEMBERS_MAX:
+        return _NO_STATE
+    return TraceState.from_header([header.decode("ascii", "replace")])
 
 
 def _sendable(text: str) -> str:

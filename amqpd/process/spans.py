@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -26,8 +27,9 @@ from amqpd.tracing.tracer import Tracer
 
 # So that many go together, and an idle broker does not wake for them.
 GATHER_S = 0.1
-# Each takes some 30 us, and clients wait meanwhile.
+# Each takes some 30 us, more with a tracestate that is new, and clients wait meanwhile: the first of the two counts.
 SPANS_A_STEP = 16
+STEP_S = 0.001
 # How often the log may say that spans are lost.
 REPORT_S = 60.0
 # Of the broker's end, for an exporter that is slow: before Docker kills it, everything else has to end too.
@@ -65,8 +67,10 @@ class Exporter(Protocol):
 class Spans:
     """Between the tracer and the exporter."""
 
-    def __init__(self, exporter: Exporter, spans_max: int) -> None:
+    def __init__(self, exporter: Exporter, spans_max: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
         self._exporter = exporter
+        self._clock = clock
         self._spans_max = spans_max
         self._waiting: deque[SpanFact] = deque()
         self._news = trio.Event()
@@ -97,13 +101,17 @@ class Spans:
                 await trio.sleep(GATHER_S)
             self._news = trio.Event()
             while self._waiting:
-                self._hand_over(SPANS_A_STEP)
+                self._hand_over_some()
                 await trio.lowlevel.checkpoint()
             self._report(trio.current_time())
 
-    def _hand_over(self, count: int) -> None:
-        for _ in range(min(count, len(self._waiting))):
+    def _hand_over_some(self) -> None:
+        """One at least."""
+        until = self._clock() + STEP_S
+        for _ in range(min(SPANS_A_STEP, len(self._waiting))):
             self._exporter.export(self._waiting.popleft())
+            if self._clock() >= until:
+                break
 
     def _report(self, now: float) -> None:
         lost = self.dropped + self._exporter.failed
@@ -114,7 +122,8 @@ class Spans:
 
     async def end(self) -> None:
         """Nothing more is told."""
-        self._hand_over(len(self._waiting))
+        while self._waiting:
+            self._hand_over_some()
         with trio.move_on_after(FLUSH_S) as flushing:
             await trio.to_thread.run_sync(self._exporter.flush_and_end, abandon_on_cancel=True)
         if flushing.cancelled_caught:

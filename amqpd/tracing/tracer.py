@@ -21,6 +21,7 @@ from amqpd.kernel import Run
 from amqpd.tracing.context import Contents, TraceContext, contents_of, may_be_sampled, number_sampled
 from amqpd.tracing.facts import SpanFact, Tell, Value
 from amqpd.vocabulary.client import Client
+from amqpd.vocabulary.records import QueueRecord
 
 # Some 2 MB: what a consumer gets within a minute or so of its publish.
 PUBLISHES_MAX = 10_000
@@ -227,20 +228,23 @@ class Tracer:
         self.delivered_count -= len(unacked)
         unacked.clear()
 
-    def dead_lettered(self, queue: str, vhost: str, run: Run, low: int, high: int, reason: str) -> None:
-        """Messages low..high-1 of the run left the queue for its dead letter exchange."""
-        now_us = self._clock_us()
+    def dead_lettered(self, record: QueueRecord, run: Run, low: int, high: int, reason: str) -> int:
+        """Messages low..high-1 of the run left the queue for its dead letter exchange. What it took, see
+        SPAN_WORK."""
+        now_us, queue, work = self._clock_us(), record.name, 0
         for part, _, contents in self._traced(run, low, high):
+            work += SPAN_WORK
             context, name = contents.context, f"dead-letter {queue}"
             attributes: dict[str, Value] = {
                 **_message(contents, part.names_of(0), queue),
                 **_sizes(part.count, part.body_bytes),
                 "messaging.operation.name": "dead-letter",
-                "amqpd.vhost": vhost,
+                "amqpd.vhost": record.vhost,
                 "amqpd.reason": reason,
             }
             times = now_us, now_us
             self._tell(SpanFact(name, context, self._span_id(), context.span_id, False, *times, attributes))
+        return work
 
     def _traced(self, run: Run, low: int, high: int) -> Iterator[tuple[Run, int, Contents]]:
         """Of the messages low..high-1 those that are traced, in runs of which all messages have the same properties;

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.node.totals import ConnectionCounts, QueueCounts
+from amqpd.node.totals import ConnectionCounts, QueueCounts, Totals
+from amqpd.queues.facts import Facts
 from tests.harness.harness import Client, Harness, Message
 
 Basic, Channel, Confirm, Queue = commands.Basic, commands.Channel, commands.Confirm, commands.Queue
@@ -121,3 +122,19 @@ def test_bytes_that_go_through_a_socket_after_its_connection_has_ended_are_count
         harness.node.totals.socket_closed(connection)
     found = harness.node.totals.of_connections
     assert (found.bytes_in, found.bytes_out) == (100, 205)
+
+
+def test_what_ends_after_its_virtual_host_takes_nothing_from_the_next_of_that_name() -> None:
+    totals, facts, unseen = Totals(), Facts(0), Facts(0)
+    facts.accepted = 10
+    totals.look_at("gone", facts, 10, 0)
+    assert totals.sums_by_vhost["gone"] == [10, 0, 0, 0, 10, 0]
+    totals.keep_vhosts({"/"})
+    totals.queue_gone("gone", "classic", facts)
+    assert totals.sums_by_vhost == {}
+    assert totals.sums == [10, 0, 0, 0, 0, 0], "the node counts on"
+    unseen.accepted = 3
+    totals.queue_gone("gone", "classic", unseen)
+    assert totals.sums_by_vhost == {"gone": [3, 0, 0, 0, 0, 0]}, "it went before anybody looked at it"
+    totals.keep_vhosts({"/", "others"})
+    assert totals.sums_by_vhost == {}, "although there are more names than entries"

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 import trio
+from opentelemetry.trace import TraceState
 from structlog.testing import capture_logs
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
+from amqpd.process import otel
 from amqpd.process import spans as module
-from amqpd.process.otel import ANSWER_BYTES_MAX, OtelExporter
-from amqpd.process.spans import GATHER_S, REPORT_S, Spans, spans_of
+from amqpd.process.otel import ANSWER_BYTES_MAX, STATE_MEMBERS_MAX, OtelExporter
+from amqpd.process.spans import GATHER_S, REPORT_S, STEP_S, Spans, spans_of
 from amqpd.setting_tables import OtelSettings
 from amqpd.tracing.context import TraceContext
 from amqpd.tracing.facts import SpanFact
@@ -73,6 +75,34 @@ async def test_what_is_told_is_handed_on_together(autojump_clock: trio.abc.Clock
         assert [each.span_id for each in exporter.facts] == list(range(1, 101))
         nursery.cancel_scope.cancel()
     assert spans.facts()["waiting"] == 100
+
+
+@pytest.mark.trio
+async def test_a_step_ends_with_its_time_or_its_number(autojump_clock: trio.abc.Clock) -> None:
+    now, each_s, steps = 0.0, 0.0, [0]
+
+    class Slow(Kept):
+        def export(self, fact: SpanFact) -> None:
+            nonlocal now
+            now += each_s
+            steps[-1] += 1
+            super().export(fact)
+
+    class Steps(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps.append(0)
+
+    spans = Spans(Slow(), 1000, lambda: now)
+    trio.lowlevel.add_instrument(Steps())
+    for took_s, expected in ((STEP_S / 1000, [16, 16, 8]), (STEP_S / 2, [2] * 20), (STEP_S * 9, [1] * 40)):
+        each_s, steps[:] = took_s, [0]
+        for _ in range(40):
+            spans.tell(fact())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spans.run)
+            await trio.sleep(2 * GATHER_S)
+            nursery.cancel_scope.cancel()
+        assert [step for step in steps if step] == expected
 
 
 @pytest.mark.trio
@@ -144,6 +174,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SERVICE_NAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    otel._state.cache_clear()
 
 
 @pytest.fixture
@@ -221,6 +252,31 @@ def test_a_collector_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
     assert exporter.reason
     assert time.monotonic() - before < DEADLINE_S
     assert caplog.records == [], "a collector that is away would fill the log"
+
+
+def test_a_client_s_tracestate_is_no_reason(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    collector.answer = refusing
+    exporter = OtelExporter(collector.url, 1000, "n")
+    exporter.export(fact(context=TraceContext(TRACE, 5, 1, b"a forged line")))
+    assert "forged" not in exporter.reason
+    exporter.flush_and_end()
+    assert "400" in exporter.reason
+    assert caplog.records == [], "nor is it in the log"
+
+
+def test_a_tracestate_is_parsed_once_and_one_with_too_many_members_never(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[list[str]] = []
+    parse = TraceState.from_header
+    monkeypatch.setattr(TraceState, "from_header", lambda headers: parsed.append(headers) or parse(headers))
+    exporter = OtelExporter(collector.url, 1000, "n")
+    most = b",".join(b"k%d=1" % number for number in range(STATE_MEMBERS_MAX))
+    for state in (most, most, most + b",more=1", b"," * STATE_MEMBERS_MAX, most):
+        exporter.export(fact(context=TraceContext(TRACE, 5, 1, state)))
+    exporter.flush_and_end()
+    assert [span.state for span in collector.spans] == [most.decode()] * 2 + [""] * 2 + [most.decode()]
+    assert parsed == [[most.decode()]]
 
 
 def refusing(handler: BaseHTTPRequestHandler) -> None:

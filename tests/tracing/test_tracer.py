@@ -167,6 +167,29 @@ def test_one_that_expires_is_told_of(node: Told, client: Client) -> None:
     assert node.only("dead-letter w").attributes["amqpd.reason"] == "expired"
 
 
+def test_telling_of_dead_letters_is_charged(node: Told, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    took, dead_letter = [0], node.node.dead_letter
+
+    def watched(*order: Any) -> tuple[int, int]:
+        before = node.node.work_left
+        gone = dead_letter(*order)
+        took[-1] += before - node.node.work_left
+        return gone
+
+    monkeypatch.setattr(node.node, "dead_letter", watched)
+    client.declare("w", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
+    for tracer in (None, None, node.node.tracer):  # the first makes templates
+        for number in range(5):
+            client.publish(key="w", headers=parent(number + 1), expiration="10")
+        node.node.tracer = tracer
+        took.append(0)
+        node.node.now_ms += 100
+        node.step()
+    assert node.names.count("dead-letter w") == 5
+    assert took[2] > 0
+    assert took[3] - took[2] == 5 * tracing.SPAN_WORK
+
+
 def test_nobody_takes_it(node: Told, client: Client) -> None:
     client.publish(key="nobody", headers=parent())
     assert node.only("publish amq.default").attributes["amqpd.outcome"] == "unroutable"
