@@ -41,7 +41,10 @@ export function consumerColumns({ channel = true } = {}) {
     node: (row) => link(to("channels", row.channel_details.name), row.channel_details.name),
   };
   return [
-    { title: "Tag", sort: "consumer_tag", kind: "long", text: (row) => name(row.consumer_tag) },
+    {
+      title: "Tag", sort: "consumer_tag", kind: channel ? "long secondary" : "long",
+      text: (row) => name(row.consumer_tag),
+    },
     ...(channel ? [from] : []),
     { title: "User", sort: "channel_details.user", kind: "secondary", text: (row) => name(row.channel_details.user) },
     {
