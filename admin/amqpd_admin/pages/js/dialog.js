@@ -1,6 +1,7 @@
 // Dialogs: a question before something is destroyed, a form; and short notices of what was done.
 
 import { button, el, newId } from "/js/elements.js";
+import { hold } from "/js/live.js";
 
 const NOTICE_MS = 5000;
 
@@ -37,7 +38,7 @@ export function confirm({ title, lines, action, act }) {
       go.disabled = true;
       problem.textContent = "";
       try {
-        await act();
+        await hold(act);
         done = true;
         dialog.close();
       } catch (error) {

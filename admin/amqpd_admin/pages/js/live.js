@@ -2,6 +2,21 @@
 
 export const EVERY_MS = 2000;
 
+const lives = new Set();
+let held = 0;
+
+/** `action` is done while nothing is asked for: what it destroys would be asked for when it is gone. */
+export async function hold(action) {
+  held += 1;
+  for (const each of lives) each.pause();
+  try {
+    return await action();
+  } finally {
+    held -= 1;
+    for (const each of lives) each.goOn();
+  }
+}
+
 /** `load(signal)` asks, `show(found)` draws, `fail(error)` says what went wrong. */
 export class Live {
   constructor(load, show, fail) {
@@ -13,6 +28,7 @@ export class Live {
     this.stopped = false;
     this.seen = () => this.#seen();
     document.addEventListener("visibilitychange", this.seen);
+    lives.add(this);
   }
 
   /** Ask now: instead of what is under way. */
@@ -22,10 +38,22 @@ export class Live {
     return this.#turn();
   }
 
-  stop() {
-    this.stopped = true;
+  pause() {
     clearTimeout(this.timer);
     this.running?.abort();
+    this.running = null;
+  }
+
+  /** Not at once: who has acted mostly goes elsewhere, or asks now. */
+  goOn() {
+    clearTimeout(this.timer);
+    if (this.running === null && !document.hidden) this.timer = setTimeout(() => this.#turn(), EVERY_MS);
+  }
+
+  stop() {
+    this.stopped = true;
+    lives.delete(this);
+    this.pause();
     document.removeEventListener("visibilitychange", this.seen);
   }
 
@@ -35,7 +63,7 @@ export class Live {
   }
 
   async #turn() {
-    if (this.stopped) return;
+    if (this.stopped || held > 0) return;
     clearTimeout(this.timer);
     const mine = new AbortController();
     this.running = mine;
