@@ -214,7 +214,8 @@ def test_descriptors_bound_the_connections(
     done: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: done.append(limits))
-    assert connections_possible(Settings(connections_max=wanted)) == possible
+    alone = Settings(connections_max=wanted, http={"enabled": False})
+    assert connections_possible(alone) == possible
     assert done == ([raised] if raised else [])
 
 
