@@ -60,7 +60,8 @@ def _encoded(part: str | None) -> bytes | None:
 async def planned(metadata: Metadata, wanted: Definitions, *, prune: bool = False) -> Difference:
     """What `import_definitions` would change; nothing is changed."""
     wish = _Import(wanted, prune)
-    await wish.look(metadata.aside())
+    topology = await wish.look(metadata.aside())
+    await trio.to_thread.run_sync(wish.compare, topology)
     return wish.found
 
 
@@ -113,16 +114,16 @@ class _Import:
     """what the running broker has and the store has not"""
     running: bool = False
 
-    async def look(self, metadata: Metadata) -> None:
+    async def look(self, metadata: Metadata) -> Topology:
+        """What there is, a copy."""
         live = await metadata.transients()
         self.running = live is not None
         self.live = frozenset(record.key for record in live or [])
-        topology = await metadata.read()
+        topology = await metadata.read(whole=True)
         # Away from the loop: a broker has other things to do in the tenth of a second that each of them takes.
         known = {name: user.password_hash for name, user in topology.users.items()}
         await trio.to_thread.run_sync(_hash_passwords, self.wanted, known)
-        topology = await metadata.read(whole=True)
-        await trio.to_thread.run_sync(self.compare, topology)
+        return topology
 
     def compare(self, topology: Topology) -> None:
         self.found = difference(topology, self.wanted, _new_id, prune=self.prune, source_of=self.source_of)
