@@ -304,6 +304,7 @@ class Channel(PublishingChannel):
 
     def remove_consumer(self, consumer: Subscription) -> None:
         if self.consumers.pop(consumer.tag, None) is not None:
+            self.node.census.consumer_gone(self.connection.vhost)
             self.node.events.consumer_removed(self, consumer)
         try:
             consumer.end()

@@ -3,8 +3,9 @@
 What comes in: how many queues and connections there are. What goes out: a table: how long pages of lists and the
 overview take, what the broker has in memory; then scenarios of `python -m bench` beside a broker that three web UIs
 poll, in turns with one that nobody polls.
-Rules: 1. A UI is what the pages ask for: overview, nodes and a page of queues, every two seconds. 2. Times are of one
-request after the other, over one connection, and medians. 3. Both brokers have the same queues. 4. Progress goes to
+Rules: 1. A UI is a browser that shows a page: it asks for what that page asks for (`admin/amqpd_admin/pages/`), every
+two seconds. Three of them show the overview, the list of queues and one queue. 2. Times are of one request after the
+other, over one connection, and medians. 3. Both brokers have the same queues and connections. 4. Progress goes to
 standard error, the table to standard output.
 Not here: what is in the answers (`tests/admin`), scenarios (`bench/scenarios`).
 """
@@ -42,13 +43,27 @@ ASKED = {
     "all queues, without statistics": "/api/queues?disable_stats=true&enable_queue_totals=true",
     "metrics": "/metrics",
 }
-UI = ("/api/overview", "/api/nodes", "/api/queues?page=1&page_size=50&sort=name")
+SPAN = "lengths_age=600&lengths_incr=10&msg_rates_age=600&msg_rates_incr=10"
+FIELDS = (
+    "name,vhost,type,state,durable,auto_delete,exclusive,policy,consumers,messages,messages_ready,"
+    "messages_unacknowledged,message_stats.publish_details.rate,message_stats.deliver_get_details.rate"
+)
+QUEUE = "%2F/q000000"
+PAGES = {
+    "overview": (f"/api/overview?{SPAN}", "/api/nodes"),
+    "queues": (f"/api/queues?page=1&page_size=50&sort=name&columns={FIELDS}",),
+    "a queue": (
+        f"/api/queues/{QUEUE}?{SPAN}",
+        f"/api/queues/{QUEUE}/bindings?page=1&page_size=50&sort=source",
+        f"/api/amqpd/why/queues/{QUEUE}",
+    ),
+}
+"""what each asks for"""
 UI_SECONDS = 2.0
 REQUESTS = 30
 """of a kind; of those that take long as many as fit into `KIND_SECONDS`"""
 KIND_SECONDS = 10.0
 ANSWER_SECONDS_MAX = 120.0
-POLLERS = 3
 SCENARIOS = ("stream", "closed-500")
 
 
@@ -100,9 +115,10 @@ def times(port: int, path: str) -> tuple[list[float], int]:
 
 
 class Poller:
-    """A web UI, until it is ended."""
+    """A web UI that shows a page, until it is ended."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, asks: Sequence[str]) -> None:
+        self._asks = asks
         self._ended = Event()
         self._client = Client(port)
         self.asked = 0
@@ -111,7 +127,7 @@ class Poller:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            for path in UI:
+            for path in self._asks:
                 self._client.get(path)
                 self.asked += 1
             self._ended.wait(UI_SECONDS)
@@ -125,8 +141,8 @@ class Poller:
         self._client.close()
 
 
-def single(table: Table, broker: WithPages, url: str, pid: int, queues: int, connections: int) -> None:
-    """Times of single requests."""
+def single(table: Table, broker: WithPages, url: str, pid: int, queues: int, connections: int) -> list[Wire]:
+    """Times of single requests. The connections that it opened."""
     before = psutil.Process(pid).memory_info().rss
     said(f"{queues:,} queues are declared")
     declare([url], [f"q{number:06}" for number in range(queues)], 4, 32)
@@ -142,13 +158,12 @@ def single(table: Table, broker: WithPages, url: str, pid: int, queues: int, con
         )
     after = psutil.Process(pid).memory_info().rss
     table.add("memory after that, MB", f"{after / 1e6:,.0f}")
-    for each in opened:
-        each.close()
+    return opened
 
 
 def beside(table: Table, urls: dict[str, str], port: int, rounds: int, seconds: float) -> None:
     """Scenarios of both brokers in turns, while three UIs poll one of them."""
-    pollers = [Poller(port) for _ in range(POLLERS)]
+    pollers = [Poller(port, asks) for asks in PAGES.values()]
     command = [sys.executable, "-m", "bench", *SCENARIOS, "--rounds", str(rounds), "--seconds", str(seconds)]
     named = [each for name, url in urls.items() for each in ("--url", f"{name}={url}")]
     done = subprocess.run([*command, *named, "--baseline", "alone"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -174,11 +189,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = {name: stack.enter_context(broker) for name, broker in brokers.items()}
         polled = started["polled"]
         assert polled.pid is not None
-        single(table, brokers["polled"], polled.url, polled.pid, given.queues, given.connections)
+        opened = single(table, brokers["polled"], polled.url, polled.pid, given.queues, given.connections)
         if given.rounds:
             declare([started["alone"].url], [f"q{number:06}" for number in range(given.queues)], 4, 32)
+            opened += [Wire(started["alone"].url) for _ in range(given.connections)]
             urls = {name: each.url for name, each in started.items()}
             beside(table, urls, brokers["polled"].http_port, given.rounds, given.seconds)
+        for each in opened:
+            each.close()
     print(table)
     return 0
 

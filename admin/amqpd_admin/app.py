@@ -1,14 +1,15 @@
 """The application: all routes, and what becomes of what they raise.
 
 What comes in: the running broker, settings. What goes out: an ASGI application.
-Rules: 1. Every route under /api asks who it is that asks; those of `routes/metrics.py` say it themselves. 2. The
-OpenAPI document is what FastAPI makes of the routes: nothing is written twice.
+Rules: 1. Every route under /api asks who it is that asks (`guarded.py`); those of `routes/metrics.py` say it
+themselves. 2. The OpenAPI document is what FastAPI makes of the routes: nothing is written twice.
 Not here: the server (`server.py`), what a request may be at all (`shield.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import trio
 from fastapi import Depends, FastAPI, Request
@@ -16,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import compile_path
+from starlette.routing import BaseRoute, compile_path
 from starlette.types import ASGIApp
 
 from amqpd import __version__
@@ -88,7 +89,12 @@ ROUTERS = (
     definitions.router,
     definition_plans.router,
     absent.router,
+    rabbitmq_login.router,
+    metrics.router,
+    session.router,
+    pages.router,
 )
+ROUTES: list[BaseRoute] = [*chain.from_iterable(router.routes for router in ROUTERS)]
 
 
 def make_app(
@@ -110,6 +116,7 @@ def make_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        routes=ROUTES.copy(),
     )
     app.state.behind = behind
     app.state.settings = settings
@@ -118,19 +125,10 @@ def make_app(
     app.state.sessions = Sessions()
     app.state.recent_lines = recent_lines
     app.state.recent_acts = recent_acts(behind.on)
-    for router in ROUTERS:
-        app.include_router(router, prefix="/api", dependencies=[Depends(log_in)])
-    app.include_router(rabbitmq_login.router, prefix="/api")
     app.state.methods = [
-        (compile_path("/api" + route.path)[0], route.methods)
-        for router in (*ROUTERS, rabbitmq_login.router)
-        for route in router.routes
-        if isinstance(route, APIRoute)
+        (compile_path(route.path)[0], route.methods) for route in app.routes if isinstance(route, APIRoute)
     ]
     app.add_api_route("/api/openapi.json", document, dependencies=[Depends(log_in)], include_in_schema=False)
-    app.include_router(metrics.router)
-    app.include_router(session.router, prefix="/api")
-    app.include_router(pages.router)
     app.add_exception_handler(answers.Refusal, answers.of_refusal)
     app.add_exception_handler(ManagementError, answers.of_use_case)
     app.add_exception_handler(RequestValidationError, answers.of_form)

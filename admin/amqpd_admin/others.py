@@ -17,7 +17,7 @@ import trio
 
 from amqpd.management import totals
 from amqpd.management.errors import ManagementError, of_kind
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import each
 from amqpd.management.peer_rows import Found
 from amqpd_admin.login import Who
 
@@ -86,8 +86,8 @@ def missing(who: Who, *found: Found) -> list[str]:
 
 async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], Found]:
     """By virtual host."""
-    pace, told = Pace(), await ask(who, "totals")
-    counts = {name: await totals.sums(who.behind.on.node, [name], pace) for name in vhosts}
+    told, here = await ask(who, "totals"), await who.behind.facts.sums.by_vhost()
+    counts = {name: Counter(here.get(name)) for name in vhosts}
     for _, row in told:
         found = counts.get(row["vhost"])
         if found is not None:

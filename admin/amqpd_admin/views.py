@@ -58,12 +58,18 @@ class View:
         except re2.error as error:
             said = error.args[0].decode("utf-8", "replace") if error.args else "it is none"
             raise bad_request(f"name is not a regular expression that amqpd takes: {said}") from None
-        return lambda name: expression.search(name) is not None
+        # Octets of a name that are no UTF-8 match nothing.
+        return lambda name: expression.search(name.encode("utf-8", "surrogateescape")) is not None
+
+    @property
+    def by_names(self) -> bool:
+        """The order follows from virtual hosts and names alone."""
+        return not self.sort or self.sort[0] in SORTED_BY
 
     def key(self, row: Row) -> list[tuple[int, Any]]:
         """Rows are in the order of these."""
         by = (*self.sort, *(each for each in SORTED_BY if each not in self.sort))
-        return [_key(row, path) for path in by]
+        return [ranked(value_of(row, path)) for path in by]
 
     def part(self, count: int) -> slice:
         """What of `count` rows is wanted. Raises Refusal for a page behind the last one."""
@@ -124,15 +130,20 @@ def _number(parameters: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _key(row: Row, path: str) -> tuple[int, Any]:
-    """Rule 2."""
+def value_of(row: Row, path: str) -> Any:
+    """None: there is no such member."""
     value: Any = row
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None
         if value is None:
             break
-    if value is None or value == "":
-        value = "" if value == "" else 0
+    return value
+
+
+def ranked(value: Any) -> tuple[int, Any]:
+    """Rule 2."""
+    if value is None:
+        value = 0
     if isinstance(value, bool):
         return 1, str(value).lower()
     if isinstance(value, int | float):

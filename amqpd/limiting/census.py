@@ -1,7 +1,7 @@
 """What is connected, in numbers; and what would be one too many.
 
-What comes in: connections and channels as they come and go, queues and exchanges that are to be declared. What goes
-out: RabbitMQ's refusals.
+What comes in: connections, channels and consumers as they come and go, queues and exchanges that are to be declared.
+What goes out: RabbitMQ's refusals.
 Rules: 1. Limits are looked up at the moment of asking: one that was lowered refuses the next, and closes nothing. 2.
 What is on its way to the metadata store counts already, so that declarations on many channels at once do not get past
 a limit together.
@@ -61,6 +61,7 @@ class Census:
         self.connections_by_user: Counter[str] = Counter()
         self.channels = 0
         self.channels_by_user: Counter[str] = Counter()
+        self.consumers_by_vhost: Counter[str] = Counter()
         self.unfinished = Unfinished(limits)
         self._declaring: Counter[str] = Counter()
         """new queues on their way to the metadata store, by virtual host"""
@@ -118,6 +119,12 @@ class Census:
         if not channel.closed:
             self.channels -= 1
             _less(self.channels_by_user, channel.client.user)
+
+    def consumer_added(self, vhost: str) -> None:
+        self.consumers_by_vhost[vhost] += 1
+
+    def consumer_gone(self, vhost: str) -> None:
+        _less(self.consumers_by_vhost, vhost)
 
     def declare_queue(
         self, record: QueueRecord, resume: Resume, submit: Callable[[Sequence[Change], Resume], None]

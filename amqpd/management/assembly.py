@@ -22,6 +22,7 @@ from amqpd.management.node_facts import NodeFacts
 from amqpd.management.orphan_operations import OrphanOperations
 from amqpd.management.peer_answers import PeerAnswers
 from amqpd.management.peer_rows import PeerRows, Peers
+from amqpd.management.queue_names import QueueNames
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler
 from amqpd.security.authentication.logins import Logins
@@ -87,4 +88,4 @@ def behind_of(
     view = None if cluster is None else cluster.view
     metadata = LiveMetadata(on, store, sync)
     parts = (on, metadata, logins, on.node.access, figures, view, addresses, messages, commands)
-    return Behind(*parts, sampler, facts, peers)
+    return Behind(*parts, sampler, facts, QueueNames(on.node.topology), peers)

@@ -19,6 +19,7 @@ from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Metadata
 from amqpd.management.node_facts import NodeFacts
 from amqpd.management.peer_rows import PeerRows
+from amqpd.management.queue_names import QueueNames
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler
 from amqpd.security.access import Access
@@ -48,6 +49,8 @@ class Behind:
     """how it was in the last minutes to hours"""
     facts: NodeFacts
     """of this node"""
+    queue_names: QueueNames
+    """of all queues of the cluster"""
     peers: PeerRows | None = None
     """what the other nodes say; None: there are none"""
 

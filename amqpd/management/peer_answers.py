@@ -44,8 +44,6 @@ VALUE_BYTES_MAX = 8 << 10
 """Of a value in a row that alone would fill a page; a longer one is left out: a client's properties, in escapes."""
 PAGE_S = 0.5
 """Who asks waits for 2 s (`peer_rows.py`), also when the node has much else to do."""
-SUMMED_AT_ONCE = 1000
-"""Queues in one row of sums: some 30 ms."""
 SAYS_LENGTH_MAX = 4000
 """Of a refusal's sentence, which has names of clients: in escapes a page holds it."""
 
@@ -98,16 +96,10 @@ class PeerAnswers:
         yield None, await self._facts.row()
 
     async def _totals(self, question: Question) -> Rows:
-        """By virtual host; of one with many queues several rows, which are added up. When a queue is deleted between
-        two pages, another one may be passed over."""
-        (after, begin), pace = _place(question, str, int) or ["", 0], Pace()
-        vhosts = self._on.node.topology.vhosts
-        for name in sorted(each for each in vhosts if each >= after):
-            begin = max(begin, 0) if name == after else 0
-            while begin == 0 or (name in vhosts and begin < len(vhosts[name].queues)):
-                counts = await totals.sums_of_part(self._on.node, name, begin, begin + SUMMED_AT_ONCE, pace)
-                begin += SUMMED_AT_ONCE
-                yield [name, begin], {"vhost": name, **{each: count for each, count in counts.items() if count}}
+        """By virtual host."""
+        place, sums = _place(question, str), await self._facts.sums.by_vhost()
+        for name in sorted(each for each in sums if not place or each > place[0]):
+            yield [name], {"vhost": name, **{each: count for each, count in sums[name].items() if count}}
 
     async def _clients(self, question: Question) -> Rows:
         user = _text(question, "user", "") if question.get("user") is not None else None
@@ -250,8 +242,7 @@ def _wanted(question: Question) -> Callable[[ConnectionBase], bool]:
 
 
 def _place(question: Question, *kinds: type) -> list[Any]:
-    """Numbers of a connection and a channel, a consumer's tag; a virtual host and how many of its queues. Empty: the
-    beginning."""
+    """Numbers of a connection and a channel, a consumer's tag; a virtual host. Empty: the beginning."""
     after = question.get("after")
     if after is None:
         return []

@@ -52,8 +52,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "effective_policy_definition": to_json(policy.definition),
         "settings": _settings(said.settings),
         "messages": said.ready + said.unacked,
-        # How fast they become more.
-        "messages_details": {"rate": round(said.rates["accepted"] - said.rates["left"], 1)},
+        "messages_details": {"rate": growth_of(said.rates)},
         "messages_ready": said.ready,
         "messages_unacknowledged": said.unacked,
         "message_bytes": said.ready_bytes + said.unacked_bytes,
@@ -69,6 +68,16 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "totals": {name: said.totals[name] for name in TOTALS},
         "time_in_queue_ms": dict(zip([*map(str, TIME_IN_QUEUE_MS), "more"], said.time_in_queue, strict=True)),
     }
+
+
+def growth_of(rates: dict[str, float]) -> float:
+    """How fast its messages become more."""
+    return round(rates["accepted"] - rates["left"], 1)
+
+
+def state_of(queue: QueuePort) -> str:
+    """As in `queue_facts`."""
+    return _state(queue, fence_facts(queue))
 
 
 def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:

@@ -21,7 +21,7 @@ import trio
 
 from amqpd.limiting.congestion import MEASURE_S
 from amqpd.management.samples import GLOBAL, STEP_MS, Series
-from amqpd.management.totals import CHURN, churn
+from amqpd.management.totals import CHURN, churn, look_at
 from amqpd.node.node import Node
 from amqpd.node.totals import SUMS
 from amqpd.queues.port import QueuePort
@@ -96,7 +96,7 @@ class Sampler:
             # Until something happens to it again: most of very many queues are idle.
             idle = queue.stopped or queue.facts.settled
             if due or idle:
-                self._add_up(queue)
+                look_at(node, queue)
             if idle:
                 del node.active[queue]
             if at % QUEUES_AT_ONCE == 0:
@@ -106,13 +106,6 @@ class Sampler:
             node.totals.keep_vhosts(node.topology.vhosts)
             self.of_node.add(now_ms, self._figures())
             await self._look_at_watched(now_ms)
-
-    def _add_up(self, queue: QueuePort) -> None:
-        node, vhost = self._node, queue.record.vhost
-        found = node.queues.get((vhost, queue.record.name))
-        # Others that are dispatched, such as delayed messages, are no queues for an operator.
-        if found is queue:
-            node.totals.look_at(vhost, found.facts, found.ready_count, found.unacked_count)
 
     def _figures(self) -> Sequence[int]:
         node = self._node

@@ -2,9 +2,12 @@
 
 What comes in: the node; which virtual hosts, which user. What goes out: counts by RabbitMQ's names; with ` rate`
 behind the name, messages a second.
-Rules: 1. A walk goes over copies of names, and what has gone by its turn is passed over. 2. No queue is made because
-somebody looks: of one whose source begins here, what waits in the journal counts. 3. Queues are counted by the
-topology, which all nodes of a cluster share; messages and consumers are those of this node.
+Rules: 1. A walk goes over copies of references, and what has gone by its turn is passed over. 2. Sums look only at
+queues to which something happened lately: the others are in `node.totals` as they are. Sums of many are kept a
+hundred times as long as it took to add them up, so that any number of people who look cost a hundredth of the time.
+3. No queue is made because somebody looks: of one whose source begins here, what waits in the journal counts. 4.
+Queues are counted by the topology, which all nodes of a cluster share; messages and consumers are those of this node.
+5. Counters go on counting what queues counted that are gone.
 Not here: sums over several nodes (`peer_rows.py` has what the others say), fields (`admin/`).
 
 Source for names of what came and went: rabbit_mgmt_stats.erl of deps/rabbitmq_management (connection_churn_rates).
@@ -13,11 +16,13 @@ Source for names of what came and went: rabbit_mgmt_stats.erl of deps/rabbitmq_m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator, Mapping
+
+import trio
 
 from amqpd.management.pacing import Pace
 from amqpd.node.node import Node
+from amqpd.node.totals import NOTHING, SUMS
 from amqpd.queues.port import QueuePort
 
 RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redelivered", "ack": "acked"}
@@ -25,60 +30,87 @@ CHURN = (
     *("connection_created", "connection_closed", "channel_created", "channel_closed"),
     *("queue_declared", "queue_created", "queue_deleted"),
 )
+# To look at a thousand takes some milliseconds. Of fewer, everybody gets what is now.
+KEPT_FROM = 1000
+# A hundred times what it takes to look at one queue or virtual host.
+KEPT_S_EACH = 0.0005
+KEPT_S_MAX = 5.0
 
-Counts = dict[str, float]
+Counts = Counter[str]
 
 
 def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
     """Those of these virtual hosts; None at a step that passes one over."""
     for name in vhosts:
-        yield from _part(node, name, 0, None)
+        vhost = node.topology.vhosts.get(name)
+        yield None
+        for queue in list(vhost.queues) if vhost is not None else ():
+            yield port_of(node, name, queue)
 
 
-def _part(node: Node, name: str, begin: int, end: int | None) -> Iterator[QueuePort | None]:
-    vhost = node.topology.vhosts.get(name)
-    if vhost is None:
-        return
-    yield None
-    for queue in list(islice(vhost.queues, begin, end)):
-        found = node.queues.get((name, queue)) or node.elsewhere.get((name, queue))
-        yield None if found is None or found.deleted else found
+def port_of(node: Node, vhost: str, name: str) -> QueuePort | None:
+    """None: it is gone. One of a source that begins here is not made."""
+    found = node.queues.get((vhost, name)) or node.elsewhere.get((vhost, name))
+    return None if found is None or found.deleted else found
 
 
-async def sums(node: Node, vhosts: Collection[str], pace: Pace | None = None) -> Counter[str]:
-    """Over all queues in these."""
-    return await _sums(node, queues(node, vhosts), pace or Pace())
+def look_at(node: Node, queue: QueuePort) -> bool:
+    """What it has done since the last look is in the node's sums. False: it is no queue of this node (any more)."""
+    record = queue.record
+    found = node.queues.get((record.vhost, record.name))
+    # Others that are dispatched, such as delayed messages, are no queues for an operator.
+    if found is not queue:
+        return False
+    node.totals.look_at(record.vhost, found.facts, found.ready_count, found.unacked_count)
+    return True
 
 
-async def sums_of_part(node: Node, vhost: str, begin: int, end: int, pace: Pace) -> Counter[str]:
-    """Over those of one virtual host with these numbers, in the order in which it has them."""
-    return await _sums(node, _part(node, vhost, begin, end), pace)
+class QueueSums:
+    """Over all queues of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._making = trio.Lock()
+        self._kept: dict[str, Counts] = {}
+        self._until_s = 0.0
+
+    async def by_vhost(self) -> Mapping[str, Counts]:
+        """Of all virtual hosts. They are not to be changed."""
+        async with self._making:
+            if not self._kept or trio.current_time() >= self._until_s:
+                looked_at, self._kept = await self._made()
+                seconds = min(looked_at * KEPT_S_EACH, KEPT_S_MAX) if looked_at >= KEPT_FROM else 0.0
+                self._until_s = trio.current_time() + seconds
+            return self._kept
+
+    async def _made(self) -> tuple[int, dict[str, Counts]]:
+        """And how many things were looked at."""
+        node, pace, found, looked_at = self._node, Pace(), dict[str, Counts](), 0
+        for queue in list(node.active):
+            await pace.step()
+            looked_at += 1
+            if look_at(node, queue):
+                counts = found.setdefault(queue.record.vhost, Counter())
+                rates = queue.facts.rates(node.now_ms)
+                for name, ours in RATES.items():
+                    counts[f"{name} rate"] += rates[ours]  # type: ignore[assignment]
+                counts["messages rate"] += rates["accepted"] - rates["left"]  # type: ignore[assignment]
+        for name, vhost in list(node.topology.vhosts.items()):
+            await pace.step()
+            looked_at += 1
+            counts = found.setdefault(name, Counter())
+            counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
+            counts["queues"] = len(vhost.queues)
+            counts["consumers"] = node.census.consumers_by_vhost[name]
+        for begun in list(node.elsewhere.values()) if node.registry.beginning else ():
+            await pace.step()
+            looked_at += 1
+            counts = found.setdefault(begun.record.vhost, Counter())
+            counts["messages_ready"] += node.registry.waiting_in(begun.record)
+        return looked_at, found
 
 
-async def _sums(node: Node, found: Iterable[QueuePort | None], pace: Pace) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    beginning = node.registry.beginning
-    for queue in found:
-        await pace.step()
-        if queue is None:
-            continue
-        counts["queues"] += 1
-        if queue.elsewhere:
-            counts["messages_ready"] += node.registry.waiting_in(queue.record) if beginning else 0
-            continue
-        said = queue.statistics(node.now_ms)
-        counts["consumers"] += said.consumers
-        counts["messages_ready"] += said.ready
-        counts["messages_unacknowledged"] += said.unacked
-        for name, ours in RATES.items():
-            counts[name] += said.totals[ours]
-            counts[f"{name} rate"] += said.rates[ours]  # type: ignore[assignment]
-        counts["publish"] -= said.totals["recovered"]
-        counts["messages rate"] += said.rates["accepted"] - said.rates["left"]  # type: ignore[assignment]
-    return counts
-
-
-async def of_clients(node: Node, user: str | None) -> Counter[str]:
+async def of_clients(node: Node, user: str | None) -> Counts:
     """Connections and channels, of all users or one; of one its consumers, too: of all, queues know how many."""
     census = node.census
     if user is None:
@@ -103,13 +135,9 @@ def churn(node: Node) -> dict[str, int]:
     return dict(zip(CHURN, counts, strict=True))
 
 
-def of_gone_queues(node: Node) -> Counter[str]:
-    """What queues of all virtual hosts counted that are gone: with it, a counter does not become less when a queue is
-    deleted."""
-    counts: Counter[str] = Counter()
-    for gone in node.totals.of_queues.values():
-        counts["publish"] += gone.accepted - gone.recovered
-        counts["deliver_get"] += gone.delivered
-        counts["redeliver"] += gone.redelivered
-        counts["ack"] += gone.acked_by_clients + gone.auto_acked + gone.got_auto_acked
-    return counts
+def of_gone_vhosts(node: Node) -> Counts:
+    """What queues counted whose virtual hosts are gone: with it, no counter becomes less when one is deleted."""
+    sums = list(node.totals.sums)
+    for name in node.topology.vhosts:
+        sums = [a - b for a, b in zip(sums, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)]
+    return Counter({name: count for name, count in zip(SUMS, sums, strict=True) if name in RATES})

@@ -79,6 +79,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         node.quarantine(queue, error)
         raise crashed(queue.record) from error
     node.to_dispatch.add(queue)
+    node.census.consumer_added(connection.vhost)
     node.events.consumer_added(channel, consumer, arguments)
     if not method.nowait:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))

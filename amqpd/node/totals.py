@@ -28,7 +28,7 @@ COUNTED = (
 """of `Facts`"""
 SUMS = ("publish", "deliver_get", "redeliver", "ack", "messages_ready", "messages_unacknowledged")
 """of all queues together, by RabbitMQ's names: the first four are counters, the others levels"""
-_NOTHING = (0,) * len(SUMS)
+NOTHING = (0,) * len(SUMS)
 _counted = attrgetter(*COUNTED)
 
 
@@ -104,7 +104,7 @@ class Totals:
         """that are gone"""
         self.of_queues: dict[str, QueueCounts] = {}
         """that are gone, by type"""
-        self.sums = list(_NOTHING)
+        self.sums = list(NOTHING)
         """of all queues, those that are gone included, in the order of `SUMS`; as of the last look at each"""
         self.sums_by_vhost: dict[str, list[int]] = {}
 
@@ -137,7 +137,7 @@ class Totals:
         """The figures of one queue, as they are now."""
         published = facts.accepted - facts.recovered
         now = (published, facts.delivered, facts.redelivered, facts.acked, ready, unacked)
-        before = facts.summed or _NOTHING
+        before = facts.summed or NOTHING
         if now == before:
             return
         facts.summed = now
@@ -146,7 +146,7 @@ class Totals:
         of_vhost = self.sums_by_vhost.get(vhost)
         if of_vhost is not None:
             self.sums_by_vhost[vhost] = [a + b for a, b in zip(of_vhost, grown, strict=True)]
-        elif before == _NOTHING:
+        elif before == NOTHING:
             self.sums_by_vhost[vhost] = grown
         # Otherwise the virtual host is gone, with what the queue had added: one of that name begins at nothing.
 

@@ -26,6 +26,7 @@ from amqpd.management.messages import MessageOperations
 from amqpd.management.metadata import Plan
 from amqpd.management.node_facts import NodeFacts
 from amqpd.management.peer_rows import PeerRows
+from amqpd.management.queue_names import QueueNames
 from amqpd.management.recent import Recent
 from amqpd.management.running import Running
 from amqpd.management.sampling import Sampler
@@ -179,7 +180,7 @@ async def inside(view: ClusterView | None = None, peers: PeerRows | None = None)
         facts = NodeFacts(on, lambda: FIGURES, sampler.of_node, clients, addresses, ".")
         cluster = None if view is None else lambda: view
         parts = (on, metadata, logins, Access(broker.topology), lambda: FIGURES, cluster, clients, messages)
-        behind = Behind(*parts, Commands({}), sampler, facts, peers)
+        behind = Behind(*parts, Commands({}), sampler, facts, QueueNames(broker.topology), peers)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()

@@ -11,9 +11,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from amqpd.errors import NodeFailure, StorageFailure
-from amqpd_admin import server, shield
+from amqpd_admin import app, server, shield
+from amqpd_admin.guarded import API
 from amqpd_admin.held import Held
-from amqpd_admin.routes import session
 from tests.admin.served import CHUNKED, GET, HEAD, NOTHING, WHOLE, Served, answer_of, until_closed
 
 pytestmark = pytest.mark.trio
@@ -24,7 +24,7 @@ LARGE = 1 << 26
 
 def failing(error: Exception) -> APIRouter:
     """Routes that raise it, in each way that a route has."""
-    router = APIRouter()
+    router = APIRouter(prefix=API)
 
     @router.get("/plain")
     async def plain() -> None:
@@ -60,7 +60,7 @@ async def test_what_ends_the_node_ends_it_from_a_request(
     rest: bytes, path: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ):
     """Without waiting for the body of the request, which an answer would do."""
-    monkeypatch.setattr(session, "router", failing(error))
+    monkeypatch.setattr(app, "ROUTES", [*app.ROUTES, *failing(error).routes])
     monkeypatch.setattr("amqpd_admin.shield.DRAIN_S", 60.0)
     with pytest.RaisesGroup(type(error), flatten_subgroups=True):
         async with Served(monkeypatch).running() as served:
@@ -113,7 +113,7 @@ async def test_an_answer_in_pieces_does_not_wait_for_a_body_that_has_come(monkey
 
 
 async def test_other_failures_are_that_request_s(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(session, "router", failing(ValueError("a bug")))
+    monkeypatch.setattr(app, "ROUTES", [*app.ROUTES, *failing(ValueError("a bug")).routes])
     async with Served(monkeypatch).running() as served:
         stream = await served.opened(b"GET /api/grouped HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await answer_of(stream, b"}")).startswith(b"HTTP/1.1 500")

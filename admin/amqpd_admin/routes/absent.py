@@ -6,14 +6,14 @@ there are no feature flags, and nothing that is deprecated is in use.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from amqpd_admin.answers import bad_request, not_there, reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, Asking, Entering, Monitor
 from amqpd_admin.paths import Name
 
-router = APIRouter(tags=["absent"])
+router = api_router("absent")
 
 
 @router.get("/federation-links")

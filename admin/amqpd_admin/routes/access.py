@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pamqp.exceptions import AMQPAccessRefused
 from starlette.responses import Response
 
 from amqpd.management.errors import NotFound
 from amqpd_admin.answers import reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator
 from amqpd_admin.paths import Name
 
-router = APIRouter(prefix="/amqpd/access", tags=["permissions"])
+router = api_router("permissions", "/amqpd/access")
 
 NAME_LENGTH_MAX = 255
 """of names and routing keys in AMQP (0-9-1, section 4.2.5.3: a short string)"""

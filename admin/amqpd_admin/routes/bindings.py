@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Request
+from fastapi import Path, Request
 from starlette.responses import Response
 
 from amqpd.management import bindings
@@ -17,12 +17,13 @@ from amqpd.vocabulary.records import DestinationType
 from amqpd_admin import lists, walks
 from amqpd_admin.answers import gone, reply
 from amqpd_admin.bodies import body_of, table, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name, decoded
 from amqpd_admin.rows.bindings import Binding, Default, listing, row_of
 
-router = APIRouter(tags=["bindings"])
+router = api_router("bindings")
 Kind = Annotated[Literal["q", "e"], Path(description="q for a queue, e for an exchange")]
 KINDS: dict[str, DestinationType] = {"q": "queue", "e": "exchange"}
 BETWEEN = "/bindings/{vhost}/e/{source}/{kind}/{destination}"

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import time
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd_admin.answers import bad_request, not_there, reply
 from amqpd_admin.certificates import expiry_s
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.routes.health import answer
 from amqpd_admin.routes.nodes import facts_of
 
-router = APIRouter(tags=["health"])
+router = api_router("health")
 LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
 DAY_S = 86_400
 UNITS = {"days": DAY_S, "weeks": 7 * DAY_S, "months": 30 * DAY_S, "years": 365 * DAY_S}

@@ -8,16 +8,17 @@ Not here: what the sentences are (`amqpd/cluster/overview.py`), moves (`amqpd qu
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management.pacing import each
 from amqpd_admin.answers import reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Monitor
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.walks import declared
 
-router = APIRouter(prefix="/amqpd/cluster", tags=["cluster"])
+router = api_router("cluster", "/amqpd/cluster")
 
 
 @router.get("")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import connections
@@ -20,6 +20,7 @@ from amqpd.management.peer_rows import Found
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.others import Told
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 REPLY_TEXT_LENGTH_MAX = 255
 
-router = APIRouter(tags=["connections"])
+router = api_router("connections")
 
 
 def _wanted(who: Who, vhost: str | None, user: str | None = None) -> Wanted:

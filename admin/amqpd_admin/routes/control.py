@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -21,11 +21,12 @@ from amqpd.management.errors import NotFound
 from amqpd.management.remote import ACTS, LOOKS
 from amqpd_admin.answers import bad_request
 from amqpd_admin.bodies import body_of
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.trail import named
 
-router = APIRouter(prefix="/amqpd/control", tags=["control"])
+router = api_router("control", "/amqpd/control")
 
 ARGUMENTS_LENGTH_MAX = 1 << 16
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import trio
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from amqpd.definitions.description import facts, summary
@@ -20,11 +20,12 @@ from amqpd.definitions.difference import Difference
 from amqpd.definitions.document import Definitions
 from amqpd.management import definitions
 from amqpd_admin.answers import reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.pieces import reply_with
 from amqpd_admin.routes.definitions import read, sources
 
-router = APIRouter(prefix="/amqpd/definitions", tags=["definitions"])
+router = api_router("definitions", "/amqpd/definitions")
 
 Vhost = Annotated[str | None, Query(description="everything in the document is taken as being in it")]
 Prune = Annotated[bool, Query(description="remove what the document does not name, in the sections that it has")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import trio
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -15,12 +15,13 @@ from amqpd.management import definitions
 from amqpd.management.imported_queues import sources_by
 from amqpd.vocabulary.records import QueueRecord
 from amqpd_admin.answers import bad_request, gone
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, PolicyMaker, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import in_pieces
 from amqpd_admin.walks import declared
 
-router = APIRouter(tags=["definitions"])
+router = api_router("definitions")
 
 
 @router.get("/all-configuration")

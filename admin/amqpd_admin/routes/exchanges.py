@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, exchanges, publishing
@@ -15,13 +15,14 @@ from amqpd.wire.json_values import to_json
 from amqpd_admin import lists, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, table, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Asking, Entering, Who
 from amqpd_admin.paths import ExchangeName, Name
 from amqpd_admin.rows.bindings import Binding, Default, listing
 from amqpd_admin.samples import CHECKED
 
-router = APIRouter(tags=["exchanges"])
+router = api_router("exchanges")
 
 
 class Exchange(NamedTuple):

@@ -5,14 +5,15 @@ Source: https://www.rabbitmq.com/docs/monitoring#health-checks.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd_admin.answers import bad_request, reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Who
 from amqpd_admin.rows.listeners import listeners
 
-router = APIRouter(prefix="/health/checks", tags=["health"])
+router = api_router("health", "/health/checks")
 PROTOCOLS = dict.fromkeys(("amqp091", "amqp0.9.1", "amqp0-9-1", "amqp0_9_1"), "amqp") | {"amqps": "amqp/ssl"}
 """other names for protocols"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import limits
@@ -15,11 +15,12 @@ from amqpd.topology.limit_keys import Owner
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, gone, invalid
 from amqpd_admin.bodies import body_of, number
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
 
-router = APIRouter(tags=["limits"])
+router = api_router("limits")
 
 
 async def _list(request: Request, who: Who, owner: Owner, name: str | None = None) -> Response:

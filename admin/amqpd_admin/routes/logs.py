@@ -14,15 +14,16 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from amqpd.management.pacing import each
 from amqpd.management.recent import Recent
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Monitor
 from amqpd_admin.pieces import of_rows, written
 
-router = APIRouter(prefix="/amqpd", tags=["logs"])
+router = api_router("logs", "/amqpd")
 
 COUNT_MAX = 1000
 LEVELS = ("debug", "info", "warning", "error", "critical")

@@ -14,18 +14,19 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
 import trio
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from amqpd.management.errors import BadArgument
 from amqpd.management.message_wishes import Wish
 from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Entering
 from amqpd_admin.paths import Name
 from amqpd_admin.pieces import of_rows, written
 
-router = APIRouter(prefix="/amqpd/messages", tags=["messages"])
+router = api_router("messages", "/amqpd/messages")
 
 COUNT_MAX = 500
 BODIES_BYTES_MAX = 4 << 20

@@ -86,7 +86,8 @@ def _matcher(given: Sequence[str]) -> Callable[[str], bool]:
     except re2.error as error:
         said = error.args[0].decode("utf-8", "replace") if error.args else "it is none"
         raise bad_request(f"Invalid 'queue' regex: {said}") from None
-    return lambda name: expression.search(name) is not None
+    # Octets of a name that are no UTF-8 match nothing.
+    return lambda name: expression.search(name.encode("utf-8", "surrogateescape")) is not None
 
 
 @router.get("/healthz")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management.errors import Unavailable
 from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, gone, not_there, reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.rows import nodes as rows
 from amqpd_admin.samples import Asked, SamplesAsked
 
-router = APIRouter(tags=["nodes"])
+router = api_router("nodes")
 
 
 async def facts_of_all(who: Who) -> list[Row]:

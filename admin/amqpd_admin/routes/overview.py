@@ -6,7 +6,7 @@ import platform
 from collections import Counter
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd import __version__
@@ -15,6 +15,7 @@ from amqpd.management.pacing import Pace
 from amqpd.management.totals import CHURN, RATES
 from amqpd_admin import others
 from amqpd_admin.answers import reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Who
 from amqpd_admin.routes.nodes import facts_of_all
@@ -22,7 +23,7 @@ from amqpd_admin.rows.listeners import contexts, exchange_types, listeners
 from amqpd_admin.samples import LENGTHS, MESSAGE_RATES, RETENTION, Asked, SamplesAsked
 from amqpd_admin.walks import seen_vhosts
 
-router = APIRouter(tags=["overview"])
+router = api_router("overview")
 
 # Whose API this is: tools compare it, and look for what a release brought.
 RABBITMQ_VERSION = FORMAT_VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.definitions.items import OPERATOR_POLICY
@@ -16,11 +16,12 @@ from amqpd.topology.limit_keys import VHOST_LIMITS
 from amqpd_admin import lists
 from amqpd_admin.answers import changed, gone, invalid, reply
 from amqpd_admin.bodies import body_of, need
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row, of_made
 from amqpd_admin.login import Administrator, PolicyMaker, Who
 from amqpd_admin.paths import Name
 
-router = APIRouter(tags=["parameters"])
+router = api_router("parameters")
 ONE, GLOBAL = "/parameters/{component}/{vhost}/{name}", "/global-parameters/{name}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import permissions
@@ -12,11 +12,12 @@ from amqpd.management.errors import NotFound
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, need, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.paths import ExchangeName, Name
 
-router = APIRouter(tags=["permissions"])
+router = api_router("permissions")
 ONE, TOPIC = "/permissions/{vhost}/{user}", "/topic-permissions/{vhost}/{user}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import policies
@@ -14,11 +14,12 @@ from amqpd.management.pacing import each
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, invalid, reply
 from amqpd_admin.bodies import Body, body_of, need, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Asking, Entering, PolicyMaker, Who
 from amqpd_admin.paths import Name
 
-router = APIRouter(tags=["policies"])
+router = api_router("policies")
 
 
 async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | None = None) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import partial
 from itertools import chain
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, getting, queues, totals
@@ -18,21 +18,23 @@ from amqpd.session.consumers import Consumer
 from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, number, table, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.homes import Homes
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
+from amqpd_admin.queue_order import QueueOrder
 from amqpd_admin.rows import queues as rows
 from amqpd_admin.rows.bindings import Default, listing
 from amqpd_admin.samples import Asked, SamplesAsked, add_to_queue
 from amqpd_admin.walks import Consuming, seen_vhosts
 
-router = APIRouter(tags=["queues"])
+router = api_router("queues")
 
 
 def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
     node, homes = who.behind.on.node, Homes(who.behind)
-    asked, found = request.query_params, totals.queues(node, vhosts)
+    asked, found, choose = request.query_params, totals.queues(node, vhosts), QueueOrder(who, vhosts, homes).choose
     if asked.get("disable_stats") == "true":
         with_totals = asked.get("enable_queue_totals") == "true"
 
@@ -40,7 +42,7 @@ def _listing(request: Request, who: Who, vhosts: Collection[str], samples: Sampl
             return rows.bare(node, queue, homes, totals=with_totals)
 
         ahead = homes.ask if with_totals else None
-        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing)
+        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing, choose=choose)
     return Listing(
         found,
         rows.small,
@@ -48,6 +50,7 @@ def _listing(request: Request, who: Who, vhosts: Collection[str], samples: Sampl
         more=partial(_add_samples, who, samples),
         ahead=homes.ask,
         missing=lambda: homes.missing,
+        choose=choose,
     )
 
 

@@ -15,9 +15,10 @@ from starlette.responses import Response
 
 from amqpd_admin.answers import gone, reply
 from amqpd_admin.bodies import octets_of
+from amqpd_admin.guarded import API
 from amqpd_admin.login import by_password, log_in
 
-router = APIRouter(tags=["login"])
+router = APIRouter(prefix=API, tags=["login"])
 # A name and a password, which anybody may send.
 BYTES_MAX = 1 << 14
 

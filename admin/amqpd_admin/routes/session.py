@@ -16,10 +16,11 @@ from starlette.responses import Response
 from amqpd_admin import cookies
 from amqpd_admin.answers import gone, reply
 from amqpd_admin.bodies import body_of, text
+from amqpd_admin.guarded import API
 from amqpd_admin.login import SESSION_REALM, Asking, Who, by_password, by_session
 from amqpd_admin.sessions import Sessions
 
-router = APIRouter(prefix="/amqpd/session", tags=["session"])
+router = APIRouter(prefix=API + "/amqpd/session", tags=["session"])
 TOKEN_BYTES = 32
 # A name and a password, which anybody may send.
 BYTES_MAX = 1 << 14

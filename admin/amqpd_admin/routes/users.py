@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import permissions, users
@@ -16,12 +16,13 @@ from amqpd.vocabulary.records import UserRecord
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import Body, body_of, need, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator
 from amqpd_admin.paths import Name
 from amqpd_admin.trail import named
 
-router = APIRouter(tags=["users"])
+router = api_router("users")
 
 
 def _row(record: UserRecord) -> Row:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import permissions, traces, vhosts
@@ -16,13 +16,14 @@ from amqpd.node.totals import SUMS
 from amqpd_admin import lists, others
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply
 from amqpd_admin.bodies import Body, body_of, flag, text
+from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator, Asking, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.samples import MESSAGE_RATES, Asked, SamplesAsked, add_to_queue
 from amqpd_admin.walks import seen_vhosts
 
-router = APIRouter(tags=["vhosts"])
+router = api_router("vhosts")
 
 
 def _row(who: Who, name: str, held: Mapping[str, Counter[str]]) -> Row | None:

@@ -10,16 +10,16 @@ Not here: the sentences (`amqpd/management/why*.py`).
 from __future__ import annotations
 
 import psutil
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from amqpd.management import why, why_alarms, why_connection
 from amqpd_admin.answers import reply
+from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Entering, Monitor
 from amqpd_admin.paths import Name
 from amqpd_admin.routes.connections import named_here
 
-router = APIRouter(prefix="/amqpd/why", tags=["why"])
+router = api_router("why", "/amqpd/why")
 
 
 @router.get("/queues/{vhost}/{name}")
