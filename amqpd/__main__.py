@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from amqpd.errors import Failure
+from amqpd.management.control.remote import REMOTE, URL_VARIABLE, remote_broker
 from amqpd.management.errors import ManagementError
-from amqpd.management.remote import REMOTE, URL_VARIABLE, remote_broker
 from amqpd.process.config_sources import load_settings
 from amqpd.vocabulary.escapes import escaped_lines
 

@@ -33,14 +33,14 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.assembly import all_commands, behind_of
-from amqpd.management.control import ControlServer
+from amqpd.management.control.socket import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.face import Face
-from amqpd.management.node_facts import NodeFacts
-from amqpd.management.overview import overview
+from amqpd.management.figures.node_facts import NodeFacts
+from amqpd.management.figures.overview import overview
+from amqpd.management.figures.sampling import Sampler, run_measurements
+from amqpd.management.metadata.slow_expressions import tell_given_up
 from amqpd.management.running import Running
-from amqpd.management.sampling import Sampler, run_measurements
-from amqpd.management.slow_expressions import tell_given_up
 from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node

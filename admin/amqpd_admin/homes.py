@@ -3,7 +3,7 @@
 What comes in: queues. What goes out: of each the node, who leads and keeps it, and its figures.
 Rules: 1. A home is asked only for queues whose rows are wanted. 2. Where it does not answer, the state is RabbitMQ's
 word: `down`, or `minority` when most of those that keep the queue are gone; numbers are left out, not made up.
-Not here: the questions (`amqpd/management/peer_rows.py`), rows (`rows/queues.py`).
+Not here: the questions (`amqpd/management/peers/rows.py`), rows (`rows/queues.py`).
 
 Source for words: rabbit_quorum_queue.erl, rabbit_amqqueue.erl (`state`).
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from amqpd.management.face import Behind
-from amqpd.management.peer_rows import Key
+from amqpd.management.peers.rows import Key
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
 

@@ -4,7 +4,7 @@ What comes in: who asks; which rows, which virtual hosts; acts at all nodes. Wha
 nodes; which nodes are missing.
 Rules: 1. This node looks at each row, whether the user may see it. 2. Queues are counted once: all nodes know all of
 them. 3. Without other nodes nothing is asked.
-Not here: the questions (`amqpd/management/peer_rows.py`), queues' figures (`homes.py`), fields (`rows/`).
+Not here: the questions (`amqpd/management/peers/rows.py`), queues' figures (`homes.py`), fields (`rows/`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import trio
 
-from amqpd.management import totals
 from amqpd.management.errors import ManagementError, of_kind
+from amqpd.management.figures import totals
 from amqpd.management.pacing import each
-from amqpd.management.peer_rows import Found
+from amqpd.management.peers.rows import Found
 from amqpd_admin.login import Who
 
 Counts = Counter[str]

@@ -2,8 +2,8 @@
 
 What comes in: who asks, virtual hosts, what a request says of its list. What goes out: queues, in order.
 Rules: 1. The order is that of the rows (`views.py`): a figure here has the value that its row has. 2. Names that are
-kept in order (`amqpd/management/queue_names.py`) are not sorted again. 3. A queue to which nothing happened lately
-has no rates, and is not asked.
+kept in order (`amqpd/management/figures/queue_names.py`) are not sorted again. 3. A queue to which nothing happened
+lately has no rates, and is not asked.
 Not here: rows (`rows/queues.py`), lists of other things (`lists.py`).
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from amqpd.management.figures.queue_facts import STATS, growth_of, state_of
+from amqpd.management.figures.totals import port_of
 from amqpd.management.pacing import Pace, each, in_order
-from amqpd.management.queue_facts import STATS, growth_of, state_of
-from amqpd.management.totals import port_of
 from amqpd.node.node import Node
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import QueuePort

@@ -6,7 +6,7 @@ Rules: 1. Without both of a pair of parameters, or when one is no whole number, 
 no range is refused, as in RabbitMQ. 2. `rate` stays what it was: of the last seconds. 3. Samples begin with the first
 one that there is: none are made up in front of it. 4. One answer has at most `SAMPLES_MAX` of them: rows behind that
 are without.
-Not here: series (`amqpd/management/samples.py`), what has some (`amqpd/management/sampling.py`).
+Not here: series (`amqpd/management/figures/samples.py`), what has some (`amqpd/management/figures/sampling.py`).
 
 Source: https://www.rabbitmq.com/docs/http-api-reference ("Detailed statistics"); rabbit_mgmt_util.erl (range) and
 rabbit_mgmt_stats.erl of deps/rabbitmq_management; as observed of RabbitMQ 3.10.
@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from amqpd.management.samples import Range, Series, range_back
+from amqpd.management.figures.samples import Range, Series, range_back
 from amqpd_admin.answers import bad_request
 
 Row = dict[str, Any]

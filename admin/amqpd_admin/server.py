@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqpd.config import Settings
 from amqpd.management.face import Behind
-from amqpd.management.recent import Recent
+from amqpd.management.figures.recent import Recent
 from amqpd.transport.listeners import Listener, close_listeners, open_http_listeners, start_listening
 from amqpd.transport.tls import server_context
 from amqpd_admin import connection

@@ -4,7 +4,8 @@ What comes in: the node, which things are wanted. What goes out: things one by o
 over; how many queues sources have.
 Rules: 1. A walk goes over copies of references and names, since the broker goes on between its steps: what has gone
 is passed over.
-Not here: the steps themselves (`amqpd/management/pacing.py`), queues (`amqpd/management/totals.py`), rows (`rows/`).
+Not here: the steps themselves (`amqpd/management/pacing.py`), queues (`amqpd/management/figures/totals.py`), rows
+(`rows/`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from amqpd.backup.job import LOG_BYTES_MAX, Job
 from amqpd.backup.manifest import METADATA, BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.faults import ENDS_NODE
-from amqpd.management.control_answers import Stream, caller
+from amqpd.management.control.answers import Stream, caller
 from amqpd.management.errors import BadArgument, Conflict, ManagementError, Unavailable
 from amqpd.node.node import Node
 

@@ -13,7 +13,7 @@ import click
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 
 
 @click.group()

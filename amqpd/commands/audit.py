@@ -18,7 +18,7 @@ import click
 from amqpd.commands.options import broker_option, data_dir_option, json_option
 from amqpd.commands.running import ask
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped
 
 # Columns of `show`, beside the time; those that are empty in all rows are left out.

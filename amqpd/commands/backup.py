@@ -30,7 +30,7 @@ from amqpd.commands.options import data_dir_option, refuse_one_of_several, this_
 from amqpd.commands.running import ANSWER_TIMEOUT_S
 from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.sqlite.database import JOURNAL
-from amqpd.management import control
+from amqpd.management.control import socket as control
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 MEGABYTE = 1_000_000

@@ -1,7 +1,7 @@
 """`amqpd metadata`: the copies of what exists (queues, users, policies...) that a broker keeps beside its metadata.
 
 What comes in: a data directory that no broker uses. What goes out: a list of the copies; what was done, in sentences.
-Not here: what is done (`amqpd/management/metadata_copies.py`), the messages (`amqpd restore`).
+Not here: what is done (`amqpd/management/metadata/copies.py`), the messages (`amqpd restore`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import click
 from amqpd.commands.options import data_dir_option, json_option, refuse_one_of_several
 from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
-from amqpd.management import metadata_copies
-from amqpd.management.metadata_copies import NUMBERS, moment
+from amqpd.management.metadata import copies as metadata_copies
+from amqpd.management.metadata.copies import NUMBERS, moment
 
 COLUMNS = ("copy", "made", "revision", "entries", "state")
 

@@ -3,7 +3,7 @@
 What comes in: a file in RabbitMQ's format. What goes out: files; what was changed, or would be, in words.
 Rules: a file with password hashes is readable by its owner only.
 Not here: the format and the comparison (`amqpd/definitions/`), what is exported and changed
-(`amqpd/management/definitions.py`).
+(`amqpd/management/metadata/definitions.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from amqpd.commands.options import data_dir_option
 from amqpd.commands.refusals import refusals
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
-from amqpd.management import definitions as use_cases
+from amqpd.management.metadata import definitions as use_cases
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 # A million queues with some arguments; it is read into memory whole, several times over.

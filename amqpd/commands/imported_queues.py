@@ -2,7 +2,7 @@
 
 What comes in: a data directory, whose settings say where the cluster meets. What goes out: a source for each queue.
 Rules: 1. Nodes that share their metadata and keep no copies for each other are no such cluster.
-Not here: how one is chosen (`cluster/imported_queues.py`, `management/imported_queues.py`).
+Not here: how one is chosen (`cluster/imported_queues.py`, `management/metadata/imported_queues.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.commands.cluster_store import Opened, in_store, queues_of
 from amqpd.commands.metadata import cluster_settings
 from amqpd.definitions.difference import local_source
-from amqpd.management.imported_queues import sources_by
+from amqpd.management.metadata.imported_queues import sources_by
 from amqpd.vocabulary.records import QueueRecord
 
 

@@ -1,8 +1,8 @@
 """`amqpd limits`: how much users and virtual hosts may have, and how fast they may publish.
 
 What comes in: names and numbers. What goes out: limits set and cleared; lists.
-Not here: what is checked and done (`amqpd/management/limits.py`), what happens at a limit (`amqpd/limiting/`), the
-limits of the whole node (`amqpd/config.py`).
+Not here: what is checked and done (`amqpd/management/metadata/limits.py`), what happens at a limit
+(`amqpd/limiting/`), the limits of the whole node (`amqpd/config.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
-from amqpd.management import limits as use_cases
-from amqpd.management.limits import WORDS
+from amqpd.management.metadata import limits as use_cases
+from amqpd.management.metadata.limits import WORDS
 from amqpd.setting_types import parse_bytes
 from amqpd.topology.limit_keys import KEYS, Owner
 

@@ -4,7 +4,8 @@ What comes in: a queue, and which of its messages are meant. What goes out: a li
 aside because they are damaged.
 Rules: 1. Looking changes nothing. 2. What changes something needs --yes: without, it says how many messages it would
 be.
-Not here: doing it (`amqpd/management/messages.py`), emptying a queue at once (queue.purge, which any client can).
+Not here: doing it (`amqpd/management/messages/operations.py`), emptying a queue at once (queue.purge, which any
+client can).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import click
 from amqpd.commands.options import broker_option, data_dir_option, json_option
 from amqpd.commands.running import ask_rows
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (

@@ -19,8 +19,8 @@ import trio
 
 from amqpd.commands.refusals import refusals
 from amqpd.config import Settings
-from amqpd.management.metadata import Metadata
-from amqpd.management.stored_metadata import FILE_NAME, OpenStore, StoredMetadata
+from amqpd.management.metadata.interface import Metadata
+from amqpd.management.metadata.stored import FILE_NAME, OpenStore, StoredMetadata
 from amqpd.process.config_sources import load_settings
 
 P = ParamSpec("P")

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from amqpd.datadir.disk_record import directory_in_use, has_record
-from amqpd.management.control import Place
-from amqpd.management.remote import REMOTE, RemoteBroker
+from amqpd.management.control.remote import REMOTE, RemoteBroker
+from amqpd.management.control.socket import Place
 
 
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:

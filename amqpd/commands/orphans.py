@@ -3,7 +3,7 @@
 What comes in: the number of an orphan, and what to do with it. What goes out: a list; messages in a queue, in a file,
 or gone.
 Rules: 1. Nothing is gone but by `delete --yes`. 2. An export is a file only when it is whole.
-Not here: doing it (`amqpd/management/orphan_operations.py`), why there are any (docs/damage.md).
+Not here: doing it (`amqpd/management/damage/orphan_operations.py`), why there are any (docs/damage.md).
 """
 
 from __future__ import annotations

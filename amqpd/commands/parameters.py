@@ -1,7 +1,8 @@
 """`amqpd parameter` and `amqpd global-parameter`: values that components of the broker look up by name.
 
 What comes in: names, values as JSON. What goes out: parameters set and cleared; lists.
-Not here: what is checked and done (`amqpd/management/parameters.py`); policies and limits have commands of their own.
+Not here: what is checked and done (`amqpd/management/metadata/parameters.py`); policies and limits have commands of
+their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option, json_value
 from amqpd.commands.tables import json_cells, show
-from amqpd.management import parameters
+from amqpd.management.metadata import parameters
 
 
 @click.group()

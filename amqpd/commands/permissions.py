@@ -1,8 +1,8 @@
 """`amqpd permission`: what users may do in a virtual host.
 
 What comes in: names and regular expressions. What goes out: permissions set and cleared; lists.
-Not here: what is checked and done (`amqpd/management/permissions.py`), what the patterns are held against, and when
-(`security/access.py`).
+Not here: what is checked and done (`amqpd/management/metadata/permissions.py`), what the patterns are held against,
+and when (`security/access.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
-from amqpd.management import permissions
+from amqpd.management.metadata import permissions
 
 
 @click.group()

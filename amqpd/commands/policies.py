@@ -2,7 +2,8 @@
 
 What comes in: names, patterns, definitions as JSON. What goes out: policies set and cleared; lists.
 Rules: both kinds have the same commands.
-Not here: what is checked and done (`amqpd/management/policies.py`), which policy applies (`topology/policies.py`).
+Not here: what is checked and done (`amqpd/management/metadata/policies.py`), which policy applies
+(`topology/policies.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option, json_value
 from amqpd.commands.tables import json_cells, show
-from amqpd.management import policies
-from amqpd.management.policies import KINDS
+from amqpd.management.metadata import policies
+from amqpd.management.metadata.policies import KINDS
 from amqpd.topology.policies import APPLY_TO
 
 SET_HELP = """Set the {kind} NAME in VHOST: what matches PATTERN gets DEFINITION, from now on and until the

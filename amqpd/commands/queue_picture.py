@@ -2,7 +2,7 @@
 
 What comes in: a row of `queue list`, rows of its consumers. What goes out: text.
 Rules: what is nothing is not printed, so that what is there is seen.
-Not here: where the facts come from (`amqpd/management/queue_facts.py`), --json.
+Not here: where the facts come from (`amqpd/management/figures/queue_facts.py`), --json.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.queue_picture import counted, picture
 from amqpd.commands.running import ask, ask_rows, listing
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 DEFAULT_COLUMNS = "vhost,name,type,policy,ready,unacked,oldest,in,out,consumers"

@@ -23,7 +23,7 @@ from amqpd.commands.quorum_changes import cancel, grow, rebalance, shrink, trans
 from amqpd.commands.quorum_force import force
 from amqpd.commands.tables import show
 from amqpd.config import Settings
-from amqpd.management import control
+from amqpd.management.control import socket as control
 from amqpd.management.errors import ManagementError
 from amqpd.vocabulary.escapes import escaped, readable_json
 

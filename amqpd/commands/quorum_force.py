@@ -20,7 +20,7 @@ from amqpd.cluster.standing import Standing, standing
 from amqpd.commands.cluster_store import Opened, in_store, progress, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.config import Settings
-from amqpd.management import control
+from amqpd.management.control import socket as control
 from amqpd.management.errors import ManagementError
 from amqpd.replication.set_change import forced
 from amqpd.vocabulary.escapes import escaped_lines

@@ -3,7 +3,8 @@
 What comes in: a data directory, a command of the control socket, its arguments. What goes out: the result or the
 rows; or one sentence, when no broker runs there.
 Rules: rows come in no order, and are sorted here, so that two runs can be compared.
-Not here: the socket (`amqpd/management/control.py`), what changes metadata and needs no broker (`metadata.py`).
+Not here: the socket (`amqpd/management/control/socket.py`), what changes metadata and needs no broker
+(`metadata.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import click
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
-from amqpd.management import control
+from amqpd.management.control import socket as control
 
 # A busy broker answers between two ticks; a minute is for one that closes its 65,536 connections.
 ANSWER_TIMEOUT_S = 60.0

@@ -17,7 +17,7 @@ import click
 
 from amqpd.commands.options import broker_option
 from amqpd.commands.running import ask
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 LOOK_S = 0.5

@@ -37,7 +37,7 @@ from amqpd.process.signals import watch_stop_signals
 
 if TYPE_CHECKING:
     from amqpd.management.face import Face
-    from amqpd.management.recent import Recent
+    from amqpd.management.figures.recent import Recent
 
 # The shell's code for Ctrl-C; only in the moment before `watch_stop_signals` listens.
 EXIT_INTERRUPTED = 130

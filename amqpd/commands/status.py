@@ -16,7 +16,7 @@ from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.scrub import summary as scrubbed
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from amqpd.commands.options import broker_option
 from amqpd.commands.running import ask, ask_rows
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped
 
 Row = dict[str, Any]

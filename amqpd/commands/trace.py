@@ -12,7 +12,7 @@ import click
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
-from amqpd.management.control import Place
+from amqpd.management.control.socket import Place
 
 vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
 

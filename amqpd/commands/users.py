@@ -3,7 +3,7 @@
 What comes in: names, tags, passwords (from a prompt, standard input, or an argument). What goes out: users added,
 changed and deleted; lists.
 Rules: whether the wish makes sense is known before somebody is asked for a password.
-Not here: what is checked and done (`amqpd/management/users.py`), what users may do (`permissions.py`).
+Not here: what is checked and done (`amqpd/management/metadata/users.py`), what users may do (`permissions.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
-from amqpd.management import users
+from amqpd.management.metadata import users
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
 
 

@@ -1,7 +1,7 @@
 """`amqpd vhost`: virtual hosts.
 
 What comes in: names. What goes out: virtual hosts added and deleted; lists.
-Not here: what is checked and done (`amqpd/management/vhosts.py`), who may enter (`permissions.py`).
+Not here: what is checked and done (`amqpd/management/metadata/vhosts.py`), who may enter (`permissions.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
-from amqpd.management import vhosts
+from amqpd.management.metadata import vhosts
 
 
 @click.group()

@@ -6,7 +6,7 @@ The number in the file is for people, it never decides. 2. The lock file is neve
 could lock the new file while the first still holds the old one. 3. Nothing else in the directory is touched
 before the lock is held. 4. A directory that others may write is used, because volumes of containers often are so,
 and the operator is told: a user who may write it can replace what is in it.
-Not here: the formats inside (journal, metadata store), the control socket (`management/control.py`).
+Not here: the formats inside (journal, metadata store), the control socket (`management/control/socket.py`).
 """
 
 from __future__ import annotations

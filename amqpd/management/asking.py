@@ -16,7 +16,7 @@ from amqpd.limiting.census import LimitReached
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.answers import Answer
 from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError, Refused
-from amqpd.management.metadata import NAME_BYTES_MAX
+from amqpd.management.metadata.interface import NAME_BYTES_MAX
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.wire.json_values import BadValue, from_json

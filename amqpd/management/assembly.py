@@ -2,7 +2,7 @@
 
 What comes in: the node, the reader of the journal, what components answer themselves (backup, scrub, audit log). What
 goes out: commands; the running broker as a face knows it, and what the other nodes of a cluster may ask of it.
-Not here: the commands (`control_commands.py`), ways in (`control.py`, `face.py`).
+Not here: the commands (`control/commands.py`), ways in (`control/socket.py`, `face.py`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from amqpd.journal.writer import BacklogReader
-from amqpd.management import control_commands
-from amqpd.management.control_answers import Commands, Handler, Stream
-from amqpd.management.damaged_rows import DamagedRows
+from amqpd.management.control import commands as control_commands
+from amqpd.management.control.answers import Commands, Handler, Stream
+from amqpd.management.damage.damaged_rows import DamagedRows
+from amqpd.management.damage.orphan_operations import OrphanOperations
 from amqpd.management.face import Behind, ClusterView
-from amqpd.management.live_metadata import LiveMetadata
-from amqpd.management.messages import MessageOperations
-from amqpd.management.node_facts import NodeFacts
-from amqpd.management.orphan_operations import OrphanOperations
-from amqpd.management.peer_answers import PeerAnswers
-from amqpd.management.peer_rows import PeerRows, Peers
-from amqpd.management.queue_names import QueueNames
+from amqpd.management.figures.node_facts import NodeFacts
+from amqpd.management.figures.queue_names import QueueNames
+from amqpd.management.figures.sampling import Sampler
+from amqpd.management.messages.operations import MessageOperations
+from amqpd.management.metadata.live import LiveMetadata
+from amqpd.management.peers.answers import PeerAnswers
+from amqpd.management.peers.rows import PeerRows, Peers
 from amqpd.management.running import Running
-from amqpd.management.sampling import Sampler
 from amqpd.security.authentication.logins import Logins
 from amqpd.topology.metadata.store import MetadataStore
 from amqpd.topology.metadata.sync import TopologySync

@@ -3,7 +3,7 @@
 What comes in: filters; which connections to close, and why. What goes out: rows; how many were closed.
 Rules: 1. Nothing is closed that was not named. 2. Many connections are closed a few at a time, the broker going on in
 between. 3. What an operator did is in the log.
-Not here: what the rows say (`inventory.py`).
+Not here: what the rows say (`figures/inventory.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.management import inventory
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.management.figures import inventory
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.session.ports import ConnectionBase

@@ -3,7 +3,7 @@
 What comes in: names and properties; arguments as JSON. What goes out: exchanges; whether anything changed.
 Rules: 1. What a client would be refused is refused here, with the same words (`amqpd/declarations/`). 2. Deleting
 what is not there is `NotFound`: for clients it is a success.
-Not here: lists (`inventory.py`), bindings (`bindings.py`).
+Not here: lists (`figures/inventory.py`), bindings (`bindings.py`).
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from amqpd.management.control_answers import Commands
-from amqpd.management.messages import MessageOperations
-from amqpd.management.metadata import Metadata
-from amqpd.management.node_facts import NodeFacts
-from amqpd.management.peer_rows import PeerRows
-from amqpd.management.queue_names import QueueNames
+from amqpd.management.control.answers import Commands
+from amqpd.management.figures.node_facts import NodeFacts
+from amqpd.management.figures.queue_names import QueueNames
+from amqpd.management.figures.sampling import Sampler
+from amqpd.management.messages.operations import MessageOperations
+from amqpd.management.metadata.interface import Metadata
+from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
-from amqpd.management.sampling import Sampler
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Logins
 
@@ -68,7 +68,7 @@ class ClusterView(Protocol):
         those that have a queue that says so."""
 
     def imported(self, queues: Counter[int]) -> Any:
-        """Has `source_for`, for `management/imported_queues.py`. `queues`: how many each source has."""
+        """Has `source_for`, for `management/metadata/imported_queues.py`. `queues`: how many each source has."""
 
     def others(self) -> list[str]:
         """All other nodes that are members, or were and are not forgotten."""

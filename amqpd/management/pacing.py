@@ -4,7 +4,7 @@ What comes in: things, as many as there are; what is to be made of each. What go
 Rules: 1. After `TURN_S` whatever else waits has its turn: it goes by time, because a thing costs what it costs. 2. A
 walk goes over a copy of references, which is one fast call, and looks again at what may have gone by the time of its
 turn. 3. Where things are passed over, a step is told of these too, as None.
-Not here: what is walked over (`inventory.py`, `admin/amqpd_admin/walks.py`).
+Not here: what is walked over (`figures/inventory.py`, `admin/amqpd_admin/walks.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What comes in: names and properties; arguments as JSON. What goes out: queues; c
 Rules: 1. What a client would be refused is refused here, with the same words (`amqpd/declarations/`). 2. Deleting
 what is not there is `NotFound`: for clients it is a success. 3. No queue is declared exclusive: an operator has no
 connection that it would belong to.
-Not here: lists and facts (`inventory.py`, `queue_facts.py`), messages one by one (`messages.py`).
+Not here: lists and facts (`figures/inventory.py`, `figures/queue_facts.py`), messages one by one
+(`messages/operations.py`).
 """
 
 from __future__ import annotations

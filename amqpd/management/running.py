@@ -4,7 +4,8 @@ What comes in: the node and what belongs to it. What goes out: what use cases lo
 Rules: 1. A use case that acts on the node calls `settle` after it, before the next await: the pump does what the act
 made necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may give
 them.
-Not here: what is done (`connections.py`, `queues.py`, `messages.py` and so on), metadata alone (`metadata.py`).
+Not here: what is done (`connections.py`, `queues.py`, `messages/operations.py` and so on), metadata alone
+(`metadata/interface.py`).
 """
 
 from __future__ import annotations

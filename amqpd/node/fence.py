@@ -6,7 +6,7 @@ Rules: 1. Only what wants the next message is refused, with 406: a passive decla
 purge and a deletion go on. 2. A client that tries again and again causes no read of the disk, and one line of the
 log a minute.
 Not here: where a queue stops (`queues/fences.py`), queues with a bug (`quarantine.py`), what the operator does then
-(`management/damaged_rows.py`).
+(`management/damage/damaged_rows.py`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules: 1. What is parked stays as it is on disk: nothing of it is delivered, exp
 it. 2. The levels of a priority queue have the numbers behind the queue's own: they are one orphan, whose id is the
 lowest that the journal has. 3. What the audit log records of it has no name: the log has the queue's from before.
 Not here: which ids are unknown, and which deletions are recorded (`queue_registry.py`); what an operator does with an
-orphan (`management/orphan_operations.py`).
+orphan (`management/damage/orphan_operations.py`).
 """
 
 from __future__ import annotations

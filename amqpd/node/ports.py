@@ -40,7 +40,7 @@ class HomeNode(PublishingNode):
     ports: QueuePorts
     """with those that are elsewhere"""
     active: dict[HomeQueue, None]
-    """queues of this node to which something has happened lately (`management/sampling.py`)"""
+    """queues of this node to which something has happened lately (`management/figures/sampling.py`)"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
     totals: Totals

@@ -23,7 +23,7 @@ from pydantic_settings import EnvSettingsSource
 from amqpd.compiled import VARIABLE
 from amqpd.config import Settings
 from amqpd.errors import SettingsError
-from amqpd.management.remote import URL_VARIABLE
+from amqpd.management.control.remote import URL_VARIABLE
 from amqpd.setting_tables import AuditSettings, EventsSettings, HttpSettings, OtelSettings, TlsSettings
 
 CONFIG_VARIABLE = "AMQPD_CONFIG"

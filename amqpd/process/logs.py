@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from amqpd.management.recent import Recent
+from amqpd.management.figures.recent import Recent
 from amqpd.process.log_writer import LogStream, LogWriter
 from amqpd.vocabulary.escapes import UNSAFE, escaped
 

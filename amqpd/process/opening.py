@@ -28,7 +28,7 @@ from amqpd.errors import StartupError
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.schema import GENERATION
 from amqpd.journal.sqlite.scrubbing import Scan
-from amqpd.management.control import ControlServer
+from amqpd.management.control.socket import ControlServer
 from amqpd.process.alarms import DISK_HYSTERESIS
 from amqpd.scrub.task import Reading
 from amqpd.storage.page_cache import PageCache

@@ -6,8 +6,8 @@ Rules: 1. The id of a message is its sequence number, stable as long as the mess
 the level is in the upper bits. 2. A position is that among the ready ones, and 1 is delivered next. 3. The queue may
 change between two stretches: what has gone by then is left out, and what has come is not looked for. 4. Nothing is
 read and nothing is kept in the queue for it.
-Not here: bodies on disk (`amqpd/management/messages.py` reads them), what messages say (`contents.py`), taking
-messages out (`amqpd/management/repair.py`).
+Not here: bodies on disk (`amqpd/management/messages/operations.py` reads them), what messages say (`contents.py`),
+taking messages out (`amqpd/management/messages/repair.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ What comes in: raw properties, a run, conditions. What goes out: JSON values by 
 one of those that are meant.
 Rules: 1. Everything here is for people and pages of some hundred messages, but `Condition.holds`, which is asked once
 for each run of a whole queue. 2. What no UTF-8 is becomes text that says so, never an error.
-Not here: where messages stand (`browsing.py`), reading them from the disk (`amqpd/management/messages.py`).
+Not here: where messages stand (`browsing.py`), reading them from the disk
+(`amqpd/management/messages/operations.py`).
 
 Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/{vhost}/{name}/get.
 """

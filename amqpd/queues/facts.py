@@ -5,7 +5,7 @@ Rules: 1. Always on, so everything is a number that is added to, per piece and n
 left it in exactly one way: accepted = ready + unacked + all of `LEFT`. 3. Rates and utilisation are those of the last
 full sample and what came since, 5 to 10 seconds; somebody calls `sample` once a second until it is `settled`, or an
 idle queue would go on to report what it did last.
-Not here: depth and bytes (`backlog.py`), who asks (`management/queue_facts.py`).
+Not here: depth and bytes (`backlog.py`), who asks (`management/figures/queue_facts.py`).
 
 Source for names: https://www.rabbitmq.com/docs/management, message_stats and consumer_capacity.
 """

@@ -7,7 +7,7 @@ is *blocked*. 2. What needs no body goes on: publishes, acknowledgements, purge,
 dead letter exchange. 3. A damaged message that would have to be dead-lettered is back in line, where it blocks. 4.
 Damage is told once, and once that it is gone.
 Not here: how damage is found (`paging.py`), what clients are told (`amqpd/node/fence.py`), what an operator does
-about it (`amqpd/management/damaged_rows.py`).
+about it (`amqpd/management/damage/damaged_rows.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ expression that needs long again and again is given up, and never found again. T
 deep groups are nested, with each of which `regex` may need twice the time and memory. 4. Texts are octets, as they
 are to RabbitMQ: `.` is one octet of UTF-8.
 Not here: what the empty text means (nothing in permissions, everything in policies): see there; who is told that an
-expression was given up (`management/slow_expressions.py`).
+expression was given up (`management/metadata/slow_expressions.py`).
 
 Source: rabbit_re.erl, whose bound is a number of steps (`match_limit`); https://github.com/google/re2/wiki/Syntax.
 """

@@ -19,17 +19,17 @@ from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
-from amqpd.management.control_answers import Commands
+from amqpd.management.control.answers import Commands
 from amqpd.management.face import Behind, ClusterView
-from amqpd.management.live_metadata import LiveMetadata
-from amqpd.management.messages import MessageOperations
-from amqpd.management.metadata import Plan
-from amqpd.management.node_facts import NodeFacts
-from amqpd.management.peer_rows import PeerRows
-from amqpd.management.queue_names import QueueNames
-from amqpd.management.recent import Recent
+from amqpd.management.figures.node_facts import NodeFacts
+from amqpd.management.figures.queue_names import QueueNames
+from amqpd.management.figures.recent import Recent
+from amqpd.management.figures.sampling import Sampler
+from amqpd.management.messages.operations import MessageOperations
+from amqpd.management.metadata.interface import Plan
+from amqpd.management.metadata.live import LiveMetadata
+from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
-from amqpd.management.sampling import Sampler
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access

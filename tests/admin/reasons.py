@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from amqpd.management.totals import CHURN
+from amqpd.management.figures.totals import CHURN
 
 
 class Reason(NamedTuple):

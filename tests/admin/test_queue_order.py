@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.management import totals
-from amqpd.management.queue_names import QueueNames
+from amqpd.management.figures import totals
+from amqpd.management.figures.queue_names import QueueNames
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from amqpd_admin import queue_order

@@ -1,6 +1,7 @@
 """Samples in answers: who gets which, in RabbitMQ's form, and what is refused.
 
-Not verified: which are kept (`tests/management/test_samples.py`), and of what (`tests/management/test_sampling.py`).
+Not verified: which are kept (`tests/management/figures/test_samples.py`), and of what
+(`tests/management/figures/test_sampling.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.management.repair import Mover, delete
+from amqpd.management.messages.repair import Mover, delete
 from tests.audit.reading import Row, told
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client, publish_bytes

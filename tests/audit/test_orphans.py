@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from amqpd.journal.records import Row
-from amqpd.management.control_commands import orphan_streams
-from amqpd.management.orphan_operations import OrphanOperations
+from amqpd.management.control.commands import orphan_streams
+from amqpd.management.damage.orphan_operations import OrphanOperations
 from amqpd.node.orphans import Orphan
 from amqpd.vocabulary.audit_levels import COUNTS, FULL, OFF
 from amqpd.vocabulary.records import QueueRecord

@@ -8,8 +8,8 @@ import pika
 import pytest
 
 from amqpd.__main__ import run
+from amqpd.management.control.remote import ACTS, LOOKS, remote_broker
 from amqpd.management.errors import BadArgument
-from amqpd.management.remote import ACTS, LOOKS, remote_broker
 
 from .broker_process import BrokerProcess, free_port
 

@@ -13,8 +13,8 @@ import trio
 from click.testing import Result
 
 from amqpd.commands import definitions
-from amqpd.management import stored_metadata
-from amqpd.management.stored_metadata import StoredMetadata
+from amqpd.management.metadata import stored as stored_metadata
+from amqpd.management.metadata.stored import StoredMetadata
 from amqpd.security.authentication.passwords import verify_password
 from amqpd.topology.state import Topology
 

@@ -14,11 +14,11 @@ import trio
 from click.testing import CliRunner, Result
 
 from amqpd.__main__ import COMMANDS, cli
-from amqpd.management import control
-from amqpd.management.control_answers import Commands
+from amqpd.management.control import socket as control
+from amqpd.management.control.answers import Commands
 from amqpd.management.errors import AlreadyExists
-from amqpd.management.metadata import Plan
-from amqpd.management.stored_metadata import StoredMetadata
+from amqpd.management.metadata.interface import Plan
+from amqpd.management.metadata.stored import StoredMetadata
 from amqpd.security.authentication.passwords import verify_password
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import MetadataStore

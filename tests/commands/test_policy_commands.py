@@ -10,7 +10,7 @@ import pytest
 import trio
 from click.testing import Result
 
-from amqpd.management.stored_metadata import StoredMetadata
+from amqpd.management.metadata.stored import StoredMetadata
 from amqpd.topology.limit_keys import limit_of, limits_of
 from amqpd.vocabulary.records import ParameterRecord, PolicyRecord
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amqpd.commands.queue_picture import BAR_CHARACTERS, counted, histogram, picture
-from amqpd.management.queue_facts import queue_facts
+from amqpd.management.figures.queue_facts import queue_facts
 from tests.harness.harness import Harness, publish_bytes
 
 

@@ -23,7 +23,7 @@ from amqpd.cluster.roster import Roster
 from amqpd.commands.cluster import cluster
 from amqpd.commands.quorum import quorum
 from amqpd.config import Settings
-from amqpd.management import control
+from amqpd.management.control import socket as control
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record

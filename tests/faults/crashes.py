@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.management.control import rows as control_rows
+from amqpd.management.control.socket import rows as control_rows
 
 from .checker import check
 from .churn import Churn, Passing, wrong_with

@@ -84,7 +84,7 @@ class Tenant:
     ("breaking", "name"),
     [
         slow(
-            "import amqpd.management.sampling as s\n"
+            "import amqpd.management.figures.sampling as s\n"
             "true = s.trio\n"
             "class Once:\n"
             "    def __getattr__(self, name):\n"
@@ -222,11 +222,11 @@ def ended(port: int, context: ssl.SSLContext) -> None:
 
 def test_a_command_that_fails_is_answered(broker: BrokenBroker) -> None:
     broker.breaking = (
-        "import amqpd.management.inventory as i\n"
+        "import amqpd.management.figures.inventory as i\n"
         "def broken(*_):\n"
         "    raise RuntimeError('queues')\n"
         "i.LISTINGS['queue list'] = broken\n"
-        "import amqpd.management.control as c\n"
+        "import amqpd.management.control.socket as c\n"
         "c._uid = lambda stream: 1 // 0\n"
     )
     broker.start()

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pytest
 from pamqp import commands, frame
 
-from amqpd.management.control import call
+from amqpd.management.control.socket import call
 
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from ..clients.wire import BODY, HEADER, METHOD, ClosedByBroker, Wire, decode_method, frame_bytes, publish_bytes

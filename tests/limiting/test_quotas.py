@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
-from amqpd.management.inventory import connections
+from amqpd.management.figures.inventory import connections
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put, UserRecord
 from tests.harness.harness import Client, Harness, publish_bytes
 

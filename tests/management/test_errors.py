@@ -10,9 +10,9 @@ import pytest
 import trio
 from pamqp import exceptions
 
-from amqpd.management import control
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.control_answers import Commands
+from amqpd.management.control import socket as control
+from amqpd.management.control.answers import Commands
 from amqpd.management.errors import (
     KINDS,
     BadArgument,

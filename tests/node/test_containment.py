@@ -19,7 +19,7 @@ from amqpd import KERNEL
 from amqpd.audit.publication import Publication
 from amqpd.journal.records import JournalDamaged, RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.management.overview import overview
+from amqpd.management.figures.overview import overview
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber

@@ -16,7 +16,7 @@ import trio
 import trio.testing
 from pamqp import commands
 
-from amqpd.management.control_commands import handlers
+from amqpd.management.control.commands import handlers
 from amqpd.management.errors import Conflict
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard

@@ -9,7 +9,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
-from amqpd.management.overview import overview
+from amqpd.management.figures.overview import overview
 from amqpd.node.orphans import Orphan, done_with, grouped, parted
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.topology import plans

@@ -13,9 +13,9 @@ from pamqp import base, commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.journal.records import Recovered, RecoveredQueue
-from amqpd.management import inventory
 from amqpd.management.errors import NotFound
-from amqpd.management.home_queues import home_queue
+from amqpd.management.figures import inventory
+from amqpd.management.messages.home_queues import home_queue
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client

@@ -13,9 +13,9 @@ from pamqp import commands, frame
 from amqpd import KERNEL
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.limiting.turns import TURN_WORK_MAX
-from amqpd.management import inventory
-from amqpd.management.home_queues import home_queue
-from amqpd.management.overview import overview, vhosts
+from amqpd.management.figures import inventory
+from amqpd.management.figures.overview import overview, vhosts
+from amqpd.management.messages.home_queues import home_queue
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pamqp import commands
 
-from amqpd.management import inventory, overview
-from amqpd.management.queue_facts import queue_facts
+from amqpd.management.figures import inventory, overview
+from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.queues.facts import LEFT, SAMPLE_MS, Facts
 from amqpd.vocabulary.records import PolicyRecord, Put
 from tests.harness.harness import Client, Harness, publish_bytes

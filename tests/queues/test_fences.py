@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pamqp import commands, frame
 
 from amqpd.kernel.rows import parse_row
-from amqpd.management.overview import overview
-from amqpd.management.queue_facts import queue_facts
+from amqpd.management.figures.overview import overview
+from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.queues.fences import TOLD_MAX
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.queue import Queue

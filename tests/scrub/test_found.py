@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.management.overview import overview
+from amqpd.management.figures.overview import overview
 from amqpd.node.node import Node
 from amqpd.scrub.found import FENCED, IN_MEMORY, UNWANTED, DamagedRow, Outcome, damage_found
 from tests.harness.invariants import check_node

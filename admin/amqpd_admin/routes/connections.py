@@ -16,7 +16,7 @@ from starlette.responses import Response
 from amqpd.management import connections
 from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.pacing import Pace, each
-from amqpd.management.peer_rows import Found
+from amqpd.management.peers.rows import Found
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone

@@ -3,9 +3,9 @@
 What comes in: the name of a command, its arguments as JSON. What goes out: the same lines as over the socket, one
 JSON object each, as they come.
 Rules: 1. For administrators. Their permissions count for what commands do in virtual hosts. 2. What needs files of
-the broker's machine, or touches its records, is not there (`amqpd/management/remote.py`). 3. A refusal of a command
-is a line of the answer, which has begun by then.
-Not here: the commands (`amqpd/management/control_commands.py`).
+the broker's machine, or touches its records, is not there (`amqpd/management/control/remote.py`). 3. A refusal of a
+command is a line of the answer, which has begun by then.
+Not here: the commands (`amqpd/management/control/commands.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from amqpd.management.control.remote import ACTS, LOOKS
 from amqpd.management.errors import NotFound
-from amqpd.management.remote import ACTS, LOOKS
 from amqpd_admin.answers import bad_request
 from amqpd_admin.bodies import body_of
 from amqpd_admin.guarded import api_router

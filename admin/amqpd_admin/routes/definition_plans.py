@@ -18,7 +18,7 @@ from starlette.responses import Response
 from amqpd.definitions.description import facts, summary
 from amqpd.definitions.difference import Difference
 from amqpd.definitions.document import Definitions
-from amqpd.management import definitions
+from amqpd.management.metadata import definitions
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, Who

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from amqpd.definitions.difference import local_source
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
-from amqpd.management import definitions
-from amqpd.management.imported_queues import sources_by
+from amqpd.management.metadata import definitions
+from amqpd.management.metadata.imported_queues import sources_by
 from amqpd.vocabulary.records import QueueRecord
 from amqpd_admin.answers import bad_request, gone
 from amqpd_admin.guarded import api_router

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import bindings, exchanges, publishing
+from amqpd.management import bindings, exchanges
 from amqpd.management.errors import NotFound
+from amqpd.management.messages import publishing
 from amqpd.wire.json_values import to_json
 from amqpd_admin import lists, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import limits
 from amqpd.management.errors import BadArgument
+from amqpd.management.metadata import limits
 from amqpd.management.pacing import Pace, each
 from amqpd.topology.limit_keys import Owner
 from amqpd_admin import lists

@@ -4,8 +4,8 @@ What comes in: a number, from which on somebody has seen nothing; what is looked
 Rules: 1. Who asks again with the `last` of the answer before sees each line once, or is told that some were `missed`.
 2. What was there before a look began is in the files: here is as much as memory has. 3. Of a broker that was started
 again numbers begin at 1: a number that is too high is of the one before it.
-Not here: what a line looks like (`amqpd/process/logs.py`), how many are kept (`amqpd/management/recent.py`), the
-audit log's files (`amqpd audit show`).
+Not here: what a line looks like (`amqpd/process/logs.py`), how many are kept (`amqpd/management/figures/recent.py`),
+the audit log's files (`amqpd audit show`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from amqpd.management.figures.recent import Recent
 from amqpd.management.pacing import each
-from amqpd.management.recent import Recent
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Monitor
 from amqpd_admin.pieces import of_rows, written

@@ -4,7 +4,7 @@ What comes in: which messages, by position, id, message_id or headers. What goes
 what was done with them.
 Rules: 1. Nothing is done without `yes`: the answer is then what would be done. 2. An answer has a bound: of messages,
 and of bytes of bodies.
-Not here: what the words mean (`amqpd/management/message_wishes.py`), who may do what, and how (`messages.py` there).
+Not here: what the words mean (`amqpd/management/messages/wishes.py`), who may do what, and how (`messages.py` there).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from amqpd.management.errors import BadArgument
-from amqpd.management.message_wishes import Wish
+from amqpd.management.messages.wishes import Wish
 from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
 from amqpd_admin.guarded import api_router

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from amqpd import __version__
 from amqpd.definitions.export import FORMAT_VERSION
+from amqpd.management.figures.totals import CHURN, RATES
 from amqpd.management.pacing import Pace
-from amqpd.management.totals import CHURN, RATES
 from amqpd_admin import others
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router

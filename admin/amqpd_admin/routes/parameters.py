@@ -9,8 +9,8 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.definitions.items import OPERATOR_POLICY
-from amqpd.management import parameters, policies
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.management.metadata import parameters, policies
 from amqpd.management.pacing import each
 from amqpd.topology.limit_keys import VHOST_LIMITS
 from amqpd_admin import lists

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import permissions
 from amqpd.management.errors import NotFound
+from amqpd.management.metadata import permissions
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, need, text

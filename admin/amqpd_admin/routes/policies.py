@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import policies
 from amqpd.management.errors import BadArgument, NotFound
+from amqpd.management.metadata import policies
 from amqpd.management.pacing import each
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, invalid, reply

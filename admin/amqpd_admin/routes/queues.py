@@ -9,8 +9,10 @@ from itertools import chain
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import bindings, getting, queues, totals
+from amqpd.management import bindings, queues
 from amqpd.management.errors import NotFound
+from amqpd.management.figures import totals
+from amqpd.management.messages import getting
 from amqpd.management.pacing import each
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import permissions, users
-from amqpd.management.metadata import found_user
+from amqpd.management.metadata import permissions, users
+from amqpd.management.metadata.interface import found_user
 from amqpd.management.pacing import each
 from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, stored_hash
 from amqpd.vocabulary.records import UserRecord

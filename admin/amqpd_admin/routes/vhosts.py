@@ -10,8 +10,9 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd.management import permissions, traces, vhosts
+from amqpd.management import traces
 from amqpd.management.errors import Conflict, NotFound
+from amqpd.management.metadata import permissions, vhosts
 from amqpd.node.totals import SUMS
 from amqpd_admin import lists, others
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply

@@ -12,7 +12,9 @@ from __future__ import annotations
 import psutil
 from starlette.responses import Response
 
-from amqpd.management import why, why_alarms, why_connection
+from amqpd.management.why import alarms as why_alarms
+from amqpd.management.why import connections as why_connection
+from amqpd.management.why import queues as why
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Entering, Monitor

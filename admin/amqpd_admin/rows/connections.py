@@ -1,7 +1,7 @@
 """Connections and channels in RabbitMQ's fields.
 
 What comes in: connections, channels; rows of other nodes. What goes out: rows by RabbitMQ's names, of what is in
-`amqpd/management/inventory.py`.
+`amqpd/management/figures/inventory.py`.
 
 Source: https://www.rabbitmq.com/docs/http-api-reference, /api/connections and /api/channels; fields as observed of
 RabbitMQ 3.10.
@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from amqpd.management.inventory import channel_row, connection_row
+from amqpd.management.figures.inventory import channel_row, connection_row
 from amqpd.node.node import Node
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State

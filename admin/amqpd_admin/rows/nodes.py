@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.management.totals import CHURN
+from amqpd.management.figures.totals import CHURN
 from amqpd_admin.rows.listeners import contexts, exchange_types
 
 Row = dict[str, Any]
@@ -19,7 +19,7 @@ MECHANISMS = (("PLAIN", "user and password"), ("AMQPLAIN", "user and password, i
 
 
 def running(facts: Row) -> Row:
-    """Of a row as `amqpd/management/node_facts.py` has it."""
+    """Of a row as `amqpd/management/figures/node_facts.py` has it."""
     alarms = facts["alarms"]
     return {
         "name": facts["name"],

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.management.inventory import consumer_row
-from amqpd.management.queue_figures import facts_of
+from amqpd.management.figures.inventory import consumer_row
+from amqpd.management.peers.queue_figures import facts_of
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.wire.json_values import to_json

@@ -25,7 +25,7 @@ from amqpd.commands import metadata, running
 from amqpd.commands.ctl.said import FORMATTERS, Said
 from amqpd.commands.options import data_dir_option
 from amqpd.management.errors import ManagementError
-from amqpd.management.metadata import Metadata
+from amqpd.management.metadata.interface import Metadata
 from amqpd.vocabulary.escapes import escaped_lines
 
 USAGE, DATA, NO_USER, UNAVAILABLE, SOFTWARE = 64, 65, 67, 69, 70

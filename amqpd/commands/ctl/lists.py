@@ -3,7 +3,7 @@
 What comes in: names of columns. What goes out: a table.
 Rules: 1. A column that RabbitMQ has and amqpd does not is there, and empty: a script that asks for it goes on. 2.
 What RabbitMQ shows as an Erlang process is the connection's id, which `close_connection` takes.
-Not here: what is in the rows (`amqpd/management/inventory.py`).
+Not here: what is in the rows (`amqpd/management/figures/inventory.py`).
 
 Source: rabbitmqctl 3.10's columns (https://www.rabbitmq.com/docs/man/rabbitmqctl.8).
 """

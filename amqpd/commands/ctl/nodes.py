@@ -16,7 +16,7 @@ from amqpd import __version__
 from amqpd.commands.ctl.acts import peers_connected
 from amqpd.commands.ctl.call import DATA, Call, Failed, command
 from amqpd.commands.definitions import read_file, write
-from amqpd.management import definitions
+from amqpd.management.metadata import definitions
 from amqpd.vocabulary.escapes import readable_json
 
 

@@ -14,8 +14,8 @@ import click
 from amqpd.commands.ctl.call import DATA, NO_USER, SOFTWARE, Call, Failed, command
 from amqpd.commands.ctl.said import Document, Tags, term
 from amqpd.commands.options import json_value
-from amqpd.management import limits, permissions, users
 from amqpd.management.errors import AlreadyExists, NotFound
+from amqpd.management.metadata import limits, permissions, users
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
 
 

@@ -14,8 +14,8 @@ import click
 from amqpd.commands.ctl.call import DATA, USAGE, Call, Failed, command
 from amqpd.commands.ctl.said import Document, Tags, term
 from amqpd.commands.options import json_value
-from amqpd.management import limits, parameters, policies, vhosts
 from amqpd.management.errors import AlreadyExists, NotFound
+from amqpd.management.metadata import limits, parameters, policies, vhosts
 from amqpd.topology.policies import APPLY_TO
 
 VHOST_COLUMNS = ("name", "tracing", "description", "tags", "default_queue_type", "cluster_state", "metadata")

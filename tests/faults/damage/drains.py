@@ -17,8 +17,8 @@ from typing import Any
 
 from pamqp import commands, frame
 
-from amqpd.management.control import call as control_call
-from amqpd.management.control import rows as control_rows
+from amqpd.management.control.socket import call as control_call
+from amqpd.management.control.socket import rows as control_rows
 from tests.clients.wire import BODY, HEADER, METHOD, Wire, decode_method, frame_bytes
 
 from .books import Book, body_of

@@ -20,7 +20,7 @@ from pamqp import commands
 
 from amqpd.checking.check import check
 from amqpd.checking.report import DAMAGE, NOTE
-from amqpd.management.control import rows as control_rows
+from amqpd.management.control.socket import rows as control_rows
 from amqpd.management.errors import ManagementError
 from tests.clients.broker_process import BrokerFailed
 from tests.clients.wire import METHOD, Wire, decode_method, publish_bytes

@@ -6,7 +6,7 @@ Rules: 1. A copy gets its name when it is verified and on stable storage. 2. A c
 never takes the place of a good one. 3. A copy has the name of its database inside, and its revision: one that is
 equal to the database is not made again. 4. The database is read through SQLite by a connection of its own: opening
 the file in any other way would give up this process's locks on it when it is closed.
-Not here: when copies are made (`store.py`), the use cases (`management/metadata_copies.py`).
+Not here: when copies are made (`store.py`), the use cases (`management/metadata/copies.py`).
 """
 
 from __future__ import annotations

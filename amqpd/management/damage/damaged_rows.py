@@ -1,0 +1,195 @@
+"""What an operator does about damaged messages: export their bytes, or set them aside so that the queue goes on.
+
+What comes in: which messages of which queue. What goes out: the raw bytes of a damaged row; files in the data
+directory's `quarantine`, and queues without the row.
+Rules: 1. The bytes are never taken for messages. 2. What is set aside is on disk, as a file with its facts beside it,
+before it leaves the queue; where the files cannot be written nothing leaves. 3. A row that can be read after all goes
+back in line. 4. Only what is ready leaves: what a consumer has is the consumer's.
+Not here: finding damage (`queues/paging.py`), where a queue stops (`queues/fences.py`), deleting by number
+(`messages/operations.py`), the files (`quarantine_files.py`).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.journal.records import Row
+from amqpd.management.damage.quarantine_files import keep_row
+from amqpd.management.errors import BadArgument, NotFound, Unavailable
+from amqpd.management.messages.bodies import Bodies, Reader
+from amqpd.management.messages.home_queues import home_queue, require_here
+from amqpd.management.messages.repair import delete
+from amqpd.management.messages.wishes import Wish
+from amqpd.management.operators import Operator
+from amqpd.management.running import until_durable
+from amqpd.node.node import Node
+from amqpd.queues.browsing import EVERY, body_segment, ready
+from amqpd.queues.fences import Damage, whole_again
+from amqpd.queues.home import HomeQueue
+
+# Of the bytes in one row of an answer, before base64: below what a row may have (`control_answers.VALUE_BYTES_MAX`).
+PIECE_BYTES = 96 << 10
+
+Rows = list[dict[str, Any]]
+log = structlog.get_logger(component="messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Damaged messages of a queue, or (`delayed`) of a virtual host's delayed ones: with these ids, pairs of first
+    and last, or all."""
+
+    vhost: str
+    queue: str
+    ids: Sequence[Sequence[int]] | None = None
+    delayed: bool = False
+
+
+class DamagedRows:
+    """Each use case gives lists of rows as they come. `Which` says whose damage is meant."""
+
+    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None], data_dir: Path) -> None:
+        """`settle` is called after anything that acted on the node."""
+        self._node = node
+        self._reader = reader
+        self._settle = settle
+        self._data_dir = data_dir
+
+    async def export(self, which: Which) -> AsyncGenerator[Rows, None]:
+        """What is known of the one damaged row that is meant, then its bytes in pieces (`data`, base64)."""
+        queue, found = await self._meant(which)
+        if len(found) > 1:
+            rows = ", ".join(f"{first} to {last}" for first, last in (each.left for each in found))
+            raise BadArgument(f"several rows are damaged, with the messages {rows}: choose one with --id")
+        row = await self._read(found[0])
+        yield [{**self._facts(queue, found[0], row), "row": True}]
+        for at in range(0, len(row.data), PIECE_BYTES):
+            yield [{"row": False, "data": b64encode(row.data[at : at + PIECE_BYTES]).decode()}]
+
+    async def quarantine(self, which: Which, by: Operator, *, dry_run: bool = False) -> AsyncGenerator[Rows, None]:
+        """A row for each damaged row that was set aside, or would be: `count`, `first_id`, `last_id`,
+        `file`; or `whole`, when it can be read after all."""
+        queue, found = await self._meant(which)
+        for damage in found:
+            first, last = damage.left
+            row = await self._read(damage)
+            if not damage.segment.left or queue.deleted:
+                continue
+            require_here(queue)
+            about = {"count": damage.segment.left, "first_id": first, "last_id": last, "whole": False, "file": None}
+            if row.data and not body_segment(row).damage:
+                if not dry_run:
+                    whole_again(damage)
+                    queue.look_for_damage()
+                    self._node.to_dispatch.add(queue)
+                    self._settle()
+                yield [{**about, "whole": True}]
+                continue
+            if dry_run:
+                yield [about]
+                continue
+            yield [await self._set_aside(queue, damage, row, about, by)]
+
+    async def _set_aside(
+        self, queue: HomeQueue, damage: Damage, row: Row, about: dict[str, Any], by: Operator
+    ) -> dict[str, Any]:
+        facts = self._facts(queue, damage, row)
+        name = f"{queue.record.id}-{damage.first}-{damage.last}"
+        try:
+            file = await trio.to_thread.run_sync(keep_row, self._data_dir, name, row.data, facts)
+        except OSError as error:
+            raise Unavailable(
+                f"the damaged messages cannot be written to {self._data_dir / 'quarantine'}: {error.strerror}; they "
+                "stay in the queue"
+            ) from error
+        require_here(queue)
+        level, segment = damage.level, damage.segment
+        count = delete(self._node, queue, level, segment.first, segment.last)
+        queue.look_for_damage()
+        await until_durable(self._node, self._settle, queue.lane.alone)
+        log.warning(
+            "damaged messages set aside by an operator",
+            queue=queue.record.name,
+            vhost=queue.record.vhost,
+            **by.said,
+            count=count,
+            first_id=about["first_id"],
+            last_id=about["last_id"],
+            file=str(file),
+        )
+        return {**about, "count": count, "file": str(file)}
+
+    async def _meant(self, which: Which) -> tuple[HomeQueue, list[Damage]]:
+        """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
+        is none."""
+        wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
+        if not which.delayed:
+            queue = home_queue(self._node, wish.vhost, wish.queue)
+        elif (store := self._node.delayed.get(wish.vhost)) is not None:
+            queue = store
+        else:
+            raise NotFound(f"there is no queue '{wish.queue}' in virtual host '{wish.vhost}'")
+        if wish.ids != EVERY:
+            await self._look_for_damage(queue, wish)
+        found = [
+            damage
+            for damage in queue.damaged()
+            if any(low <= damage.last and high >= damage.first for low, high in wish.ids)
+        ]
+        if not found:
+            raise NotFound(
+                f"no damage is known in the queue '{queue.record.name}': it is found when messages are read, and "
+                "amqpd message list with a --count reads them"
+            )
+        return queue, found
+
+    async def _look_for_damage(self, queue: HomeQueue, wish: Wish) -> None:
+        """Read what is meant, in case nobody has."""
+        bodies = Bodies(self._reader)
+        for stretch in ready(queue, 1, wish.ids):
+            async with aclosing(bodies.parts(stretch, wish.step)) as parts:
+                async for _ in parts:
+                    pass
+        queue.look_for_damage()
+
+    async def _read(self, damage: Damage) -> Row:
+        """The row as the disk has it; without data when it has none."""
+        answered = trio.Event()
+        found: list[Row] = []
+
+        def answer(rows: list[Row]) -> None:
+            found.extend(rows)
+            answered.set()
+
+        segment = damage.segment
+        self._reader.read(damage.level.queue_id, segment.first, segment.last, answer)
+        await answered.wait()
+        fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
+        return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
+
+    def _facts(self, queue: HomeQueue, damage: Damage, row: Row) -> dict[str, Any]:
+        segment = damage.segment
+        return {
+            "vhost": queue.record.vhost,
+            "queue": queue.record.name,
+            "queue_id": damage.level.queue_id,
+            "first_id": damage.first,
+            "last_id": damage.last,
+            "not_settled": [[damage.first + low, damage.first + high - 1] for low, high in segment.live_ranges()],
+            "messages": segment.left,
+            "reason": damage.reason,
+            "bytes": len(row.data),
+            "body_bytes": row.body_bytes,
+            "persistent": row.persistent,
+            "published_ms": row.published_ms,
+            "deadlines": row.deadlines.hex(),
+            "found_ms": self._node.now_ms,
+        }

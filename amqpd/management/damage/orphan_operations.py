@@ -1,0 +1,219 @@
+"""What an operator does with messages whose queue is unknown: lists them, adopts, exports and deletes them.
+
+What comes in: the numbers of orphans, and who gets their messages. What goes out: rows; messages in the queue that
+adopts them; lines of an export; the log and the audit log of who did it.
+Rules: 1. One thing at a time is done with an orphan. 2. Everything goes in small steps, the broker going on in
+between. 3. Adopting goes row by row, in the order of the queue that it was: a message leaves the orphan in the
+transaction of the journal in which it enters the other queue. 4. A damaged row stops adopting, and is a line of its
+own in an export.
+Not here: what an orphan is (`node/orphans.py`), the steps of an adoption (`orphan_adoption.py`), the lines of an
+export (`orphan_export.py`), reading the disk (`journal/writer.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import structlog
+import trio
+
+from amqpd.journal.records import Row
+from amqpd.management.damage.orphan_adoption import Adoption
+from amqpd.management.damage.orphan_export import lines, moment
+from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
+from amqpd.management.messages.bodies import Reader
+from amqpd.management.operators import Operator
+from amqpd.management.running import until_durable
+from amqpd.node.node import Node
+from amqpd.node.orphans import Orphan, bodies_of, live
+from amqpd.queues.contents import names
+from amqpd.queues.messages import Messages
+from amqpd.queues.port import QueuePort
+from amqpd.vocabulary.journal_numbers import delayed_numbers
+
+# A line of an export goes over the control socket in pieces of at most this number of characters: a message may be
+# larger than what one row of an answer may be.
+PIECE_CHARACTERS = 96 << 10
+
+Rows = list[dict[str, Any]]
+log = structlog.get_logger(component="orphans")
+
+
+class OrphanOperations:
+    """Each use case gives lists of rows as they come."""
+
+    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
+        """`settle` is called after anything that acted on the node."""
+        self._node = node
+        self._reader = reader
+        self._settle = settle
+
+    async def listed(self) -> AsyncGenerator[Rows, None]:
+        """A row for each orphan, with the exchange and the routing key of its first message: with the default
+        exchange, that is the name of the queue that it was in."""
+        for orphan in list(self._node.orphans):
+            facts = orphan.facts_of()
+            oldest, newest = facts.pop("oldest_ms"), facts.pop("newest_ms")
+            first = {"exchange": None, "routing_key": None, "damage": None}
+            if not orphan.busy:
+                first |= await self._first(orphan)
+            yield [{**facts, "oldest": moment(oldest), "newest": moment(newest), **first}]
+
+    async def adopt(self, orphan_id: str, vhost: str, name: str | None, by: Operator) -> AsyncGenerator[Rows, None]:
+        """Its messages go to the end of the queue `name`. What was done so far, from time to time, and at the end:
+        `count`, `left`, `stopped` (why something is left). Raises NotFound, Conflict, Unavailable."""
+        orphan = self._orphan(orphan_id)
+        if name is None:
+            raise BadArgument("say which queue adopts the messages")
+        target = self._target(vhost, name)
+        with self._busy(orphan, "adopted"):
+            act = Adoption(self._node, orphan, target)
+            try:
+                async with aclosing(act.steps(self.rows(orphan), self._settle)) as pages:
+                    async for page in pages:
+                        yield page
+                if not orphan.ready_count:
+                    await self._end(orphan)
+                yield [act.account()]
+            finally:
+                record = target.record
+                about = {"to_queue": record.name, "to_vhost": record.vhost, **act.account()}
+                self._record("adopted", orphan, record.vhost, about, by)
+
+    def give_back(self, orphan_id: str, vhost: str, by: Operator) -> dict[str, Any]:
+        """Its messages go on waiting for their times, as the virtual host's delayed messages; `count`, `left`,
+        `stopped` as `adopt` has them. Raises NotFound, Conflict."""
+        orphan = self._orphan(orphan_id)
+        if vhost not in self._node.topology.vhosts:
+            raise NotFound(f"there is no virtual host '{vhost}': `amqpd vhost list` says which there are")
+        if orphan.id not in delayed_numbers(self._node.identity.id, vhost):
+            raise BadArgument(
+                f"the orphan {orphan.id} is not what is left of the delayed messages of virtual host '{vhost}': "
+                "name another virtual host, or a queue with --queue"
+            )
+        if not self._node.registry.delays(vhost):
+            raise Conflict(
+                f"virtual host '{vhost}' has no exchange of the type x-delayed-message, and what falls due would be "
+                "dropped: declare the exchange, its queues and bindings first"
+            )
+        store = self._node.delayed.get(vhost)
+        if store is not None and store.ready_count:
+            raise Conflict(
+                f"virtual host '{vhost}' has other delayed messages: adopt these when those have fallen due, or name "
+                "a queue with --queue"
+            )
+        count = orphan.ready_count
+        with self._busy(orphan, "adopted"):
+            self._node.registry.give_back(vhost, orphan)
+        self._settle()
+        self._record("adopted", orphan, vhost, {"to_vhost": vhost, "delayed": True, "count": count}, by)
+        return {"count": count, "left": 0, "stopped": None}
+
+    async def export(self, orphan_id: str, by: Operator) -> AsyncGenerator[Rows, None]:
+        """Rows whose `text`, end to end, is a JSON object in a line for each message and each damaged row; the last
+        row has `count` (messages), `damaged` (rows) and `missing` (messages in them)."""
+        orphan = self._orphan(orphan_id)
+        count = damaged = missing = 0
+        with self._busy(orphan, "exported"):
+            async with aclosing(self.rows(orphan)) as found:
+                async for level, row in found:
+                    for text in lines(orphan, level, row):
+                        count += not row.damage
+                        pieces = range(0, len(text), PIECE_CHARACTERS)
+                        yield [{"text": text[at : at + PIECE_CHARACTERS]} for at in pieces]
+                    if row.damage:
+                        damaged += 1
+                        missing += sum(last - first + 1 for first, last in live(level, row))
+        done = {"count": count, "damaged": damaged, "missing": missing}
+        self._record("exported", orphan, None, done, by)
+        yield [done]
+
+    async def delete(self, orphan_id: str, by: Operator, *, dry_run: bool = False) -> dict[str, int]:
+        """`count`: how many messages it was, or would be. Raises NotFound, Conflict."""
+        orphan = self._orphan(orphan_id)
+        count = orphan.ready_count
+        if not dry_run:
+            with self._busy(orphan, "deleted"):
+                await self._end(orphan)
+            self._record("deleted", orphan, None, {"count": count}, by)
+        return {"count": count}
+
+    # What these have in common
+
+    def _orphan(self, orphan_id: str) -> Orphan:
+        number = int(orphan_id) if orphan_id.isascii() and orphan_id.isdecimal() else None
+        orphan = None if number is None else self._node.orphans.get(number)
+        if orphan is None:
+            raise NotFound(f"there is no orphan {orphan_id}: `amqpd orphans list` says which there are")
+        return orphan
+
+    def _target(self, vhost: str, name: str) -> QueuePort:
+        queue = self._node.ports.get((vhost, name))
+        if queue is None:
+            raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
+        if queue.stopped:
+            raise Unavailable(f"the queue '{name}' is out of service: `amqpd status` says why")
+        return queue
+
+    @contextmanager
+    def _busy(self, orphan: Orphan, what: str) -> Iterator[None]:
+        if orphan.busy:
+            raise Conflict(f"the orphan {orphan.id} is just being {orphan.busy}: try again when that has ended")
+        orphan.busy = what
+        try:
+            yield
+        finally:
+            orphan.busy = ""
+
+    async def rows(self, orphan: Orphan) -> AsyncGenerator[tuple[Messages, Row], None]:
+        """The orphan's rows of which something is left, in order."""
+        for level in orphan.levels_in_order():
+            seq = 0
+            while (index := level.store.index_of(seq)) < len(level.store.segments):
+                seq = max(seq, level.store.segments[index].first)
+                found = await self._read(level, seq, level.store.next_seq - 1)
+                if not found or found[0].first_seq > seq:
+                    last = found[0].first_seq - 1 if found else level.store.next_seq - 1
+                    reason = f"the row with message {seq} of queue {level.queue_id} is missing in the journal"
+                    found.insert(0, Row(level.queue_id, seq, last, damage=reason))
+                for row in found:
+                    if live(level, row):
+                        yield level, row
+                    seq = row.last_seq + 1
+
+    async def _read(self, level: Messages, first: int, last: int) -> list[Row]:
+        answered = trio.Event()
+        found: list[Row] = []
+
+        def answer(rows: list[Row]) -> None:
+            found.extend(rows)
+            answered.set()
+
+        self._reader.read(level.queue_id, first, last, answer)
+        await answered.wait()
+        return found
+
+    async def _first(self, orphan: Orphan) -> dict[str, Any]:
+        """What the first message says of where it was published."""
+        for level in orphan.levels_in_order():
+            if level.store.segments:
+                seq = level.store.segments[0].first + level.store.segments[0].head
+                for row in await self._read(level, seq, seq):
+                    bodies = bodies_of(row)
+                    if row.damage:
+                        return {"damage": row.damage}
+                    return names(bodies.alike(seq - row.first_seq, seq - row.first_seq + 1)[0])
+        return {}
+
+    async def _end(self, orphan: Orphan) -> None:
+        """Nothing of it is on the disk any more when this returns."""
+        self._node.orphans.drop(orphan)
+        await until_durable(self._node, self._settle, orphan.lane.alone)
+        self._node.orphans.forget(orphan)
+        self._settle()
+
+    def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
+        log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)
+        self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about)

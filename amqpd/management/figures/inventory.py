@@ -1,0 +1,191 @@
+"""The inventory: what a running broker holds, as rows of plain values.
+
+What comes in: the node, and filters by name. What goes out: rows (JSON objects), one for each connection, channel,
+consumer, queue, exchange or binding, in no promised order.
+Rules: 1. Pure, and nothing is changed. 2. Rows are made one by one over a copy of the names, because the broker goes
+on between them: what has gone by then is left out. 3. The names of the members are those of RabbitMQ's management
+interface where it has one for the same thing.
+Not here: paging and bounds (`control/socket.py`), the commands that print rows (`commands/`), what is known of one
+queue (`queue_facts.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from amqpd.management.figures.overview import unroutable_of, vhosts
+from amqpd.management.figures.queue_facts import queue_facts
+from amqpd.topology.policies import NO_POLICY
+from amqpd.vocabulary.states import State
+from amqpd.wire.json_values import to_json
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.queues.port import QueuePort
+    from amqpd.session.credit import Subscription
+    from amqpd.session.ports import ChannelBase, ConnectionBase
+
+Row = dict[str, Any]
+Filters = Mapping[str, Any]
+"""`vhost`, `user`: a name, or None for all"""
+
+
+def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
+    """`now` is of the clock that `ConnectionBase.connected_at` was read from; `age_s` counts from there."""
+    for connection in list(node.connections.values()):
+        if connection.state is not State.CLOSED and _wanted(filters, connection.vhost, connection.user):
+            yield connection_row(connection, now)
+
+
+def connection_row(connection: ConnectionBase, now: float) -> Row:
+    """See `connections`."""
+    return {
+        "id": connection.id,
+        "name": connection.name,
+        "user": connection.user,
+        "vhost": connection.vhost,
+        "state": _state(connection),
+        "channels": len(connection.channels),
+        "peer": connection.name.partition(" -> ")[0],
+        "tls": connection.peer.tls,
+        "client_properties": to_json(connection.client_properties),
+        "age_s": max(0.0, now - connection.connected_at),
+        "bytes_in": connection.bytes_in,
+        "bytes_out": connection.bytes_out,
+        "frame_max": connection.frame_max,
+        "channel_max": connection.channel_max,
+        "timeout": connection.heartbeat_s,
+    }
+
+
+def channels(node: Node, filters: Filters) -> Iterator[Row]:
+    for connection in list(node.connections.values()):
+        if _wanted(filters, connection.vhost, connection.user):
+            yield from map(channel_row, list(connection.channels.values()))
+
+
+def channel_row(channel: ChannelBase) -> Row:
+    connection = channel.connection
+    return {
+        "connection": connection.name,
+        "connection_id": connection.id,
+        "number": channel.id,
+        "user": connection.user,
+        "vhost": connection.vhost,
+        "consumer_count": len(channel.consumers),
+        "messages_unacknowledged": channel.unacked.count,
+        "messages_unconfirmed": 0 if channel.confirms is None else channel.confirms.pending,
+        "messages_uncommitted": 0 if channel.tx is None else channel.tx.messages,
+        "acks_uncommitted": 0 if channel.tx is None else channel.tx.acknowledgements,
+        "prefetch_count": channel.prefetch,
+        "global_prefetch_count": channel.prefetch_shared,
+        "confirm": channel.confirms is not None,
+        "transactional": channel.tx is not None,
+    }
+
+
+def consumers(node: Node, filters: Filters) -> Iterator[Row]:
+    """`queue` is a filter too."""
+    for connection in list(node.connections.values()):
+        if not _wanted(filters, connection.vhost, connection.user):
+            continue
+        for channel in list(connection.channels.values()):
+            for consumer in list(channel.consumers.values()):
+                if filters.get("queue") in (None, consumer.queue.record.name):
+                    yield consumer_row(channel, consumer)
+
+
+def consumer_row(channel: ChannelBase, consumer: Subscription) -> Row:
+    connection = channel.connection
+    return {
+        "vhost": connection.vhost,
+        "queue": consumer.queue.record.name,
+        "connection": connection.name,
+        "connection_id": connection.id,
+        "channel": channel.id,
+        "user": connection.user,
+        "consumer_tag": consumer.tag,
+        "ack_required": not consumer.no_ack,
+        "exclusive": consumer.exclusive,
+        "priority": consumer.priority,
+        # All of them, unless the queue has a single active one.
+        "active": consumer.is_active,
+        "prefetch_count": consumer.prefetch,
+        "messages_unacknowledged": consumer.unacked,
+    }
+
+
+def queues(node: Node, filters: Filters) -> Iterator[Row]:
+    """`name` is a filter too."""
+    for queue in node.ports.ports():
+        record = queue.record
+        if queue.deleted or not _wanted(filters, record.vhost) or filters.get("name") not in (None, record.name):
+            continue
+        # Where it was when the copy was made. If its source begins here, it is made now: a row says what is in it.
+        found = node.ports.get((record.vhost, record.name)) if queue.elsewhere else queue
+        if found is not None:
+            yield queue_row(node, found)
+
+
+def queue_row(node: Node, queue: QueuePort) -> Row:
+    vhost = node.topology.vhosts.get(queue.record.vhost)
+    policy = NO_POLICY if vhost is None else vhost.policy_of("queue", queue.record.name, queue.type)
+    return queue_facts(queue, node.now_ms, policy)
+
+
+def exchanges(node: Node, filters: Filters) -> Iterator[Row]:
+    for name, vhost in list(node.topology.vhosts.items()):
+        if not _wanted(filters, name):
+            continue
+        for state in list(vhost.exchanges.values()):
+            record = state.record
+            yield {
+                "vhost": name,
+                "name": record.name,
+                "type": record.type,
+                "durable": record.durable,
+                "auto_delete": record.auto_delete,
+                "internal": record.internal,
+                "arguments": to_json(record.arguments),
+                "unroutable": unroutable_of(node, name, record.name),
+            }
+
+
+def bindings(node: Node, filters: Filters) -> Iterator[Row]:
+    """The explicit ones: not those of every queue to the default exchange."""
+    for name, vhost in list(node.topology.vhosts.items()):
+        if not _wanted(filters, name):
+            continue
+        for record in list(vhost.bindings()):
+            yield {
+                "vhost": name,
+                "source": record.source,
+                "destination": record.destination,
+                "destination_type": record.destination_type,
+                "routing_key": record.routing_key,
+                "durable": record.durable,
+                "arguments": to_json(record.arguments),
+            }
+
+
+LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
+    "channel list": channels,
+    "consumer list": consumers,
+    "queue list": queues,
+    "exchange list": exchanges,
+    "binding list": bindings,
+    "vhost status": vhosts,
+}
+"""by the command that asks; that of connections needs the time too"""
+
+
+def _state(connection: ConnectionBase) -> str:
+    if connection.intake.blocked:
+        return "blocked"
+    # RabbitMQ's word for a publisher that is slowed down.
+    return "flow" if connection.intake.throttled else connection.state.value
+
+
+def _wanted(filters: Filters, vhost: str, user: str | None = None) -> bool:
+    return filters.get("vhost") in (None, vhost) and filters.get("user") in (None, user)

@@ -1,0 +1,95 @@
+"""What a node uses, may use and has counted: a row of plain values, for itself and for other nodes of its cluster.
+
+What comes in: the running node, its figures and their samples, where it listens. What goes out: a row.
+Rules: sizes are bytes; `amqp` is host, port and whether through TLS, `http` are URLs; `rates` are how much each of
+the sampled figures grows in a second.
+Not here: RabbitMQ's fields (`admin/amqpd_admin/rows/nodes.py`), metrics (`admin/amqpd_admin/metrics/node.py`).
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+import trio
+
+from amqpd import __version__
+from amqpd.management.figures import totals
+from amqpd.management.figures.samples import Series
+from amqpd.management.running import Running
+
+Row = dict[str, Any]
+# Open files are counted one by one, which takes a millisecond for a thousand of them.
+PROCESS_S = 1.0
+
+
+class NodeFacts:
+    """Of this process."""
+
+    def __init__(
+        self,
+        on: Running,
+        figures: Callable[[], dict[str, Any]],
+        series: Series,
+        amqp: Sequence[tuple[str, int, bool]],
+        http: Sequence[str],
+        data_dir: str,
+    ) -> None:
+        """`figures`: see `Behind.figures`. `series`: samples of the node."""
+        self._on = on
+        self._figures = figures
+        self._series = series
+        self._amqp = amqp
+        self._http = http
+        self._data_dir = data_dir
+        self._begun_s = trio.current_time()
+        self._looking = trio.Lock()
+        self._process: Row = {}
+        self._look_again_s = 0.0
+        self.sums = totals.QueueSums(on.node)
+
+    async def row(self) -> Row:
+        """As of now."""
+        node, figures = self._on.node, self._figures()
+        process = await self._of_process()
+        return {
+            "name": node.identity.name,
+            "version": __version__,
+            **process,
+            "sockets": len(node.connections),
+            "resident_bytes_max": figures["resident_bytes_max"],
+            "disk_free_bytes": figures["disk_free_bytes"],
+            "disk_free_bytes_min": figures["disk_free_bytes_min"],
+            "alarms": sorted(node.alarms.kinds),
+            "uptime_s": trio.current_time() - self._begun_s,
+            "data_dir": self._data_dir,
+            "draining": node.draining,
+            "amqp": [list(address) for address in self._amqp],
+            "http": list(self._http),
+            "churn": totals.churn(node),
+            "gone_queues": dict(totals.of_gone_vhosts(node)),
+            "rates": {name: round(self._series.rate(name), 1) for name in self._series.names},
+        }
+
+    async def _of_process(self) -> Row:
+        """Kept for a moment: a page asks for several things, of which each has it."""
+        async with self._looking:
+            if trio.current_time() >= self._look_again_s:
+                self._process = await trio.to_thread.run_sync(_process)
+                self._look_again_s = trio.current_time() + PROCESS_S
+            return self._process
+
+
+def _process() -> Row:
+    """In a thread."""
+    process = psutil.Process()
+    return {
+        "pid": process.pid,
+        "files": process.num_fds(),
+        "files_max": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "resident_bytes": process.memory_info().rss,
+        "context_switches": sum(process.num_ctx_switches()),
+        "processors": psutil.cpu_count() or 1,
+    }

@@ -1,0 +1,143 @@
+"""Sums over the queues of virtual hosts, how much clients have, what came and went: of this node, in steps.
+
+What comes in: the node; which virtual hosts, which user. What goes out: counts by RabbitMQ's names; with ` rate`
+behind the name, messages a second.
+Rules: 1. A walk goes over copies of references, and what has gone by its turn is passed over. 2. Sums look only at
+queues to which something happened lately: the others are in `node.totals` as they are. Sums of many are kept a
+hundred times as long as it took to add them up, so that any number of people who look cost a hundredth of the time.
+3. No queue is made because somebody looks: of one whose source begins here, what waits in the journal counts. 4.
+Queues are counted by the topology, which all nodes of a cluster share; messages and consumers are those of this node.
+5. Counters go on counting what queues counted that are gone.
+Not here: sums over several nodes (`peers/rows.py` has what the others say), fields (`admin/`).
+
+Source for names of what came and went: rabbit_mgmt_stats.erl of deps/rabbitmq_management (connection_churn_rates).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import trio
+
+from amqpd.management.pacing import Pace
+from amqpd.node.node import Node
+from amqpd.node.totals import NOTHING, SUMS
+from amqpd.queues.port import QueuePort
+
+RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redelivered", "ack": "acked"}
+CHURN = (
+    *("connection_created", "connection_closed", "channel_created", "channel_closed"),
+    *("queue_declared", "queue_created", "queue_deleted"),
+)
+# To look at a thousand takes some milliseconds. Of fewer, everybody gets what is now.
+KEPT_FROM = 1000
+# A hundred times what it takes to look at one queue or virtual host.
+KEPT_S_EACH = 0.0005
+KEPT_S_MAX = 5.0
+
+Counts = Counter[str]
+
+
+def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
+    """Those of these virtual hosts; None at a step that passes one over."""
+    for name in vhosts:
+        vhost = node.topology.vhosts.get(name)
+        yield None
+        for queue in list(vhost.queues) if vhost is not None else ():
+            yield port_of(node, name, queue)
+
+
+def port_of(node: Node, vhost: str, name: str) -> QueuePort | None:
+    """None: it is gone. One of a source that begins here is not made."""
+    found = node.queues.get((vhost, name)) or node.elsewhere.get((vhost, name))
+    return None if found is None or found.deleted else found
+
+
+def look_at(node: Node, queue: QueuePort) -> bool:
+    """What it has done since the last look is in the node's sums. False: it is no queue of this node (any more)."""
+    record = queue.record
+    found = node.queues.get((record.vhost, record.name))
+    # Others that are dispatched, such as delayed messages, are no queues for an operator.
+    if found is not queue:
+        return False
+    node.totals.look_at(record.vhost, found.facts, found.ready_count, found.unacked_count)
+    return True
+
+
+class QueueSums:
+    """Over all queues of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._making = trio.Lock()
+        self._kept: dict[str, Counts] = {}
+        self._until_s = 0.0
+
+    async def by_vhost(self) -> Mapping[str, Counts]:
+        """Of all virtual hosts. They are not to be changed."""
+        async with self._making:
+            if not self._kept or trio.current_time() >= self._until_s:
+                looked_at, self._kept = await self._made()
+                seconds = min(looked_at * KEPT_S_EACH, KEPT_S_MAX) if looked_at >= KEPT_FROM else 0.0
+                self._until_s = trio.current_time() + seconds
+            return self._kept
+
+    async def _made(self) -> tuple[int, dict[str, Counts]]:
+        """And how many things were looked at."""
+        node, pace, found, looked_at = self._node, Pace(), dict[str, Counts](), 0
+        for queue in list(node.active):
+            await pace.step()
+            looked_at += 1
+            if look_at(node, queue):
+                counts = found.setdefault(queue.record.vhost, Counter())
+                rates = queue.facts.rates(node.now_ms)
+                for name, ours in RATES.items():
+                    counts[f"{name} rate"] += rates[ours]  # type: ignore[assignment]
+                counts["messages rate"] += rates["accepted"] - rates["left"]  # type: ignore[assignment]
+        for name, vhost in list(node.topology.vhosts.items()):
+            await pace.step()
+            looked_at += 1
+            counts = found.setdefault(name, Counter())
+            counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
+            counts["queues"] = len(vhost.queues)
+            counts["consumers"] = node.census.consumers_by_vhost[name]
+        for begun in list(node.elsewhere.values()) if node.registry.beginning else ():
+            await pace.step()
+            looked_at += 1
+            counts = found.setdefault(begun.record.vhost, Counter())
+            counts["messages_ready"] += node.registry.waiting_in(begun.record)
+        return looked_at, found
+
+
+async def of_clients(node: Node, user: str | None) -> Counts:
+    """Connections and channels, of all users or one; of one its consumers, too: of all, queues know how many."""
+    census = node.census
+    if user is None:
+        return Counter(connections=len(node.connections), channels=census.channels)
+    consumers, pace = 0, Pace()
+    for connection in list(node.connections.values()):
+        await pace.step()
+        if connection.user == user:
+            consumers += sum(len(channel.consumers) for channel in list(connection.channels.values()))
+    return Counter(
+        connections=census.connections_by_user[user], channels=census.channels_by_user[user], consumers=consumers
+    )
+
+
+def churn(node: Node) -> dict[str, int]:
+    """What came and went since the start, by the names in `CHURN`."""
+    said = node.totals
+    counts = (
+        *(said.connections_opened, said.connections_closed, said.channels_opened, said.channels_closed),
+        *(said.queues_declared, said.queues_created, said.queues_deleted),
+    )
+    return dict(zip(CHURN, counts, strict=True))
+
+
+def of_gone_vhosts(node: Node) -> Counts:
+    """What queues counted whose virtual hosts are gone: with it, no counter becomes less when one is deleted."""
+    sums = list(node.totals.sums)
+    for name in node.topology.vhosts:
+        sums = [a - b for a, b in zip(sums, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)]
+    return Counter({name: count for name, count in zip(SUMS, sums, strict=True) if name in RATES})

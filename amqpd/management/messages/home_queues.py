@@ -1,0 +1,38 @@
+"""Queues whose messages an operator wants to see or change.
+
+What comes in: a name. What goes out: the queue, if its home is here.
+Rules: 1. Where it is not, the sentence says which command knows where. 2. What lasts several turns looks again after
+each: what is done to a queue whose home has moved would be done to this copy alone.
+Not here: queues as everybody lists them (`figures/inventory.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqpd.management.errors import AtAnotherNode, Conflict, NotFound
+from amqpd.queues.home import HomeQueue
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+
+
+def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
+    """Raises NotFound, AtAnotherNode."""
+    queue = node.ports.get((vhost, name))
+    if isinstance(queue, HomeQueue):
+        return queue
+    if queue is not None:
+        raise AtAnotherNode(
+            f"the home of the queue '{name}' in virtual host '{vhost}' is another node: `amqpd cluster status` says "
+            "which one, ask there"
+        )
+    raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
+
+
+def require_here(queue: HomeQueue) -> None:
+    """After something was waited for. Raises Conflict."""
+    if queue.deleted:
+        raise Conflict(f"the queue '{queue.record.name}' was deleted meanwhile")
+    if queue.elsewhere:
+        raise Conflict(f"the home of the queue '{queue.record.name}' became another node meanwhile: go on there")

@@ -1,0 +1,252 @@
+"""The metadata of a data directory, for processes other than the broker's: the command line.
+
+What comes in: a data directory. What goes out: a `Metadata` on its store.
+Rules: 1. The store is opened for each call and closed after it. 2. A broker that runs on the directory is only told
+to look, when the changes are committed; without one they are made all the same.
+Not here: what is changed (the use cases), the metadata inside of a broker (`live.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from amqpd.management.control import socket as control
+from amqpd.management.errors import Conflict, ManagementError, Unavailable
+from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
+from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    DeleteKey,
+    MetadataStore,
+    MetadataStoreError,
+    Snapshot,
+    StoreDamaged,
+    Transaction,
+)
+from amqpd.topology.metadata.sync import records_of, transaction_of
+from amqpd.topology.state import Topology
+from amqpd.vocabulary.records import (
+    BindingRecord,
+    Change,
+    ExchangeRecord,
+    Key,
+    ParameterRecord,
+    PermissionRecord,
+    Put,
+    QueueRecord,
+    Record,
+    TopicPermissionRecord,
+    UserRecord,
+    VhostRecord,
+)
+
+FILE_NAME = "metadata.db"
+# A larger plan is cut here, at whatever stands there. A broker applies a transaction in parts, at some 15,000 changes
+# a second.
+CHANGES_A_TRANSACTION = 10_000
+# A millisecond.
+CHANGES_ENCODED_AT_ONCE = 100
+# Of leftovers, in one transaction.
+SWEPT_AT_ONCE = 100
+# How long the running broker may take to look; it needs milliseconds.
+REFRESH_TIMEOUT_S = 60.0
+# A busy broker answers between two ticks.
+ANSWER_TIMEOUT_S = 60.0
+# Changes of transient things in one command of the control socket: at most this number, or this number of characters:
+# its line holds 4 MiB.
+TRANSIENTS_A_COMMAND = 500
+CHARACTERS_A_COMMAND = 1 << 20
+
+OpenStore = Callable[[], AbstractAsyncContextManager[MetadataStore]]
+OfUser = PermissionRecord | TopicPermissionRecord
+PLACES = VhostRecord | UserRecord | ExchangeRecord | QueueRecord
+
+
+class StoredMetadata(Metadata):
+    """Blocks while it reads, writes and waits for the broker: a process of its own has nothing else to do."""
+
+    def __init__(self, data_dir: Path, elsewhere: OpenStore | None = None) -> None:
+        """`elsewhere`: opens the metadata store when it is not in the data directory."""
+        self._data_dir = data_dir
+        self._elsewhere = elsewhere
+
+    async def read(self, *, whole: bool = False) -> Topology:
+        live = await self._live(whole)
+        async with self._opened() as store:
+            return topology_of(await store.range(PREFIX), live)[0]
+
+    async def change(self, plan: Planner, *, whole: bool = False) -> None:
+        live = await self._live(whole)
+        async with self._opened() as store:
+            await _commit(store, plan, live)
+        self._refresh()
+
+    async def sweep(self) -> None:
+        async with self._opened() as store:
+            await sweep(store)
+        self._refresh()
+
+    async def transients(self) -> list[Record] | None:
+        rows = control.rows(self._data_dir, "transients list", timeout_s=ANSWER_TIMEOUT_S)
+        try:
+            return None if rows is None else [decode_record(row["key"], row["record"]) for row in rows]
+        except StoreDamaged as error:
+            # A field table of 256 KiB and more is not listed.
+            raise Unavailable(f"what is not durable in the running broker cannot be read: {error}") from None
+
+    async def change_transients(self, changes: Sequence[Change]) -> None:
+        for wish in commands_of(changes):
+            if control.call(self._data_dir, "transients change", wish, ANSWER_TIMEOUT_S) is None:
+                raise Unavailable("the broker ended during the import: transient things are missing")
+
+    async def _live(self, wanted: bool) -> list[Record]:
+        return (await self.transients() or []) if wanted else []
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[MetadataStore]:
+        """Raises Unavailable, also for what fails inside."""
+        data_dir = self._data_dir
+        if self._elsewhere is not None:
+            try:
+                async with self._elsewhere() as store:
+                    yield store
+            except MetadataStoreError as error:
+                raise Unavailable(str(error)) from error
+            return
+        if not (data_dir / FILE_NAME).exists():
+            missing = "has no metadata.db" if data_dir.is_dir() else "does not exist"
+            raise Unavailable(
+                f"data directory {data_dir} {missing}: name the broker's with --data-dir, "
+                f"or let the broker make it (amqpd serve --data-dir {data_dir}); if its definitions are in an etcd "
+                "cluster, give this command the broker's settings too (AMQPD_CONFIG or AMQPD_CLUSTER_STORE)"
+            )
+        try:
+            embedded = await SqliteStore.open(data_dir / FILE_NAME)
+            try:
+                await bootstrap(embedded)
+                yield embedded
+            finally:
+                await embedded.aclose()
+        except MetadataStoreError as error:
+            raise Unavailable(str(error)) from error
+
+    def _refresh(self) -> None:
+        try:
+            control.call(self._data_dir, "refresh", timeout_s=REFRESH_TIMEOUT_S)
+        except ManagementError as error:
+            raise Unavailable(f"it is stored, but the running broker did not take it over: {error}") from error
+
+
+async def sweep(store: MetadataStore) -> None:
+    """Delete what has no place any more (`leftovers`). Raises Conflict."""
+    for _ in range(ROUNDS_MAX):
+        snapshot = await store.range(PREFIX)
+        left = list((await trio.to_thread.run_sync(_leftovers_in, snapshot)).items())
+        done = True
+        for first in range(0, len(left), SWEPT_AT_ONCE):
+            some = left[first : first + SWEPT_AT_ONCE]
+            # Not where its place has come back meanwhile: it may be somebody's new one.
+            compares = [Compare(encode_key(place), 0) for place in dict.fromkeys(place for _, place in some)]
+            outcome = await store.transact(compares, [DeleteKey(encode_key(key)) for key, _ in some])
+            done = done and isinstance(outcome, Committed)
+        if done:
+            return
+    raise Conflict(OVERTAKEN)
+
+
+def _leftovers_in(snapshot: Snapshot) -> dict[Key, Key]:
+    return leftovers(records_of(snapshot))
+
+
+def leftovers(records: Iterable[Record]) -> dict[Key, Key]:
+    """What belongs to a virtual host or a user, or binds an exchange or a queue, that is not among the records: its
+    key, and that of what is not there."""
+    records = list(records)
+    there = {record.key for record in records if isinstance(record, PLACES)}
+    found: dict[Key, Key] = {}
+    for record in records:
+        missing = next((key for key in _places(record) if key not in there), None)
+        if missing is not None:
+            found[record.key] = missing
+    return found
+
+
+def _places(record: Record) -> Iterator[Key]:
+    if isinstance(record, VhostRecord | UserRecord) or (isinstance(record, ParameterRecord) and not record.vhost):
+        return
+    yield "vhost", record.vhost
+    if isinstance(record, OfUser):
+        yield "user", record.user
+    if isinstance(record, BindingRecord):
+        yield "exchange", record.vhost, record.source
+        yield record.destination_type, record.vhost, record.destination
+
+
+async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -> None:
+    for _ in range(ROUNDS_MAX):
+        topology, revisions = topology_of(await store.range(PREFIX), live)
+        planned = plan(topology)
+        for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
+            some = planned.changes[first : first + CHANGES_A_TRANSACTION]
+            if not await transact(store, some, planned.requires, revisions):
+                break
+        else:
+            return
+    raise Conflict(OVERTAKEN)
+
+
+async def transact(
+    store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+) -> bool:
+    """Whether it was committed: what is written had these revisions still, and what is required was there."""
+    encode = partial(_transaction, changes, requires, revisions)
+    # Away from the loop when it is much: a broker may wait for it.
+    wanted = await trio.to_thread.run_sync(encode) if len(changes) > CHANGES_ENCODED_AT_ONCE else encode()
+    return isinstance(await store.transact(wanted.compares, wanted.operations), Committed)
+
+
+def _transaction(changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]) -> Transaction:
+    wanted = transaction_of(changes, requires=requires)
+    compares = {compare.key: compare for compare in wanted.compares}
+    for each in changes:
+        if isinstance(each, Put):
+            key = encode_key(each.record.key)
+            compares[key] = Compare(key, revisions.get(key, 0))
+    return replace(wanted, compares=tuple(compares.values()))
+
+
+def topology_of(snapshot: Snapshot, live: Sequence[Record] = ()) -> tuple[Topology, dict[str, int]]:
+    """What is stored and what lives beside it, and the revisions of what is stored."""
+    topology = Topology()
+    topology.apply([Put(record) for record in [*records_of(snapshot), *live]])
+    return topology, {entry.key: entry.mod_revision for entry in snapshot.entries}
+
+
+def commands_of(changes: Iterable[Change]) -> Iterator[dict[str, list[Any]]]:
+    """The changes in their order, as the arguments of commands that fit in a line of the control socket each."""
+    wish: dict[str, list[Any]] = {"put": [], "delete": []}
+    count = characters = 0
+    for each in changes:
+        if isinstance(each, Put):
+            text = encode_record(each.record)
+            wish["put"].append({"key": encode_key(each.record.key), "record": text})
+            characters += len(text)
+        else:
+            wish["delete"].append(encode_key(each.key))
+        count += 1
+        if count == TRANSIENTS_A_COMMAND or characters >= CHARACTERS_A_COMMAND:
+            yield wish
+            wish = {"put": [], "delete": []}
+            count = characters = 0
+    if count:
+        yield wish

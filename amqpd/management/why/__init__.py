@@ -1,0 +1,5 @@
+"""Why things are as they are, in words: a queue, a connection, an alarm.
+
+May import: `amqpd.management.figures`. Shell.
+Not here: the figures themselves.
+"""

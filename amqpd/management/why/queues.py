@@ -1,0 +1,186 @@
+"""Why a queue is as it is, in words: what waits and for whom, what is lost and where it went.
+
+What comes in: a queue; or the facts of a queue, of its consumers, the alarms that are on. What goes out: sentences;
+the first says what matters most.
+Rules: 1. A sentence says a cause, with its numbers, or nothing: there is no advice for a queue that is well. 2.
+Consumers are looked at in steps, and told by their number.
+Not here: the facts (`figures/queue_facts.py`), who may ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from amqpd.management.figures.inventory import queue_row
+from amqpd.management.pacing import each
+from amqpd.management.running import Running
+from amqpd.queues.consumer import Subscriber
+from amqpd.session.consumers import Consumer
+
+Row = Mapping[str, Any]
+Held = Literal["", "prefetch", "shared", "slow", "waits"]
+"""why a consumer gets no more: it gets more, its prefetch, its channel's, a client that does not read, another one"""
+
+HELD: dict[Held, str] = {
+    "prefetch": "has as many unacknowledged messages as its prefetch allows",
+    "shared": "shares a prefetch with others of its channel, which is used up",
+    "slow": "does not read fast enough what it was sent",
+    "waits": "waits for the queue's single active consumer to go",
+}
+LOST = {
+    "expired": "expired",
+    "dropped": "dropped, because the queue was full",
+    "delivery_limit": "given up, having come back too often",
+    "rejected": "rejected by a consumer",
+}
+UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
+
+
+@dataclass(frozen=True, slots=True)
+class Consuming:
+    """A consumer, as far as it counts here."""
+
+    held: Held
+    unacked: int
+    prefetch: int
+
+
+async def explained(on: Running, vhost: str, name: str) -> list[str]:
+    """Of a queue that is there. Raises NotFound."""
+    queue = on.queue(vhost, name)
+    held = await each(queue.subscribers(), _consuming)
+    return sentences(queue_row(on.node, queue), held, sorted(on.node.alarms.kinds))
+
+
+def _consuming(subscriber: Subscriber) -> Consuming | None:
+    return consuming(subscriber) if isinstance(subscriber, Consumer) else None
+
+
+def consuming(consumer: Consumer) -> Consuming:
+    """Of one that is there."""
+    channel = consumer.channel
+    held: Held = ""
+    if not consumer.is_active:
+        held = "waits"
+    elif channel.released or channel.connection.outbox_full:
+        held = "slow"
+    elif not consumer.no_ack and consumer.prefetch and consumer.unacked >= consumer.prefetch:
+        held = "prefetch"
+    elif channel.prefetch_shared and consumer.shares_prefetch and channel.consumed >= channel.prefetch_shared:
+        held = "shared"
+    return Consuming(held, consumer.unacked, consumer.prefetch)
+
+
+def sentences(queue: Row, consumers: Sequence[Consuming], alarms: Sequence[str]) -> list[str]:
+    """`queue` as in `queue_facts`; `alarms`: the kinds that are on."""
+    waiting = (f"publishers wait: the {kind} alarm is on" for kind in alarms)
+    return [*_service(queue), *waiting, *_rest(queue, consumers)]
+
+
+def _service(queue: Row) -> Iterator[str]:
+    if queue["out_of_service"]:
+        yield f"it is out of service: {queue['out_of_service']}"
+    if queue["state"] == "elsewhere":
+        yield "another node of the cluster serves it: this one has a copy at most"
+    if queue["fenced"]:
+        yield "some of its messages are damaged on the disk: `amqpd message quarantine` takes them out"
+
+
+def _rest(queue: Row, consumers: Sequence[Consuming]) -> Iterator[str]:
+    ready, unacked = queue["messages_ready"], queue["messages_unacknowledged"]
+    if ready:
+        yield _waiting(queue, consumers)
+    elif unacked:
+        yield f"nothing is ready: {_messages(unacked)} {_is(unacked)} with consumers, and not acknowledged"
+    else:
+        yield from _empty(queue)
+    yield from _losses(queue)
+    if refused := queue["totals"]["refused"]:
+        was = "was" if refused == 1 else "were"
+        yield f"{_messages(refused)} {was} refused: the queue was full ({_bounds(queue)})"
+
+
+def _waiting(queue: Row, consumers: Sequence[Consuming]) -> str:
+    ready, age_s = queue["messages_ready"], queue["oldest_message_age_s"]
+    waits = f"{_messages(ready)} {'waits' if ready == 1 else 'wait'}"
+    since = "" if age_s is None else f", the oldest for {_time(age_s)}"
+    if not consumers:
+        return f"{waits}{since}: nobody consumes"
+    free = sum(not each.held for each in consumers)
+    if free:
+        takes = "1 consumer takes" if free == 1 else f"{free:,} consumers take"
+        rates = queue["message_stats"]
+        return (
+            f"{waits}{since}: {takes} {rates['deliver_get_details']['rate']:,} a second, while "
+            f"{rates['publish_details']['rate']:,} come"
+        )
+    if len(consumers) == 1:
+        [only] = consumers
+        return f"{waits}{since}: the only consumer {HELD[only.held]}{_full(only)}"
+    causes = Counter(each.held for each in consumers).most_common()
+    told = "; ".join(f"{count:,} of them: each {HELD[held]}" for held, count in causes)
+    return f"{waits}{since}: no consumer can take more. {told}"
+
+
+def _full(only: Consuming) -> str:
+    return f" ({only.unacked:,} of {only.prefetch:,})" if only.held == "prefetch" else ""
+
+
+def _empty(queue: Row) -> Iterator[str]:
+    totals = queue["totals"]
+    if not totals["accepted"]:
+        yield "nothing came to it since it was made, or since the broker began"
+        return
+    ways = ("acked", "purged", "withdrawn", *LOST)
+    left = ", ".join(f"{totals[way]:,} {way.replace('_', ' ')}" for way in ways if totals[way])
+    yield f"it is empty: of {_messages(totals['accepted'])} that came, {left or 'all'} left"
+
+
+def _losses(queue: Row) -> Iterator[str]:
+    exchange = queue["settings"].get("dead_letter_exchange")
+    for way, said in LOST.items():
+        count = queue["totals"][way]
+        if not count:
+            continue
+        why = f" ({bound})" if (bound := _bound(queue, way)) else ""
+        went = "there is no dead letter exchange" if exchange is None else _letters(exchange)
+        yield f"{_messages(count)} {said}{why}: {went}"
+
+
+def _letters(exchange: str) -> str:
+    return f"to the dead letter exchange '{exchange or 'amq.default'}'"
+
+
+def _bound(queue: Row, way: str) -> str:
+    settings = queue["settings"]
+    if way == "dropped":
+        return _bounds(queue)
+    if way == "delivery_limit":
+        return f"{settings['delivery_limit']} deliveries" if "delivery_limit" in settings else ""
+    if way == "expired" and "message_ttl_ms" in settings:
+        return f"its messages live for {_time(settings['message_ttl_ms'] / 1000)}"
+    return ""
+
+
+def _bounds(queue: Row) -> str:
+    settings = queue["settings"]
+    bounds = (("max_length", "messages"), ("max_length_bytes", "bytes"))
+    return ", ".join(f"at most {settings[name]:,} {unit}" for name, unit in bounds if name in settings)
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _time(seconds: float) -> str:
+    for size, unit in UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
