@@ -48,6 +48,11 @@ class Roster:
         """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
         are not the store's to end."""
 
+    def home_of(self, source: int) -> str:
+        """Empty: it has none, as far as that is known."""
+        record = self.records.get(source)
+        return record.home.forwarder if record is not None else ""
+
     def load(self, snapshot: Snapshot) -> Changed:
         """As of now there is this, and nothing else. Raises StoreDamaged, and is as it was then."""
         found = Roster()

@@ -106,7 +106,7 @@ class ClusterRunner(Shell):
         self._links: Links
         self._nursery: trio.Nursery
         node.sources.clustered = True
-        node.sources.home_of = self._home_of
+        node.sources.home_of = self._directory.roster.home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
         node.sources.choose, node.sources.want = self.search.choose, self.search.want
         node.sources.unclaimed = self._unclaimed
@@ -119,10 +119,6 @@ class ClusterRunner(Shell):
             *(settings.node_name, life, generation, host, port),
             *(settings.cluster_label, settings.cluster_region, __version__),
         )
-
-    def _home_of(self, source: int) -> str:
-        record = self._directory.records.get(source)
-        return record.home.forwarder if record is not None else ""
 
     @property
     def _forwarder(self) -> Forwarder:

@@ -60,8 +60,7 @@ class ClusterView:
 
     def home_of(self, source: int) -> str:
         """Empty: it has none, as far as that is known."""
-        record = self._roster.records.get(source)
-        return record.home.forwarder if record is not None else ""
+        return self._roster.home_of(source)
 
     def members_of(self, source: int) -> tuple[str, ...]:
         """The nodes that keep the source."""

@@ -96,7 +96,9 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
     row["consumer_details"] = await each(queue.subscribers(), consumer)
     if queue.elsewhere:
         # Whoever consumes is at its home.
-        told = await others.listed(who, "consumers", lambda row: (row["vhost"], row["queue"]) == (vhost, name))
+        told = await others.listed(
+            who, "consumers", lambda row: (row["vhost"], row["queue"]) == (vhost, name), vhost=vhost, queue=name
+        )
         row["consumer_details"] = await each(told, partial(rows.consumer, node))
     return await lists.one(request, row)
 

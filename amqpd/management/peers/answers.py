@@ -19,6 +19,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -34,6 +35,7 @@ from amqpd.management.operators import Operator
 from amqpd.management.pacing import Pace
 from amqpd.management.peers.queue_figures import figures_of
 from amqpd.management.running import Running
+from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
 
@@ -127,17 +129,33 @@ class PeerAnswers:
             yield place, channel_row(channel) if wanted(channel.connection) else None
 
     async def _consumers(self, question: Question) -> Rows:
+        """Of one queue with `vhost` and `queue`."""
         place, wanted = _place(question, int, int, str), _wanted(question)
-        for at, channel in self._channels_behind(place[:2], or_at=True):
-            if [*at, ""] > place:
-                yield [*at, ""], None  # a step, also where nobody consumes
-            if not wanted(channel.connection):
+        of_queue = question.get("queue") is not None
+        for at, consumer in self._of_queue(question) if of_queue else self._of_channels(place, wanted):
+            if at <= place:
                 continue
-            for tag in sorted(channel.consumers):
+            if consumer is None or not wanted(consumer.channel.connection):
+                yield at, None
+            else:
+                single = consumer.queue.single_active_consumer
+                yield at, {**consumer_row(consumer.channel, consumer), "single": single}
+
+    def _of_queue(self, question: Question) -> Iterator[tuple[list[Any], Consumer | None]]:
+        queue = self._on.node.ports.get((_text(question, "vhost"), _text(question, "queue")))
+        found = [] if queue is None else [each for each in queue.subscribers() if isinstance(each, Consumer)]
+        places = ([number_of(each.channel.connection), each.channel.id, each.tag] for each in found)
+        yield from sorted(zip(places, found, strict=True), key=itemgetter(0))
+
+    def _of_channels(
+        self, place: list[Any], wanted: Callable[[ConnectionBase], bool]
+    ) -> Iterator[tuple[list[Any], Consumer | None]]:
+        for at, channel in self._channels_behind(place[:2], or_at=True):
+            yield [*at, ""], None  # a step, also where nobody consumes
+            for tag in sorted(channel.consumers) if wanted(channel.connection) else ():
                 consumer = channel.consumers.get(tag)
-                if consumer is not None and [*at, tag] > place:
-                    single = consumer.queue.single_active_consumer
-                    yield [*at, tag], {**consumer_row(channel, consumer), "single": single}
+                if isinstance(consumer, Consumer):
+                    yield [*at, tag], consumer
 
     def _behind(self, place: list[Any], *, or_at: bool = False) -> Iterator[ConnectionBase]:
         """Connections in the order in which they came, that of the place too if it is wanted."""

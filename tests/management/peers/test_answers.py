@@ -147,6 +147,23 @@ async def test_channels_and_consumers_go_on_within_a_connection() -> None:
     assert [row["connection"] for row in (await asked.page("channels", after=[number, 1]))["rows"]] == ["x:2 -> y:2"]
 
 
+async def test_consumers_of_one_queue() -> None:
+    asked = Asked()
+    tags = [f"{'t' * 200}{number:03}" for number in range(300)]
+    for at, name in enumerate(("q", "other")):
+        client = client_of(asked.harness, f"x:{at} -> y:2")
+        client.declare(name)
+        for tag in tags:
+            client.consume(name, tag)
+    client.consume("q", "last")
+    rows = await asked.all("consumers", vhost="/", queue="q")
+    assert [row["consumer_tag"] for row in rows] == [*tags, "last"]
+    assert asked.pages > 1
+    assert await asked.all("consumers", vhost="/", queue="none") == []
+    assert [row["consumer_tag"] for row in await asked.all("consumers", vhost="/", queue="q", user="alice")] == []
+    assert (await asked.page("consumers", queue="q"))["refused"] == "bad_argument"
+
+
 async def test_totals_and_clients() -> None:
     asked = Asked()
     client = asked.harness.client()
