@@ -104,6 +104,7 @@ async def test_questions_that_are_open_are_bounded(autojump_clock: trio.testing.
             await one.ask()
         assert (one.answers, len(one.wire.sent)) == ([None], OPEN_MAX)
         one.queries.answered(one.wire, Page(1, "done"))
+        await trio.testing.wait_all_tasks_blocked()  # who asked has gone on
         await one.ask()
         assert len(one.wire.sent) == OPEN_MAX + 1
 
