@@ -37,15 +37,18 @@ class Homes:
         return sorted(name for name in self._missing if self._view is not None and self._view.lives(name))
 
     async def ask(self, queues: Iterable[QueuePort]) -> None:
-        """For those that are not here."""
+        """For those that are not here, once."""
         if self._view is None or self._peers is None:
             return
         at: dict[str, list[Key]] = {}
         for queue in queues:
             home = self._view.home_of(queue.record.source) if queue.elsewhere else self._here
-            if home not in ("", self._here):
-                at.setdefault(home, []).append((queue.record.vhost, queue.record.name))
-        self._figures, self._missing = await self._peers.figures(at)
+            key = queue.record.vhost, queue.record.name
+            if home not in ("", self._here, *self._missing) and key not in self._figures:
+                at.setdefault(home, []).append(key)
+        figures, missing = await self._peers.figures(at)
+        self._figures |= figures
+        self._missing |= missing
 
     def figures(self, queue: QueuePort) -> Row | None:
         """What its home says. None: it is here, or nobody says anything."""

@@ -17,7 +17,7 @@ import trio
 
 from amqpd.management.errors import ManagementError, of_kind
 from amqpd.management.figures import totals
-from amqpd.management.pacing import each
+from amqpd.management.pacing import Pace, each
 from amqpd.management.peers.rows import Found
 from amqpd_admin.login import Who
 
@@ -87,7 +87,10 @@ def missing(who: Who, *found: Found) -> list[str]:
 async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], Found]:
     """By virtual host."""
     told, here = await ask(who, "totals"), await who.behind.facts.sums.by_vhost()
-    counts = {name: Counter(here.get(name)) for name in vhosts}
+    pace, counts = Pace(), dict[str, Counts]()
+    for name in vhosts:
+        await pace.step()
+        counts[name] = Counter(here.get(name))
     for _, row in told:
         found = counts.get(row["vhost"])
         if found is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from amqpd.management.figures.queue_facts import STATS, growth_of, state_of
@@ -46,28 +46,35 @@ Key = tuple[str, str]
 class QueueOrder:
     """For one request."""
 
-    def __init__(self, who: Who, vhosts: Iterable[str], homes: Homes) -> None:
+    def __init__(self, who: Who, vhosts: Iterable[str], homes: Homes, has: Callable[[str], bool]) -> None:
+        """`has`: whether rows have such a column."""
         self._behind = who.behind
+        self._has = has
         self._vhosts = list(vhosts)
         self._homes = homes
 
     async def choose(self, view: View) -> Chosen[QueuePort] | None:
         """None: rows are needed to know the order. Raises Refusal."""
-        value = None if view.by_names else _figure(self._behind.on.node, view.sort[0])
-        if not view.by_names and value is None:
-            return None
         node, pace, runs, total = self._behind.on.node, Pace(), list[Run](), 0
+        value = None
+        if not view.by_names:
+            value = _figure(node, view.sort[0]) if self._has(view.sort[0]) else None
+            if value is None:
+                return None
+        matches = view.matcher()
         for vhost in sorted(self._vhosts):
+            await pace.step()
             names = await self._behind.queue_names.of(vhost)
             total += len(names)
-            runs.append((vhost, await _matching(names, view, pace)))
+            if wanted := await _matching(names, view, matches, pace):
+                runs.append((vhost, wanted))
         filtered = sum(len(names) for _, names in runs)
         part = view.part(filtered)
         if value is not None:
             found = await each(_after_each_other(runs), lambda key: port_of(node, *key), pace)
             return Chosen((await self._by_figure(found, value, view, part.stop))[part], filtered, total)
         keys = await _by_names(runs, view, part, pace)
-        return Chosen([queue for key in keys if (queue := port_of(node, *key)) is not None], filtered, total)
+        return Chosen(await each(keys, lambda key: port_of(node, *key), pace), filtered, total)
 
     async def _by_figure(
         self, found: list[QueuePort], value: Callable[[QueuePort], Any], view: View, first: int
@@ -77,9 +84,11 @@ class QueueOrder:
         await homes.ask(found)
 
         def key(queue: QueuePort) -> tuple[Any, ...]:
-            # Of one that is elsewhere, or went meanwhile, its home has the figures, if anybody.
-            away = queue.elsewhere or queue.deleted
-            said = value_of(homes.figures(queue) or {}, path) if away else value(queue)
+            # Of one that is elsewhere its home has the figures, if anybody; of one that went meanwhile nobody.
+            if queue.elsewhere:
+                said = homes.state(queue) if path == "state" else value_of(homes.figures(queue) or {}, path)
+            else:
+                said = None if queue.deleted else value(queue)
             return (*ranked(said), queue.record.vhost, queue.record.name)
 
         return await in_order(found, key, reverse=view.reverse, first=first)
@@ -112,11 +121,11 @@ def _facts(node: Node, queue: QueuePort) -> Facts:
     return node.queues[queue.record.vhost, queue.record.name].facts
 
 
-async def _matching(names: Sequence[str], view: View, pace: Pace) -> Sequence[str]:
+async def _matching(names: Sequence[str], view: View, matches: Callable[[str], bool], pace: Pace) -> Sequence[str]:
     """Those that the request asks for."""
     if not view.name:
         return names
-    matches, found = view.matcher(), list[str]()
+    found = list[str]()
     # An expression may take long for each name.
     at_once = 1 if view.use_regex else AT_ONCE
     for begin in range(0, len(names), at_once):
@@ -129,9 +138,9 @@ async def _by_names(runs: list[Run], view: View, part: slice, pace: Pace) -> lis
     """Those on the page."""
     if view.reverse:
         runs = [(vhost, names[::-1]) for vhost, names in reversed(runs)]
-    if view.sort != ("name",) or len(runs) == 1:
+    if view.sort != ("name",) or len(runs) < 2:
         return await each(_after_each_other(runs, part.start, part.stop), _same, pace)
-    named = [[(name, vhost) for name in names] for vhost, names in runs]
+    named = await each(runs, lambda run: zip(run[1], repeat(run[0])), pace)
     return (await each(islice(heapq.merge(*named, reverse=view.reverse), part.stop), _turned, pace))[part.start :]
 
 

@@ -42,6 +42,8 @@ def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
         node.congestion.forget(queue)
         # First of all: nothing that follows may come back into it.
         queue.quarantine(f"{type(error).__name__}: {error}")
+        if (found := node.queues.get((record.vhost, record.name))) is queue:
+            node.active[found] = None  # what is in it counts, also if it never was dispatched
     # Also of one whose deletion failed half way: nobody is to wait for it.
     for answer in queue.abandoned():
         try:

@@ -14,7 +14,7 @@ Not here: what is there now (`limiting/census.py`), a queue's own counts (`queue
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts
@@ -27,7 +27,8 @@ COUNTED = (
 )
 """of `Facts`"""
 SUMS = ("publish", "deliver_get", "redeliver", "ack", "messages_ready", "messages_unacknowledged")
-"""of all queues together, by RabbitMQ's names: the first four are counters, the others levels"""
+"""of all queues together, by RabbitMQ's names: counters, then levels"""
+COUNTERS = 4
 NOTHING = (0,) * len(SUMS)
 _counted = attrgetter(*COUNTED)
 
@@ -107,6 +108,8 @@ class Totals:
         self.sums = list(NOTHING)
         """of all queues, those that are gone included, in the order of `SUMS`; as of the last look at each"""
         self.sums_by_vhost: dict[str, list[int]] = {}
+        self.of_gone_vhosts = list(NOTHING)
+        """what of `sums` is in none of `sums_by_vhost`"""
 
     def channel_gone(self, channel: ChannelBase) -> None:
         """Once for each."""
@@ -140,17 +143,31 @@ class Totals:
         before = facts.summed or NOTHING
         if now == before:
             return
-        facts.summed = now
         grown = [value - known for value, known in zip(now, before, strict=True)]
-        self.sums = [a + b for a, b in zip(self.sums, grown, strict=True)]
+        facts.summed = now
+        _add(self.sums, grown)
         of_vhost = self.sums_by_vhost.get(vhost)
-        if of_vhost is not None:
-            self.sums_by_vhost[vhost] = [a + b for a, b in zip(of_vhost, grown, strict=True)]
-        elif before == NOTHING:
-            self.sums_by_vhost[vhost] = grown
-        # Otherwise the virtual host is gone, with what the queue had added: one of that name begins at nothing.
+        if of_vhost is None and facts.summed_in is None:
+            of_vhost = self.sums_by_vhost[vhost] = list(NOTHING)
+        if of_vhost is None:
+            # The virtual host is gone, with what the queue had added.
+            _add(self.of_gone_vhosts, grown)
+        elif facts.summed_in is of_vhost or facts.summed_in is None:
+            _add(of_vhost, grown)
+            facts.summed_in = of_vhost
+        else:
+            # It is gone, and there is another one of that name: what stands in the queue stands in that now.
+            _add(self.of_gone_vhosts, [0] * COUNTERS + [-level for level in before[COUNTERS:]])
+            _add(of_vhost, grown[:COUNTERS] + list(now[COUNTERS:]))
+            facts.summed_in = of_vhost
 
     def keep_vhosts(self, names: Collection[str]) -> None:
         """There are no others any more."""
         if not self.sums_by_vhost.keys() <= set(names):
-            self.sums_by_vhost = {name: sums for name, sums in self.sums_by_vhost.items() if name in names}
+            for name in [each for each in self.sums_by_vhost if each not in names]:
+                _add(self.of_gone_vhosts, self.sums_by_vhost.pop(name))
+
+
+def _add(sums: list[int], more: Sequence[int]) -> None:
+    for at, value in enumerate(more):
+        sums[at] += value

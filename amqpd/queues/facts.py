@@ -50,6 +50,7 @@ class Facts:
         "rejected",
         "sample_due_ms",
         "summed",
+        "summed_in",
         "time_in_queue",
         "waiting",
         "waiting_ms",
@@ -90,6 +91,8 @@ class Facts:
         """something is ready that no consumer could take"""
         self.summed: tuple[int, ...] = ()
         """what of it is in the sums of its node (`node/totals.py`)"""
+        self.summed_in: list[int] | None = None
+        """in which of them, besides those of the whole node: its virtual host's"""
         self._looked_ms = now_ms
         self._before = self._sample = (now_ms, _NOTHING)
         self.sample_due_ms = now_ms + SAMPLE_MS

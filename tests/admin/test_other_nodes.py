@@ -195,8 +195,34 @@ async def test_a_page_asks_only_for_the_queues_on_it() -> None:
         names = [name for _, question in cluster.asked for _, name in question["names"]]
         assert names == [f"q{number:03}" for number in range(10, 20)]
         cluster.asked.clear()
-        await got(api, "/queues?disable_stats=true")
+        for path in ("", "&sort=messages", "&sort=state", "&sort=memory&page=1"):
+            await got(api, f"/queues?disable_stats=true{path}")
         assert cluster.asked == []
+
+
+async def test_a_page_in_the_order_of_a_figure_asks_for_each_queue_once_and_says_who_is_missing() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        api.applied(
+            *(Put(QueueRecord("/", name, at << 8, durable=True)) for at, name in enumerate(("near", "zz"), 1))
+        )
+        for sort in ("memory", "messages", "state", "message_stats.publish", "messages_details.rate"):
+            cluster.asked.clear()
+            answer = await api.ask("GET", f"/queues?sort={sort}&page=1&page_size=2&sort_reverse=true")
+            assert (answer.headers["x-amqpd-nodes-missing"], answer.json()["nodes_missing"]) == ("c%40x", [C]), sort
+            names = [name for _, question in cluster.asked for _, name in question["names"]]
+            assert len(names) == len(set(names)), sort
+
+
+async def test_queues_whose_homes_are_silent_are_in_the_order_of_their_states() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        api.applied(Put(QueueRecord("/", "near", 1 << 8, durable=True)))
+        api.node.queues["/", "near"].quarantine("a bug")
+        states = [(row["name"], row["state"]) for row in await got(api, "/queues?sort=state")]
+        assert states == [("near", "crashed"), ("homeless", "down"), ("silent", "down"), ("far", "running")]
 
 
 async def test_totals_are_of_what_a_user_may_see() -> None:

@@ -154,6 +154,26 @@ async def test_nor_for_a_user_who_sees_little_of_it(clock: None):
             assert steps.longest <= CALLS_MAX, (path, steps.longest)
 
 
+VHOSTS = 2_000
+
+
+async def test_nor_in_one_step_for_many_virtual_hosts(clock: None):
+    async with inside() as api:
+        for at in range(VHOSTS):
+            api.topology.apply(plans.create_vhost(f"v{at:05}"))
+        for at in range(10):
+            api.applied(Put(QueueRecord(f"v{at:05}", f"q{at}", (at + 1) << 8, durable=True)))
+        too_long = {}
+        for path in (
+            *("/overview", "/nodes", "/vhosts?page=1", "/queues?page=1", "/queues?page=1&sort=name"),
+            *("/queues?page=1&name=q&use_regex=true", "/queues?page=1&sort=messages", "/queues"),
+        ):
+            steps, _ = await asked(api, path, "guest")
+            if steps.longest > CALLS_MAX:
+                too_long[path] = (steps.longest, steps.all)
+        assert too_long == {}
+
+
 async def test_all_of_it_is_there(clock: None):
     async with inside() as api:
         fill(api)

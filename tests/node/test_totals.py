@@ -124,6 +124,22 @@ def test_bytes_that_go_through_a_socket_after_its_connection_has_ended_are_count
     assert (found.bytes_in, found.bytes_out) == (100, 205)
 
 
+def test_a_queue_that_stands_when_its_virtual_host_is_made_again_is_in_the_new_one() -> None:
+    totals, facts, other = Totals(), Facts(0), Facts(0)
+    facts.accepted = other.accepted = 5
+    totals.look_at("v", facts, 5, 0)
+    totals.keep_vhosts({"/"})
+    totals.look_at("v", other, 5, 0)
+    facts.accepted = 6
+    totals.look_at("v", facts, 6, 0)
+    assert totals.sums_by_vhost["v"] == [6, 0, 0, 0, 11, 0]
+    assert totals.of_gone_vhosts == [5, 0, 0, 0, 0, 0], "what it had counted there"
+    totals.queue_gone("v", "classic", facts)
+    totals.queue_gone("v", "classic", other)
+    assert totals.sums_by_vhost["v"] == [6, 0, 0, 0, 0, 0]
+    assert totals.sums == [11, 0, 0, 0, 0, 0]
+
+
 def test_what_ends_after_its_virtual_host_takes_nothing_from_the_next_of_that_name() -> None:
     totals, facts, unseen = Totals(), Facts(0), Facts(0)
     facts.accepted = 10
@@ -136,5 +152,7 @@ def test_what_ends_after_its_virtual_host_takes_nothing_from_the_next_of_that_na
     unseen.accepted = 3
     totals.queue_gone("gone", "classic", unseen)
     assert totals.sums_by_vhost == {"gone": [3, 0, 0, 0, 0, 0]}, "it went before anybody looked at it"
+    assert totals.of_gone_vhosts == [10, 0, 0, 0, 0, 0]
     totals.keep_vhosts({"/", "others"})
+    assert totals.of_gone_vhosts == totals.sums == [13, 0, 0, 0, 0, 0]
     assert totals.sums_by_vhost == {}, "although there are more names than entries"

@@ -37,8 +37,9 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
     vhosts = await seen_vhosts(who)
     by_vhost, told = await others.sums_of_queues(who, vhosts)
     clients, of_clients = await others.sums_of_clients(who)
-    counts: Counter[str] = Counter()
+    counts, pace = Counter[str](), Pace()
     for each in by_vhost.values():
+        await pace.step()
         counts.update(each)
     nodes = await facts_of_all(who) if who.monitors else []
     for facts in nodes:

@@ -36,7 +36,7 @@ router = api_router("queues")
 
 def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
     node, homes = who.behind.on.node, Homes(who.behind)
-    asked, found, choose = request.query_params, totals.queues(node, vhosts), QueueOrder(who, vhosts, homes).choose
+    asked, found = request.query_params, totals.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
         with_totals = asked.get("enable_queue_totals") == "true"
 
@@ -44,7 +44,9 @@ def _listing(request: Request, who: Who, vhosts: Collection[str], samples: Sampl
             return rows.bare(node, queue, homes, totals=with_totals)
 
         ahead = homes.ask if with_totals else None
+        choose = QueueOrder(who, vhosts, homes, lambda column: with_totals and column in rows.TOTALS).choose
         return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing, choose=choose)
+    choose = QueueOrder(who, vhosts, homes, lambda _: True).choose
     return Listing(
         found,
         rows.small,

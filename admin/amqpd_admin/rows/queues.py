@@ -44,6 +44,7 @@ SAME = (
     "effective_policy_definition",
     "message_stats",
 )
+TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 DELIVER = ("deliver", "deliver_details")
 RECORD = ("vhost", "name", "type", "state", "durable", "auto_delete", "exclusive", "effective_policy_definition")
 """what is known of a queue of which its home says nothing"""

@@ -3,7 +3,8 @@
 What comes in: the topology. What goes out: sorted names.
 Rules: 1. What was sorted is kept, and only what is new is sorted: while no queue comes or goes, a page costs nothing
 that grows with their number. 2. All of it is done in steps, except a merge of two sorted lists: a
-millisecond for some ten thousand names. 3. What is kept takes eight bytes a name, and goes with its virtual host.
+millisecond for some ten thousand names. 3. What is kept takes eight bytes a name, and goes when
+somebody asks after its virtual host has gone.
 Not here: what of them is wanted (`admin/amqpd_admin/queue_order.py`).
 """
 
@@ -19,8 +20,8 @@ AT_ONCE = 1000
 
 
 class _Sorted(NamedTuple):
-    vhost: VhostTopology
     version: int
+    """of the virtual host; another one of its name never has it"""
     names: list[str]
 
 
@@ -35,23 +36,28 @@ class QueueNames:
         """Of one that is gone there are none. It is not to be changed."""
         found, kept = self._topology.vhosts.get(vhost), self._kept.get(vhost)
         if found is None:
+            self._kept.pop(vhost, None)
             return ()
-        if kept is None or kept.vhost is not found or kept.version != found.version:
-            known = kept.names if kept is not None and kept.vhost is found else []
-            kept = await _sorted(found, known)
+        if kept is None or kept.version != found.version:
+            kept = await _sorted(found, [] if kept is None else kept.names)
             self._kept[vhost] = kept
-            if len(self._kept) > len(self._topology.vhosts):
+            if not self._kept.keys() <= self._topology.vhosts.keys():
                 self._kept = {name: each for name, each in self._kept.items() if name in self._topology.vhosts}
         return kept.names
 
 
 async def _sorted(vhost: VhostTopology, known: list[str]) -> _Sorted:
-    """As they are when it begins."""
-    pace, version, fresh, stay = Pace(), vhost.version, dict(vhost.queues), list[str]()
+    """As they are when it begins. `known`: most of them may be the same."""
+    pace, version, there = Pace(), vhost.version, dict(vhost.queues)
+    stay = list[str]()
     for begin in range(0, len(known), AT_ONCE):
         await pace.step()
-        there = [name for name in known[begin : begin + AT_ONCE] if name in fresh]
-        stay += there
-        for name in there:
+        stay += [name for name in known[begin : begin + AT_ONCE] if name in there]
+    if len(stay) == len(known) == len(there):
+        return _Sorted(version, known)  # bindings or exchanges have changed
+    fresh = there.copy()
+    for begin in range(0, len(stay), AT_ONCE):
+        await pace.step()
+        for name in stay[begin : begin + AT_ONCE]:
             del fresh[name]
-    return _Sorted(vhost, version, sorted(stay + await in_order(list(fresh), str)))
+    return _Sorted(version, sorted(stay + await in_order(list(fresh), str)))

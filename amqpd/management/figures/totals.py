@@ -137,7 +137,6 @@ def churn(node: Node) -> dict[str, int]:
 
 def of_gone_vhosts(node: Node) -> Counts:
     """What queues counted whose virtual hosts are gone: with it, no counter becomes less when one is deleted."""
-    sums = list(node.totals.sums)
-    for name in node.topology.vhosts:
-        sums = [a - b for a, b in zip(sums, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)]
-    return Counter({name: count for name, count in zip(SUMS, sums, strict=True) if name in RATES})
+    node.totals.keep_vhosts(node.topology.vhosts)
+    found = dict(zip(SUMS, node.totals.of_gone_vhosts, strict=True))
+    return Counter({name: found[name] for name in RATES})

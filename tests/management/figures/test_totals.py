@@ -129,6 +129,16 @@ async def test_idle_queues_are_in_the_sums_and_not_looked_at(monkeypatch: pytest
     assert (await sums.by_vhost())["/"]["messages_ready"] == 1
 
 
+async def test_a_queue_out_of_service_counts_though_it_never_was_dispatched() -> None:
+    crowd = Crowd(0)
+    node = crowd.harness.node
+    crowd.clients[0].publish(b"x", "a")
+    queue = node.queues["/", "a"]
+    node.active.clear()
+    node.quarantine(queue, ValueError("a bug"))
+    assert (await totals.QueueSums(node).by_vhost())["/"]["messages_ready"] == queue.ready_count == 1
+
+
 async def test_what_queues_of_a_virtual_host_counted_that_is_gone_counts_on() -> None:
     crowd = Crowd(0)
     client, node = crowd.clients[1], crowd.harness.node
