@@ -238,8 +238,10 @@ class ClusterRunner(Shell):
             self._news = None
 
     def facts(self) -> dict[str, Any]:
-        """For an operator (`statistics.py`); without any before this is a member."""
-        return {} if self.forwarder is None else self.forwarder.statistics().facts()
+        """For an operator (`statistics.py`), and which nodes are members; without any before this is one."""
+        if self.forwarder is None:
+            return {}
+        return {"members": sorted(self._directory.members), **self.forwarder.statistics().facts()}
 
     def view(self) -> ClusterView:
         """As of now. Only of a member."""

@@ -2,11 +2,12 @@
 
 What is verified: what one node has is seen at another one, with numbers; what may be done there; a node that is
 killed or stopped does not keep the others from answering. Not verified here: each field (`tests/admin`), what is
-asked over the links (`tests/management/test_peer_*.py`).
+asked over the links (`tests/management/peers/`).
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
+from amqpd.__main__ import run
 from tests.clients.broker_process import free_port
 from tests.faults.cluster import Cluster
 
@@ -105,6 +107,19 @@ def test_all_nodes_are_seen_at_each(cluster: Managed) -> None:
             assert cluster.get(at, f"/nodes/{quote(row['name'], safe='')}")["os_pid"] == row["os_pid"]
     ports = {row["port"] for row in cluster.get("a", "/overview")["listeners"] if row["protocol"] == "http"}
     assert ports == set(cluster.ports.values())
+
+
+def test_scripts_see_the_nodes_of_the_cluster(cluster: Managed, capsys: pytest.CaptureFixture[str]) -> None:
+    """As rabbitmqctl says it."""
+    ctl = ["--data-dir", str(cluster.brokers["b"].data_dir), "ctl"]
+    cluster.until("b", "/nodes", lambda rows: len(rows) == 3 and all(row["running"] for row in rows))
+    assert run([*ctl, "await_online_nodes", "3", "--timeout", "60"]) == 0
+    capsys.readouterr()
+    assert run([*ctl, "cluster_status", "--formatter", "json"]) == 0
+    running = json.loads(capsys.readouterr().out)["running_nodes"]
+    assert (short(running[0]), {short(name) for name in running}) == ("b", {"a", "b", "c"})
+    assert run([*ctl, "await_online_nodes", "4", "--timeout", "1"]) == 65
+    assert "3 of 4 nodes are there after 1 seconds" in capsys.readouterr().err
 
 
 def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, home: str, other: str) -> None:

@@ -129,7 +129,7 @@ def _cluster(facts: Mapping[str, Any]) -> Iterator[Part]:
         words = name.removesuffix("_total").replace("_", " ")
         if name.endswith("_total"):
             yield one(f"amqpd_cluster_{name.removesuffix('_total')}", COUNTER, f"Since the start: {words}", value)
-        elif name != "peers":
+        elif name not in ("peers", "members"):
             yield one(f"amqpd_cluster_{name}", GAUGE, f"Now: {words}", value)
     for name in LAGS if facts.get("peers") else ():
         family = Family(

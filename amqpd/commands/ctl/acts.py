@@ -132,7 +132,7 @@ def await_online_nodes(call: Call, count: int) -> None:
     timeout_s = AWAITED_S if call.timeout_s is None else call.timeout_s
     call.said.sentence(f"Will wait for at least {count} nodes to join the cluster. Timeout: {timeout_s:g} seconds.")
     ends = time.monotonic() + timeout_s
-    while (there := 1 + len(peers_connected(_await(call, ends - time.monotonic())))) < count:
+    while (there := len(nodes_running(_await(call, ends - time.monotonic())))) < count:
         if time.monotonic() > ends:
             raise Failed(f"{there} of {count} nodes are there after {timeout_s:g} seconds", DATA)
         time.sleep(LOOK_S)
@@ -157,6 +157,7 @@ def _await(call: Call, timeout_s: float) -> dict[str, Any]:
         time.sleep(LOOK_S)
 
 
-def peers_connected(status: dict[str, Any]) -> set[str]:
-    """Nodes of the cluster that keep copies of this one's queues; it has a row for each of them and set of copies."""
-    return {each["peer"] for each in status.get("cluster", {}).get("peers", ()) if each["connected"]}
+def nodes_running(status: dict[str, Any]) -> list[str]:
+    """Members of the cluster, the node that was asked first."""
+    node = status["node"]
+    return [node, *(name for name in status.get("cluster", {}).get("members", ()) if name != node)]

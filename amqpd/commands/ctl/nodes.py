@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from amqpd import __version__
-from amqpd.commands.ctl.acts import peers_connected
+from amqpd.commands.ctl.acts import nodes_running
 from amqpd.commands.ctl.call import DATA, Call, Failed, command
 from amqpd.commands.definitions import read_file, write
 from amqpd.management.metadata import definitions
@@ -46,7 +46,7 @@ def status(call: Call) -> None:
 def cluster_status(call: Call) -> None:
     """Show the nodes of the cluster."""
     found = call.ask("status")
-    running = [found["node"], *sorted(peers_connected(found))]
+    running = nodes_running(found)
     if call.said.formatter == "json":
         call.said.result(readable_json({"running_nodes": running, "alarms": found["alarms"]}))
         return
