@@ -95,6 +95,7 @@ def test_the_way_of_a_message_is_one_trace(collector: Collector, channel: Blocki
     assert len(collector.spans) == 4
 
 
+@pytest.mark.slow
 def test_what_is_not_sampled_or_malformed_is_not_there(collector: Collector, channel: BlockingChannel) -> None:
     routed(channel)
     publish(channel, 2, flags="00")
@@ -112,6 +113,7 @@ def test_what_is_not_sampled_or_malformed_is_not_there(collector: Collector, cha
     assert {span.parent for span in collector.spans if span.name == "get orders"} == {f"{5:016x}"}
 
 
+@pytest.mark.slow
 def test_at_the_end_spans_are_flushed(collector: Collector, broker: BrokerProcess, channel: BlockingChannel) -> None:
     routed(channel)
     channel.queue_purge("orders")
@@ -124,6 +126,7 @@ def test_at_the_end_spans_are_flushed(collector: Collector, broker: BrokerProces
     assert requeue.attributes["amqpd.outcome"] == "requeued"
 
 
+@pytest.mark.slow
 def test_status_and_metrics_count_spans(
     collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
