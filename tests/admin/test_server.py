@@ -47,6 +47,7 @@ def another(port: int) -> bytes:
         return asked(connection)
 
 
+@pytest.mark.slow
 def test_more_connections_than_the_bound_are_closed_and_clients_of_amqp_are_served(tmp_path: Path):
     broker, port = broker_with(tmp_path, http_connections_max=2)
     try:

@@ -90,6 +90,7 @@ def test_a_permission_that_is_taken_away_counts_for_the_next_publish(
     command("user", "delete", user)
 
 
+@pytest.mark.slow
 def test_a_user_that_is_deleted_is_out(broker: BrokerProcess, command: Command, user: str) -> None:
     with connected(broker, user, "secret") as wire:
         wire.call(Queue.Declare(queue="", exclusive=True), channel=1)

@@ -65,6 +65,7 @@ def taken(wire: Wire, count: int) -> list[bytes]:
     return [wire.read_message()[1].body for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_a_data_directory_of_the_version_before_gives_back_what_it_delayed(broker: BrokerProcess) -> None:
     with tarfile.open(BEFORE) as files:
         files.extractall(broker.data_dir, filter="data")

@@ -182,6 +182,7 @@ def test_a_disk_is_emptied_while_the_node_is_down(broker: BrokerProcess, disks: 
     book.check_all_there()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *HEAVY])
 def test_a_disk_is_emptied_while_the_node_runs(broker: BrokerProcess, disks: list[Path], number: int) -> None:
     broker.start()

@@ -248,5 +248,5 @@ QUICK = {
     "commits_that_overlap",
     "prefetch_set_again_and_again",
 }
-"""Of a backlog, dead letters, transactions and consumers: `make test` runs these, and `make test-heavy` the others, three of which take a
-minute and more each."""
+"""Of a backlog, dead letters, transactions and consumers: `make test` runs these, and `make test-heavy` the others,
+of which three take a minute and more each."""
