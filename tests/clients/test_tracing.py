@@ -17,6 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from amqpd.__main__ import run
+from tests.harness.slow import slow
 from tests.tracing.collector import Collector, answered, collecting
 
 from .broker_process import PYTHON, BrokerProcess, free_port
@@ -186,7 +187,7 @@ def test_a_collector_that_hangs_holds_up_nobody(collector: Collector, tmp_path: 
         broker.close()
 
 
-@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("on", [slow(False), True])
 def test_the_sdk_and_its_thread_are_there_only_when_it_is_on(collector: Collector, tmp_path: Any, on: bool) -> None:
     given = environment(collector.url, AMQPD_OTEL_ENABLED=str(on).lower())
     broker = BrokerProcess(tmp_path / "data", environment=given)

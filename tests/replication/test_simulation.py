@@ -1,6 +1,6 @@
 """Whole clusters from seeds, and mistakes that they have to find.
 
-In `make test`: a few seeds, and all mistakes but two. In all that are run in `make test-heavy` everything happens that can.
+In `make test`: a few seeds, and all mistakes but two. In those of `make test-heavy` everything happens that can.
 """
 
 from __future__ import annotations
