@@ -7,6 +7,8 @@ VENV ?= .venv
 PY = $(VENV)/bin/python
 # This checkout goes first, also where the environment is another worktree's.
 export PYTHONPATH = .:spark:admin
+# Without files of bytecode each worker would compile all tests, and each broker itself: a minute and more of each run.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests wait for the disk and for processes a third of their time: three at a time keep two cores busy. The pipeline's
 # compute all the time, and each has a JVM.
@@ -23,9 +25,6 @@ UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard test
 
 # Some ten seconds of the suite, and what is most of quorum queues.
 CLUSTERED = $(addprefix conformance/test_,basic_publish.py basic_consume.py ext_quorum.py ext_dead_letter.py)
-
-# Few examples in `make test`, many in `make test-heavy`.
-DRAWN = $(addprefix tests/,journal/test_sources_properties.py topology/test_store_properties.py)
 
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
@@ -68,14 +67,15 @@ test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS
 audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -p no:cacheprovider -o faulthandler_timeout=0 tests/audit_proof tests/faults/test_audit_kill.py $(ARGS)
 
-# All of tests/ that `test` leaves out, but for tests/spark (`test-spark`): what is heavy, what is slow, and the rest of
-# what is drawn. What measures a broker (stalls, cost) has the machine for itself.
+# All of tests/ that `test` leaves out, but for tests/spark (`test-spark`): what is heavy, what is slow, and more examples
+# of what is drawn (20, where a test names no number). What measures a broker (stalls, cost) has the machine for itself.
 test-heavy: $(DEV_STAMP) build ## run what `make test` leaves out: kills, a large backlog, fuzzing (long; 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
 	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m slow $(addprefix --ignore=tests/,spark stalls cost) tests
 	$(PY) -m pytest -q -rs -n 0 -m slow tests/stalls tests/cost
 	@if [ -z '$(AMQPD_KERNEL)' ]; then AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) -m slow $(CORE); fi
-	AMQPD_TEST_EXAMPLES=120 $(PY) -m pytest -q -n $(WORKERS) $(DRAWN)
+	AMQPD_TEST_EXAMPLES=120 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m hypothesis $(addprefix --ignore=tests/,spark admin bench) tests
+	@if [ -z '$(AMQPD_KERNEL)' ]; then AMQPD_KERNEL=python AMQPD_TEST_EXAMPLES=120 $(PY) -m pytest -q -n $(WORKERS) -m hypothesis $(CORE); fi
 	AMQPD_MODEL_STEPS=500000 AMQPD_MODEL_SEED=$$(date +%s) $(PY) -m pytest -q -n $(WORKERS) -o timeout=1200 tests/model/test_model.py
 	AMQPD_FUZZ_STREAMS=100000 $(PY) -m pytest -q -s -o timeout=3600 -o faulthandler_timeout=0 tests/connection/test_fuzz.py
 

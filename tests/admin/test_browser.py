@@ -11,6 +11,7 @@ import pytest
 
 from tests.admin.browsing import HOSTILE, Visit, expect
 from tests.admin.conftest import Api
+from tests.harness.slow import slow_but
 
 
 def test_a_wrong_password_and_the_right_one(browser: Any, api: Api):
@@ -214,7 +215,11 @@ def test_a_connection_is_seen_and_closed(visit: Visit, api: Api):
 
 
 @pytest.mark.parametrize(
-    "name", [HOSTILE, "a/b?c#d%2F", "\u202egpj", " ", "\u00fc \U0001f407", "a\tb", "'\"><script>"]
+    "name",
+    slow_but(
+        (HOSTILE, "a/b?c#d%2F"),
+        (HOSTILE, "a/b?c#d%2F", "\u202egpj", " ", "\u00fc \U0001f407", "a\tb", "'\"><script>"),
+    ),
 )
 def test_names_are_text(visit: Visit, api: Api, name: str):
     page = visit.page

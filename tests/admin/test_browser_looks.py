@@ -2,6 +2,8 @@
 Screenshots of each page are in a temporary directory; `AMQPD_TEST_SCREENSHOTS` names another one, to look at them.
 
 What axe finds is judged by its own word: nothing "serious" or "critical". Its rules are those of the pinned package.
+In `make test`: whether each page fits a large window and a phone, and what axe finds in the large one. The dark, and
+what axe finds on a phone: `make test-heavy`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import pytest
 
 from tests.admin.browsing import Visit, expect
 from tests.admin.conftest import Api
+from tests.harness.slow import slow
 
 # name, width, height, colours
-LOOKS = (("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 390, 844, "light"))
+LIGHT, DARK, PHONE = ("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 390, 844, "light")
 WRONG = ("serious", "critical")
 
 
@@ -106,22 +109,52 @@ def form_of_policies(visit: Visit) -> None:
     expect(visit.page.locator(".preview-said")).to_have_text("It matches 2 queues now.")
 
 
-@pytest.mark.parametrize(("look", "width", "height", "colours"), LOOKS)
-def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, width, height, colours):
+class Axe:
+    """What it finds, by the page; nothing where it does not look."""
+
+    def __init__(self, visit: Visit, looks: bool) -> None:
+        self.found: dict[str, list[str]] = {}
+        self._page = visit.page
+        self._axe: Any = None
+        if looks:
+            package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is not installed")
+            self._axe = package.Axe()
+
+    def look(self, place: str) -> None:
+        if not self._axe:
+            return
+        # Of what is right it says one thing of each rule: all of them are megabytes.
+        answer = self._axe.run(self._page, options={"resultTypes": ["violations"]}).response
+        assert answer["passes"], "axe has looked"
+        wrong = [each for each in answer["violations"] if each["impact"] in WRONG]
+        if wrong:
+            self.found[place] = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in wrong]
+
+
+@pytest.mark.parametrize(
+    ("look", "width", "height", "colours", "axe_looks"),
+    [(*LIGHT, True), slow(*DARK, True), (*PHONE, False), slow(*PHONE, True)],
+)
+def test_each_page_fits_and_axe_finds_nothing_serious(
+    browser: Any, api: Api, busy: None, shots: Path, look, width, height, colours, axe_looks
+):
     """No page is wider than the window, nothing goes wrong on it; and how it looks is in a file."""
     visit = visited(browser, api, look, width, height, colours)
-    page = visit.page
+    page, axe = visit.page, Axe(visit, axe_looks)
     page.goto(api.url)
     expect(page.get_by_label("User")).to_be_visible()
     page.screenshot(path=shots / f"{look}-login.png")
+    axe.look("login")
     visit.log_in()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     for place, address in places(api).items():
         opened(visit, place, address)
+        # A page that is still drawn half has colours between two.
+        page.wait_for_timeout(100)
+        axe.look(place)
         if place == "queue":
             page.get_by_role("button", name="Get messages").click()
             expect(page.locator(".payload")).to_be_visible()
-        page.wait_for_timeout(300)
         page.screenshot(path=shots / f"{look}-{place}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
     visit.go("queues")
@@ -131,11 +164,14 @@ def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, w
     visit.press("Cancel", "dialog")
     form_of_policies(visit)
     page.screenshot(path=shots / f"{look}-form-policy.png")
+    axe.look("a form")
     visit.press("Cancel", "dialog")
     visit.go("queues/%2F/mail")
     visit.press("Delete")
     expect(page.locator("dialog")).to_be_visible()
+    page.wait_for_timeout(100)
     page.screenshot(path=shots / f"{look}-question.png")
+    axe.look("a question")
     visit.press("Cancel", "dialog")
     if look == "phone":
         page.get_by_role("button", name="Navigation").click()
@@ -144,41 +180,7 @@ def test_each_page_fits(browser: Any, api: Api, busy: None, shots: Path, look, w
         page.screenshot(path=shots / "phone-navigation.png")
     assert [error for error in visit.errors if "404" not in error] == []
     visit.context.close()
-
-
-@pytest.mark.parametrize(("look", "width", "height", "colours"), LOOKS)
-def test_axe_finds_nothing_serious(browser: Any, api: Api, busy: None, look, width, height, colours):
-    package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is not installed")
-    axe = package.Axe()
-    visit = visited(browser, api, look, width, height, colours)
-    found: dict[str, list[str]] = {}
-
-    def check(place: str) -> None:
-        # A page that is still drawn half has colours between two.
-        visit.page.wait_for_timeout(100)
-        answer = axe.run(visit.page).response
-        assert answer["passes"], "axe has looked"
-        wrong = [each for each in answer["violations"] if each["impact"] in WRONG]
-        if wrong:
-            found[place] = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in wrong]
-
-    visit.page.goto(api.url)
-    expect(visit.page.get_by_label("User")).to_be_visible()
-    check("login")
-    visit.log_in()
-    expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()
-    for place, address in places(api).items():
-        opened(visit, place, address)
-        check(place)
-    form_of_policies(visit)
-    check("a form")
-    visit.press("Cancel", "dialog")
-    visit.go("queues/%2F/mail")
-    visit.press("Delete")
-    expect(visit.page.locator("dialog")).to_be_visible()
-    check("a question")
-    visit.context.close()
-    assert found == {}
+    assert axe.found == {}
 
 
 def test_colours_are_chosen_and_kept(visit: Visit):

@@ -241,6 +241,7 @@ def test_a_policy_shows_what_it_would_match(visit: Visit, api: Api):
         api.do("DELETE", f"/queues/%2F/{name}", status=204)
 
 
+@pytest.mark.slow
 def test_ten_thousand_bindings_are_searched_and_drawn(visit: Visit, api: Api, client: Any):
     page = visit.page
     channel = client.channel()

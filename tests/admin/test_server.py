@@ -47,6 +47,7 @@ def another(port: int) -> bytes:
         return asked(connection)
 
 
+@pytest.mark.slow
 def test_more_connections_than_the_bound_are_closed_and_clients_of_amqp_are_served(tmp_path: Path):
     broker, port = broker_with(tmp_path, http_connections_max=2)
     try:
@@ -64,6 +65,7 @@ def test_more_connections_than_the_bound_are_closed_and_clients_of_amqp_are_serv
         broker.close()
 
 
+@pytest.mark.slow
 def test_the_broker_s_end_waits_for_no_client_of_http(tmp_path: Path):
     """Half a minute for one that does not read, when it was waited for until its piece was taken."""
     broker, port = broker_with(tmp_path)

@@ -119,6 +119,7 @@ def test_after_a_kill_confirmed_messages_have_their_events(broker: BrokerProcess
     assert third["orderly"]
 
 
+@pytest.mark.slow
 def test_a_policy_begins_and_survives_starts(broker: BrokerProcess) -> None:
     broker.environment["AMQPD_AUDIT_LEVEL"] = "counts"
     broker.start()
@@ -148,6 +149,7 @@ def test_a_policy_begins_and_survives_starts(broker: BrokerProcess) -> None:
     assert (policy["object"], policy["user"]) == ("policy recorded", None)
 
 
+@pytest.mark.slow
 def test_what_expired_while_nobody_ran_leaves_its_queue_in_the_books(broker: BrokerProcess) -> None:
     broker.start()
     with (

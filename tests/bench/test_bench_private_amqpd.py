@@ -74,6 +74,7 @@ def test_brokers_that_cannot_are_passed_over() -> None:
     assert why_passed_over(SCENARIOS["tls-stream"], Broker("b", "amqp://b/", tls_url="amqps://b/")) == ""
 
 
+@pytest.mark.slow
 def test_fresh_runs_have_a_process_each(tmp_path: Path) -> None:
     """What is measured is never the broker that is there, unless it is not ours to start."""
     seen: list[int | None] = []

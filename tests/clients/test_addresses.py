@@ -18,6 +18,8 @@ import pytest
 import trustme
 from pamqp import commands
 
+from tests.harness.slow import slow
+
 from .address import HOSTS, connection_name, url
 from .broker_process import REPOSITORY, BrokerProcess
 from .test_tls_connections import TlsBroker, TlsWire, client_context
@@ -95,7 +97,9 @@ def read_either(wire: Wire) -> tuple[int, bytes | int]:
     return channel, parts
 
 
-@pytest.mark.parametrize(("host", "tls"), TRANSPORTS)
+@pytest.mark.parametrize(
+    ("host", "tls"), [each if each[0] != "127.0.0.1" and each[1] else slow(*each) for each in TRANSPORTS]
+)
 def test_a_connection_is_named_as_rabbitmq_names_it(
     broker: TlsBroker, authority: trustme.CA, host: str, tls: bool
 ) -> None:
@@ -123,6 +127,7 @@ def test_a_certificate_logs_in_over_every_family(
         assert channel.basic_get(queue, auto_ack=True)[2] == b"y"
 
 
+@pytest.mark.slow
 def test_a_listener_may_be_bound_to_a_mapped_address(tmp_path: Path) -> None:
     """Then its clients' addresses are of the family AF_INET6, and name an IPv4 host."""
     broker = BrokerProcess(tmp_path / "data", arguments=["--bind", MAPPED])

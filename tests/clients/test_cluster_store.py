@@ -190,6 +190,7 @@ def test_clients_go_on_for_as_long_as_etcd_is_away(
     assert sent > OUTAGE_S
 
 
+@pytest.mark.slow
 def test_an_exclusive_queue_outlives_a_lease_that_ran_out(
     broker: BrokerProcess, etcd: EtcdProcess, open_channel: Callable[[], BlockingChannel]
 ) -> None:

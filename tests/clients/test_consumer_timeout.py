@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pamqp import commands
 
 from .broker_process import BrokerProcess
@@ -12,6 +13,7 @@ from .wire import Message, Wire, publish_bytes
 Basic, Channel, Queue = commands.Basic, commands.Channel, commands.Queue
 
 
+@pytest.mark.slow
 def test_who_does_not_acknowledge_loses_the_channel_and_the_message_is_there_again(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", environment={"AMQPD_CONSUMER_TIMEOUT_S": "0.001"})
     try:

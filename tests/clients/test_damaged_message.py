@@ -73,6 +73,7 @@ def consumed(broker: BrokerProcess, queue: str, count: int) -> list[int]:
     return numbers
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_stops_its_queue_until_an_operator_sets_the_message_aside(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

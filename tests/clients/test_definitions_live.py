@@ -178,6 +178,7 @@ def test_a_broker_moves_from_rabbitmq_with_its_passwords_and_back(
             assert item in again[section], (section, item)
 
 
+@pytest.mark.slow
 def test_an_import_meets_what_only_the_running_broker_knows(broker: BrokerProcess, command: Command) -> None:
     with connected(broker) as wire:
         wire.call(Queue.Declare(queue="live"), channel=1)
@@ -215,6 +216,7 @@ def test_transient_things_of_a_file_live_as_long_as_the_broker(command: Command)
     assert [binding["routing_key"] for binding in exported["bindings"]] == ["k"]
 
 
+@pytest.mark.slow
 def test_a_thousand_queues_and_five_thousand_bindings_under_open_connections(
     broker: BrokerProcess, command: Command
 ) -> None:

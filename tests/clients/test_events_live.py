@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pamqp import commands
 
 from .broker_process import REPOSITORY, BrokerProcess
@@ -31,6 +32,7 @@ def event(wire: Wire) -> tuple[str, dict[str, Any]]:
     return str(message.method.routing_key), dict(message.properties.headers)
 
 
+@pytest.mark.slow
 def test_events_of_a_broker_without_an_audit_log(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", environment=SETTINGS)
     try:

@@ -90,6 +90,7 @@ def test_a_permission_that_is_taken_away_counts_for_the_next_publish(
     command("user", "delete", user)
 
 
+@pytest.mark.slow
 def test_a_user_that_is_deleted_is_out(broker: BrokerProcess, command: Command, user: str) -> None:
     with connected(broker, user, "secret") as wire:
         wire.call(Queue.Declare(queue="", exclusive=True), channel=1)
@@ -199,6 +200,7 @@ def test_a_policy_gives_a_live_exchange_an_alternate_and_takes_it_away(
         assert arrived() == 0
 
 
+@pytest.mark.slow
 def test_a_limit_counts_for_the_next_one(broker: BrokerProcess, command: Command, user: str) -> None:
     with connected(broker, user, "secret") as wire:
         command("limits", "set-user", user, "--max-channels", "2")
@@ -211,6 +213,7 @@ def test_a_limit_counts_for_the_next_one(broker: BrokerProcess, command: Command
     command("user", "delete", user)
 
 
+@pytest.mark.slow
 def test_a_publisher_over_its_quota_is_slowed_and_loses_nothing(
     broker: BrokerProcess, command: Command, user: str
 ) -> None:

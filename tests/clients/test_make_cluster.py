@@ -51,6 +51,7 @@ def assert_pages(port: int) -> None:
     assert "orders" in [row["name"] for row in httpx2.get(f"{url}/api/queues", auth=guest, timeout=30).json()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_cluster_comes_up_works_and_ends(tmp_path: Path) -> None:
     etcd_program()

@@ -65,6 +65,7 @@ def taken(wire: Wire, count: int) -> list[bytes]:
     return [wire.read_message()[1].body for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_a_data_directory_of_the_version_before_gives_back_what_it_delayed(broker: BrokerProcess) -> None:
     with tarfile.open(BEFORE) as files:
         files.extractall(broker.data_dir, filter="data")
@@ -79,6 +80,7 @@ def test_a_data_directory_of_the_version_before_gives_back_what_it_delayed(broke
     assert "orphan" not in check(broker)
 
 
+@pytest.mark.slow
 def test_a_node_may_have_another_name_at_each_start(broker: BrokerProcess) -> None:
     broker.environment = {"AMQPD_NODE_NAME": "one@somewhere"}
     broker.start()

@@ -118,6 +118,7 @@ def test_a_connection_is_closed_by_id_with_a_reason(broker: BrokerProcess, liste
         assert forced(other) == "CONNECTION_FORCED - closed by an operator"
 
 
+@pytest.mark.slow
 def test_connections_are_closed_by_user_by_vhost_and_all(broker: BrokerProcess, command: Command) -> None:
     for words in (["--user", "guest"], ["--vhost", "/"], ["--all"]):
         with connected(broker) as wire, connected(broker) as other:
@@ -128,6 +129,7 @@ def test_connections_are_closed_by_user_by_vhost_and_all(broker: BrokerProcess, 
     assert "say which connections" in command("connection", "close", "x", "--all", code=2).stderr
 
 
+@pytest.mark.slow
 def test_an_operators_alarm_blocks_publishers_until_it_is_cleared(
     broker: BrokerProcess, listed: Listed, command: Command
 ) -> None:
@@ -153,6 +155,7 @@ def test_an_operators_alarm_blocks_publishers_until_it_is_cleared(
         assert listed("alarm", "list") == []
 
 
+@pytest.mark.slow
 def test_a_virtual_host_is_traced_from_the_command_line(
     broker: BrokerProcess, listed: Listed, command: Command
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_virtual_host_is_traced_from_the_command_line(
         assert "no virtual host 'none'" in command("trace", "on", "--vhost", "none", code=1).stderr
 
 
+@pytest.mark.slow
 def test_queues_channels_consumers_exchanges_and_bindings_are_listed(
     broker: BrokerProcess, listed: Listed, command: Command
 ) -> None:

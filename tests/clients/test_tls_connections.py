@@ -84,6 +84,7 @@ class TlsWire(Wire):
         self.socket = context.wrap_socket(self.socket, server_hostname="localhost", suppress_ragged_eofs=False)
 
 
+@pytest.mark.slow
 def test_a_certificate_is_who_one_is(broker: TlsBroker, authority: trustme.CA, tmp_path: Path) -> None:
     context = client_context(authority, "app", tmp_path)
     parameters = pika.ConnectionParameters(

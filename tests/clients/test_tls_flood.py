@@ -83,6 +83,7 @@ def test_the_message_loop_computes_no_handshakes(broker: TlsBroker, authority: t
     assert loop < 0.7 * everything
 
 
+@pytest.mark.slow
 def test_whoever_says_nothing_or_nonsense_in_a_handshake_is_cut_off_and_others_are_served(
     broker: TlsBroker, authority: trustme.CA
 ) -> None:
@@ -102,6 +103,7 @@ def test_whoever_says_nothing_or_nonsense_in_a_handshake_is_cut_off_and_others_a
                     pass
 
 
+@pytest.mark.slow
 def test_renegotiation_and_compression_are_off(broker: TlsBroker, authority: trustme.CA) -> None:
     from amqpd.setting_tables import TlsSettings
     from amqpd.transport.tls import server_context

@@ -17,6 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from amqpd.__main__ import run
+from tests.harness.slow import slow
 from tests.tracing.collector import Collector, answered, collecting
 
 from .broker_process import PYTHON, BrokerProcess, free_port
@@ -95,6 +96,7 @@ def test_the_way_of_a_message_is_one_trace(collector: Collector, channel: Blocki
     assert len(collector.spans) == 4
 
 
+@pytest.mark.slow
 def test_what_is_not_sampled_or_malformed_is_not_there(collector: Collector, channel: BlockingChannel) -> None:
     routed(channel)
     publish(channel, 2, flags="00")
@@ -112,6 +114,7 @@ def test_what_is_not_sampled_or_malformed_is_not_there(collector: Collector, cha
     assert {span.parent for span in collector.spans if span.name == "get orders"} == {f"{5:016x}"}
 
 
+@pytest.mark.slow
 def test_at_the_end_spans_are_flushed(collector: Collector, broker: BrokerProcess, channel: BlockingChannel) -> None:
     routed(channel)
     channel.queue_purge("orders")
@@ -124,6 +127,7 @@ def test_at_the_end_spans_are_flushed(collector: Collector, broker: BrokerProces
     assert requeue.attributes["amqpd.outcome"] == "requeued"
 
 
+@pytest.mark.slow
 def test_status_and_metrics_count_spans(
     collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +187,7 @@ def test_a_collector_that_hangs_holds_up_nobody(collector: Collector, tmp_path: 
         broker.close()
 
 
-@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("on", [slow(False), True])
 def test_the_sdk_and_its_thread_are_there_only_when_it_is_on(collector: Collector, tmp_path: Any, on: bool) -> None:
     given = environment(collector.url, AMQPD_OTEL_ENABLED=str(on).lower())
     broker = BrokerProcess(tmp_path / "data", environment=given)

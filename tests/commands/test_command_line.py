@@ -21,6 +21,7 @@ import amqpd
 from amqpd import __main__ as command_line
 from amqpd.config import Settings
 from amqpd.errors import NodeFailure, StartupError
+from tests.harness.slow import slow
 
 Serve = Callable[[Settings, trio.Event], Any]
 
@@ -284,7 +285,7 @@ def wait_for(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdout.readline() == line + "\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGINT)])
 def test_the_first_signal_drains_and_ends_with_0(number: signal.Signals) -> None:
     with start("quick", 3600) as process:
         process.send_signal(number)
@@ -293,7 +294,7 @@ def test_the_first_signal_drains_and_ends_with_0(number: signal.Signals) -> None
     assert f"signal={number.name}" in err
 
 
-@pytest.mark.parametrize("drain", ["slow", "busy"])
+@pytest.mark.parametrize("drain", [slow("slow"), "busy"])
 def test_the_second_signal_ends_at_once_even_when_the_loop_is_stuck(drain: str) -> None:
     with start(drain, 0) as process:
         process.send_signal(signal.SIGTERM)

@@ -21,6 +21,7 @@ from amqpd.datadir.disks.standing import State
 from amqpd.datadir.disks.watch import DisksWatch
 from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.topology.metadata.store import MetadataStoreError
+from tests.harness.slow import slow
 
 from ..harness.hanging import Hang, shorten
 
@@ -57,7 +58,9 @@ def watch(disks: OpenDisks, until: Callable[[DisksWatch], bool]) -> DisksWatch:
     return made
 
 
-@pytest.mark.parametrize("raised", [JournalInUse("in use"), NewerFormat("newer"), MemoryError(), TypeError("None")])
+@pytest.mark.parametrize(
+    "raised", [JournalInUse("in use"), slow(NewerFormat("newer")), slow(MemoryError()), slow(TypeError("None"))]
+)
 def test_whatever_a_repair_raises_the_node_goes_on(
     disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, raised: Exception
 ) -> None:

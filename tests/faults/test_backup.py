@@ -98,6 +98,7 @@ def test_everything_confirmed_before_it_began_is_in_it(make_broker: MakeBroker, 
     broker.wait_log("backup complete")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [slow(signal.SIGTERM), signal.SIGKILL])
 def test_a_broker_that_ends_meanwhile_leaves_no_backup(
     make_broker: MakeBroker, tmp_path: Path, number: signal.Signals
@@ -131,6 +132,7 @@ def test_a_broker_that_ends_meanwhile_leaves_no_backup(
     assert numbers_in(broker.port, QUEUE, BODY_BYTES)[:100_000] == list(range(100_000))
 
 
+@pytest.mark.slow
 def test_one_backup_at_a_time_and_a_client_that_leaves_ends_its_own(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker()
     broker.start()

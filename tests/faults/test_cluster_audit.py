@@ -89,6 +89,7 @@ def one_that_is_followed(rows: list[Row]) -> Message:
     raise AssertionError("no message was acknowledged by the home that took it in")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_logs_of_all_homes_add_up(cluster: Cluster) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))

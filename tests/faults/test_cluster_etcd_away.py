@@ -137,6 +137,7 @@ def run_outage(cluster: Cluster, away_s: float) -> None:
     assert cluster.home_of(["a", "after-a"]) != "a"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_clients_of_three_homes_go_on_without_etcd(cluster: Cluster) -> None:
     run_outage(cluster, AWAY_S)

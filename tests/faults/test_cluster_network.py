@@ -33,7 +33,7 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 NAMES = "abcdefg"[: int(os.environ.get("AMQPD_TEST_NODES") or 3)]
 ETCDS = 3
-ROUNDS, ROUNDS_HEAVY = 4, 100
+ROUNDS, ROUNDS_HEAVY = 2, 100
 """the long run makes each kind of fault three times"""
 DAY_S = 86_400
 

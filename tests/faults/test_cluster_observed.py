@@ -40,6 +40,7 @@ def facts(cluster: Operated, name: str, holds: Callable[[dict[str, Any]], bool])
     raise AssertionError(f"{found}\n{cluster.log}")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_lost_home_is_seen_in_log_and_status_of_the_next_one(cluster: Operated) -> None:
     cluster.declare_one("a", "orders")

@@ -183,6 +183,7 @@ def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None
     assert set(cluster.drain("orders")) == set(bodies(0, 150))
 
 
+@pytest.mark.slow
 def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     cluster = make("abcd", "abc")
     cluster.declare_one("c", "orders")

@@ -140,6 +140,7 @@ def test_a_task_that_fails_begins_again_and_nobody_notices(broker: BrokenBroker,
     assert broker.terminate() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [slow("MemoryError()"), "OverflowError()", slow("OSError(28, 'full')"), slow("struct.error('bad')")]
 )
@@ -193,6 +194,7 @@ TLS_BREAKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", slow_but(["end"], TLS_BREAKS))
 @pytest.mark.skipif(address.TLS, reason="the tenant speaks without TLS")
 def test_what_fails_in_tls_is_that_connections(broker: BrokenBroker, where: str, tmp_path: Path) -> None:

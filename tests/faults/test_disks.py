@@ -152,6 +152,7 @@ def empty(disk: Path) -> None:
     disk.mkdir(mode=0o700)
 
 
+@pytest.mark.slow
 def test_three_directories_have_the_same(broker: BrokerProcess, disks: list[Path]) -> None:
     broker.start()
     book = Book(broker)
@@ -181,6 +182,7 @@ def test_a_disk_is_emptied_while_the_node_is_down(broker: BrokerProcess, disks: 
     book.check_all_there()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *HEAVY])
 def test_a_disk_is_emptied_while_the_node_runs(broker: BrokerProcess, disks: list[Path], number: int) -> None:
     broker.start()
@@ -347,6 +349,7 @@ def status_of(broker: BrokerProcess, directory: Path) -> str:
     return asked.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, *HEAVY])
 def test_the_fsync_of_one_disk_fails(broker: BrokerProcess, disks: list[Path], number: int) -> None:
     broker.start()
@@ -366,6 +369,7 @@ def test_the_fsync_of_one_disk_fails(broker: BrokerProcess, disks: list[Path], n
     book.check_all_there()
 
 
+@pytest.mark.slow
 def test_one_disk_is_slow(broker: BrokerProcess, disks: list[Path]) -> None:
     """Each sync takes it a second: others are not kept waiting, and it comes after."""
     broker.start()

@@ -20,6 +20,7 @@ import pytest
 from pamqp import commands, frame
 
 from amqpd.management.control.socket import call
+from tests.harness.slow import slow_but
 
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from ..clients.wire import BODY, HEADER, METHOD, ClosedByBroker, Wire, decode_method, frame_bytes, publish_bytes
@@ -146,7 +147,7 @@ def until_the_end(wire: Wire) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("state", every.STATES)
+@pytest.mark.parametrize("state", slow_but(set(every.STATES) - {"before_header", "opened"}, every.STATES))
 def test_each_method_in_each_state(attacked: Attacked, state: str) -> None:
     ends = {Connection.Close.name, Connection.CloseOk.name}
     for name, payload in every.methods():

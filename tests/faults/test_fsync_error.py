@@ -91,6 +91,7 @@ def test_at_full_speed_nothing_confirmed_is_lost(make_broker: MakeBroker) -> Non
     assert verdict.valid, f"{verdict.text()}\n{history.text()}"
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_from_the_start_is_no_start(make_broker: MakeBroker) -> None:
     broker = make_broker(prefix=strace_prefix(CALLS, "EIO"))
     with pytest.raises(BrokerFailed, match=r"exit code [1-9]"):
@@ -101,6 +102,7 @@ def test_a_disk_that_fails_from_the_start_is_no_start(make_broker: MakeBroker) -
     declare_topology(broker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["journal.db", slow("metadata.db")])
 def test_a_disk_that_cannot_be_read_is_not_called_damaged(make_broker: MakeBroker, file: str) -> None:
     """SQLite says of a page that it could not read that the database is malformed."""

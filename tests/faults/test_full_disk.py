@@ -177,6 +177,7 @@ def test_publishers_are_blocked_and_consumers_go_on(make_broker: MakeBroker, sma
     check_after_restart(broker, filler, 100)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_to_the_last_byte(make_broker: MakeBroker, small_disk: Path) -> None:
     """Without the alarm, or when something else fills the disk faster than it looks."""
     if broker_class() is not BrokerProcess:

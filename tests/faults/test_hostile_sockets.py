@@ -227,6 +227,7 @@ def wait_for_lines(broker: BrokerProcess, text: str, count: int) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_small_limit_of_descriptors_bounds_the_connections(
     make_broker: MakeBroker, beside: Beside, sockets: Sockets
 ) -> None:
@@ -293,6 +294,7 @@ def consumer_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_stopped_consumer_costs_no_memory_and_goes_on_when_it_wakes(
     make_broker: MakeBroker, beside: Beside
 ) -> None:

@@ -28,7 +28,7 @@ from .workload import RECEIPTS, start_workers
 
 QUEUES = [f"durable{number}" for number in range(5)]
 CONSUMED = QUEUES[:2]
-ROUNDS = 3
+ROUNDS = 1
 ROUNDS_HEAVY = 20
 CONFIRMS_MAX = 30_000
 """Of all publishers together, before the kill of a round; the window of 1,000 each comes on top."""

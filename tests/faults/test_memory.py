@@ -149,6 +149,7 @@ def test_a_backlog_of_two_million(make_broker: MakeBroker) -> None:
     backlog(make_broker(), 2_000_000, bound_mib=250, restart_s=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [False, slow(True)], ids=["transient", "durable"])
 def test_one_kept_message_does_not_pin_its_buffer(make_broker: MakeBroker, durable: bool) -> None:
     """480 MB go through, 7.5 MB of it are never acknowledged: one message of each 256 KiB, the size in which a

@@ -59,6 +59,7 @@ def etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
     process.stop()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_full_does_not_keep_the_broker_from_starting(tmp_path: Path) -> None:
     broker = BrokenBroker(tmp_path / "data")
     try:

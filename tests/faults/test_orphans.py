@@ -169,6 +169,7 @@ def test_an_older_copy_of_the_metadata_erases_nothing(
         assert bodies(channel, "old", COUNT) == [*range(COUNT)]
 
 
+@pytest.mark.slow
 def test_a_queue_that_was_deleted_just_before_a_kill_is_no_orphan(
     make_broker: Callable[..., BrokerProcess], only_amqpd: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

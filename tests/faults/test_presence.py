@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from pamqp import commands
 
+from tests.harness.slow import slow
+
 from ..clients.broker_process import BrokerProcess
 from ..clients.wire import Wire, publish_bytes
 
@@ -48,7 +50,7 @@ def stops_with(broker: BrokerProcess, sentence: str) -> None:
     assert "failed beside it" not in broker.log
 
 
-@pytest.mark.parametrize("told_to_stop", [False, True])
+@pytest.mark.parametrize("told_to_stop", [False, slow(True)])
 def test_a_directory_that_is_removed_is_not_made_again(make_broker: MakeBroker, told_to_stop: bool) -> None:
     broker = make_broker()
     broker.start()

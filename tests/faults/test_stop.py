@@ -73,6 +73,7 @@ def test_a_clean_stop_keeps_what_is_durable_and_every_ack(make_broker: MakeBroke
             channel.queue_declare("gone", passive=True)
 
 
+@pytest.mark.slow
 def test_deleted_stays_deleted_over_a_kill(make_broker: MakeBroker) -> None:
     broker = make_broker()
     broker.start()
@@ -97,6 +98,7 @@ def test_deleted_stays_deleted_over_a_kill(make_broker: MakeBroker) -> None:
             channel.exchange_declare("deleted.exchange", passive=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_amqpd")
 def test_a_client_that_does_not_answer_cannot_hold_the_stop_up(make_broker: MakeBroker) -> None:
     broker = make_broker(environment={"AMQPD_DRAIN_TIMEOUT_S": "0.5"})
@@ -106,6 +108,7 @@ def test_a_client_that_does_not_answer_cannot_hold_the_stop_up(make_broker: Make
         assert broker.terminate(10) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_amqpd")
 def test_a_second_sigterm_ends_it_at_once(make_broker: MakeBroker) -> None:
     broker = make_broker(environment={"AMQPD_DRAIN_TIMEOUT_S": "60"})

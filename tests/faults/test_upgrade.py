@@ -45,6 +45,7 @@ def test_what_the_version_before_wrote_is_all_there(tmp_path: Path, end: str) ->
     assert judge(book, seen) == []
 
 
+@pytest.mark.slow
 def test_what_this_version_wrote_is_all_there(looked: Looked) -> None:
     book, seen = looked
     assert judge(book, seen) == []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.journal.records import Range, Recovered, Row
@@ -109,7 +109,6 @@ class Model:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-@settings(max_examples=60)
 @given(data=st.data())
 def test_recovery_equals_the_model(kind, data):
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from amqpd.journal.records import JournalDamaged, Range, Row
 from amqpd.journal.sqlite import likeness, schema
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import Transaction
+from tests.harness.slow import slow
 from tests.journal.disks import RESERVE_BYTES, deadlines, row
 
 
@@ -71,7 +72,7 @@ def records(directory: Path) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, slow(1), slow(2), slow(3)])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_journal_becomes_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, whole: bool
@@ -177,7 +178,7 @@ def test_a_damaged_target_is_told_by_sqlite(tmp_path: Path) -> None:
     source.close()
 
 
-@pytest.mark.parametrize("damage", ["zeroblob(nbytes)", "x'00'", "'text'"])
+@pytest.mark.parametrize("damage", ["zeroblob(nbytes)", slow("x'00'"), slow("'text'")])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_damaged_body_comes_from_another_disk(tmp_path: Path, damage: str, whole: bool) -> None:
     """Without one it is copied as it is: it is found when it is read."""

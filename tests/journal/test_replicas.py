@@ -227,7 +227,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_replica_is_what_its_home_is(empty, data):
     with small(), patch.object(state_module, "PART_BYTES", 100), tempfile.TemporaryDirectory() as directory:

@@ -3,7 +3,6 @@ tails are undone to any (epoch, idx), and the process ends between any two steps
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -276,13 +275,11 @@ def small() -> Iterator[None]:
         yield
 
 
-EXAMPLES = int(os.environ.get("AMQPD_TEST_EXAMPLES", "20"))
 STEPS = ["commit", "commit", "commit", "tell", "undo", "restart", "idle", "new epoch"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
 @settings(
-    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

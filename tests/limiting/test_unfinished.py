@@ -164,6 +164,7 @@ def test_what_a_transaction_held_is_given_back_when_it_ends(end: str) -> None:
     assert not harness.node.census.unfinished._connections
 
 
+@pytest.mark.slow
 def test_headers_of_a_transaction_take_no_more_than_is_counted() -> None:
     """Decoded they are many times as large as they came."""
     harness = Harness()

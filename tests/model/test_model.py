@@ -27,7 +27,7 @@ from tests.model.commands import (
 )
 from tests.model.found import FOUND
 
-STEPS = int(os.environ.get("AMQPD_MODEL_STEPS", 21_000))
+STEPS = int(os.environ.get("AMQPD_MODEL_STEPS", 7_000))
 SEED = os.environ.get("AMQPD_MODEL_SEED", "1")
 LENGTH = 60
 """commands of one node's life"""

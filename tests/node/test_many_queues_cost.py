@@ -13,6 +13,7 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
+import pytest
 from pamqp import commands
 
 from amqpd.vocabulary.records import Put, QueueRecord
@@ -84,5 +85,6 @@ def cost(count: int) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_a_message_costs_no_more_whatever_the_number_of_queues() -> None:
     assert not cost(MANY) - cost(FEW)

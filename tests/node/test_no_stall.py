@@ -13,6 +13,7 @@ from pamqp import base, commands, frame
 
 from amqpd.channels import Channel
 from amqpd.vocabulary.limits import Limits
+from tests.harness.examples import EXAMPLES
 from tests.harness.harness import Client, Harness, publish_bytes
 
 SMALL = Limits(outbox_bytes_max=3000, queue_memory_bytes=4000, backlog_memory_bytes=6000, small_queue_bytes=500)
@@ -183,7 +184,7 @@ def vars_of(consumer: object) -> dict[str, object]:
 
 
 TestNoStall = NoStall.TestCase
-TestNoStall.settings = settings(max_examples=200, stateful_step_count=30)
+TestNoStall.settings = settings(max_examples=2 * EXAMPLES, stateful_step_count=30)
 
 
 def filled(limits: Limits | None = None) -> tuple[Harness, Client]:

@@ -11,6 +11,7 @@ import pytest
 from pamqp import commands
 
 from tests.harness.harness import Client, Harness
+from tests.harness.slow import slow_but
 
 Basic, Channel, Confirm, Queue, Tx = commands.Basic, commands.Channel, commands.Confirm, commands.Queue, commands.Tx
 
@@ -59,7 +60,7 @@ def use(client: Client, queue: str, **arguments: object) -> None:
 
 
 @pytest.mark.usefixtures("garbage")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(("classic", "quorum"), KINDS))
 def test_of_a_deleted_queue_nothing_is_left(kind: str) -> None:
     harness = Harness()
     client = harness.client()

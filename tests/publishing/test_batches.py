@@ -147,7 +147,7 @@ def cut(random: Random, data: bytes) -> list[bytes]:
 bindings = st.lists(st.tuples(st.sampled_from(sorted(QUEUES)), st.sampled_from([*KEYS, "#", "*"])), max_size=14)
 
 
-@settings(deadline=None, max_examples=60, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     bindings=bindings,
     confirms=st.booleans(),

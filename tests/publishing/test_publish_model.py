@@ -12,6 +12,7 @@ from pamqp import commands
 from amqpd.kernel.rows import parse_row
 from amqpd.publishing.routing import route_again
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, PolicyRecord, Put, QueueRecord
+from tests.harness.examples import EXAMPLES
 from tests.harness.harness import Harness, Message, publish_bytes
 
 QUEUES = ("q0", "q1", "q2")
@@ -105,7 +106,7 @@ def node_of(exchanges: dict[str, Any], bindings: set[Any]) -> Harness:
     return harness
 
 
-@settings(max_examples=150)
+@settings(max_examples=2 * EXAMPLES)
 @given(exchanges, bindings, publishes, st.booleans())
 def test_every_publish_is_where_the_model_says(
     exchanges: dict[str, Any], bindings: set[Any], publishes: list[Any], confirms: bool
@@ -149,7 +150,6 @@ def test_every_publish_is_where_the_model_says(
     assert not harness.node.durability.due
 
 
-@settings(max_examples=60)
 @given(exchanges, bindings, st.sampled_from(EXCHANGES), st.sampled_from(KEYS), copies)
 def test_what_is_routed_again_goes_the_same_way(
     exchanges: dict[str, Any], bindings: set[Any], exchange: str, key: str, cc: list[str] | None

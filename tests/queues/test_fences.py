@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame
 
@@ -470,7 +470,6 @@ lives = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(lives, st.booleans())
 def test_nobody_gets_a_damaged_message_or_one_out_of_order_or_one_that_is_settled(lives: Any, dead: bool) -> None:
     scene = Scene(0, [], **(DEAD if dead else {}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,19 +98,23 @@ def test_what_is_over_is_not_delivered_though_a_tick_has_no_time_for_all_of_it(c
 
 
 stretches = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=20)
+PLACES_MAX = 20 * (4 + 3)
+ranges = st.lists(
+    st.tuples(st.integers(0, PLACES_MAX), st.integers(0, 40)).map(lambda each: (each[0], sum(each))), max_size=40
+)
 
 
-@given(stretches, st.data())
-def test_of_what_is_overdue_that_which_comes_back_is_told_once_more(made: list[tuple[int, int]], data: Any) -> None:
-    """Stretches: their messages, and a gap behind."""
+@given(stretches, ranges)
+def test_of_what_is_overdue_that_which_comes_back_is_told_once_more(
+    made: list[tuple[int, int]], looks: list[tuple[int, int]]
+) -> None:
+    """Stretches: their messages, and a gap behind. One range after the other comes back, then all that is left."""
     deadlines, at, waiting = Deadlines(), 0, set[int]()
     for size, gap in made:
         deadlines.keep(at, at + size - 1)
         waiting |= set(range(at, at + size))
         at += size + gap
-    while waiting:
-        first = data.draw(st.integers(0, at))
-        last = first + data.draw(st.integers(0, at))
+    for first, last in [*looks, (0, at)]:
         wanted = {seq for seq in waiting if first <= seq <= last}
         assert deadlines.come_back(first, last) == bool(wanted)
         assert {seq for low, high in deadlines.due(0) for seq in range(low, high + 1)} == wanted

@@ -9,6 +9,7 @@ what the port names, the home's queue has.
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ IMPORTS = {
 """Of the home's queue, and of what the rest of the node sees of it: who imports them outside queues/, and why."""
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """What is outside queues/, by its path."""
     found = {}

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from amqpd.queues import sorted_keys
 from amqpd.queues.sorted_keys import BLOCK_KEYS_MAX, SortedKeys
+from tests.harness.examples import EXAMPLES
 
 numbers = st.integers(-30, 30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * EXAMPLES, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), numbers), max_size=80), st.integers(2, 5))
 def test_they_are_as_in_a_sorted_list(steps: list[tuple[bool, int]], block: int) -> None:
     with patch.object(sorted_keys, "BLOCK_KEYS_MAX", block):

@@ -277,6 +277,7 @@ def test_letters_of_different_queues_take_turns() -> None:
     assert not node.queues["/", "q0"].letters
 
 
+@pytest.mark.slow
 def test_whoever_looks_at_a_queue_does_not_make_it_send_ever_more_letters() -> None:
     harness = Harness()
     node, client, looker = harness.node, wide(harness), harness.client()

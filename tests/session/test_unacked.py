@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
 from amqpd.session.unacked import BLOCK_ENTRIES_MAX, Delivered, Unacked
+from tests.harness.examples import EXAMPLES
 from tests.harness.harness import Harness
 
 steps = st.lists(
@@ -37,7 +38,7 @@ def tags_of(entries: list[Delivered]) -> dict[int, tuple[object, int]]:
     return {entry.tag + i: (entry.queue, entry.seq + i) for entry in entries for i in range(entry.size)}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=5 * EXAMPLES, deadline=None)
 @example([("add", 0, 1), ("add", 0, 4), ("settle", 1, 1), ("settle", 0, 1), ("settle", 1, 1)], 1, 0)
 @given(steps, st.integers(1, 3), st.integers(0, 2))
 def test_the_ledger_is_as_in_a_dictionary(steps: list[tuple[str, int, int]], block: int, settled: int) -> None:

@@ -244,13 +244,9 @@ SHAPES: dict[str, Shape] = (
 )
 QUICK = {
     "a_backlog_that_goes_at_once",
-    "a_connection_with_everything_that_is_lost",
-    "a_policy_for_all_queues",
     "cc_keys_through_dead_letter_queues",
     "commits_that_overlap",
-    "counted_messages_that_come_back_together",
-    "headers_bindings_that_are_all_looked_at",
     "prefetch_set_again_and_again",
 }
-"""One of each kind, within seconds: `make test` runs these, and `make test-heavy` the others, three of which take a
-minute and more each."""
+"""Of a backlog, dead letters, transactions and consumers: `make test` runs these, and `make test-heavy` the others,
+of which three take a minute and more each."""

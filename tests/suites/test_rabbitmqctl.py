@@ -33,6 +33,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerPr
         it.close()
 
 
+@pytest.mark.slow
 def test_the_app_stops_and_starts_with_what_it_had(broker: BrokerProcess) -> None:
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         connection.channel().queue_declare("kept", durable=True)
@@ -44,6 +45,7 @@ def test_the_app_stops_and_starts_with_what_it_had(broker: BrokerProcess) -> Non
         connection.channel().queue_declare("kept", passive=True)
 
 
+@pytest.mark.slow
 def test_channel_max_of_the_next_connection(broker: BrokerProcess) -> None:
     def agreed() -> int:
         with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:

@@ -141,6 +141,7 @@ async def test_events_that_a_watch_has_not_read_are_kept_and_then_dropped(
 # In memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [True, slow(False)], ids=["durable", "transient"])
 @pytest.mark.trio
 async def test_bindings_with_large_arguments_take_a_small_multiple_of_them(path: Path, durable: bool) -> None:

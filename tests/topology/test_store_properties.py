@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,6 @@ from tests.harness.etcd import EtcdProcess
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
-EXAMPLES = int(os.environ.get("AMQPD_TEST_EXAMPLES", "20"))
 KEYS = st.sampled_from(["a", "a/b", "a/c", "b", "é"])
 
 
@@ -212,7 +210,6 @@ async def put_last(store: MetadataStore) -> int:
     return (await store.transact([], [PutKey("last", "")])).revision
 
 
-@settings(max_examples=EXAMPLES)
 @given(STEPS)
 def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[list[Wish] | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -220,7 +217,6 @@ def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[lis
     assert answers == expected_answers(steps)
 
 
-@settings(max_examples=EXAMPLES)
 @given(st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=8))
 def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(steps: list[list[Wish]]) -> None:
     alone = [[Wish(0, wish.expected, wish.operations) for wish in step] for step in steps]
