@@ -52,9 +52,10 @@ quick: $(DEV_STAMP) ## check style, types, and the tests of what changed, within
 # 1,608 s, of which 1,280 are the least. Neighbours stay together at first, so a file's fixtures are made once or twice.
 test: $(DEV_STAMP) build ## run the tests and the conformance suite, without what is slow (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' --ignore=tests/spark $(ARGS)
-	@# And the core on the plain kernel, if what ran above was compiled.
+	@# And the core on the plain kernel, if what ran above was compiled; half of what is drawn.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
-	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) -m 'not slow' $(CORE); fi
+	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python AMQPD_TEST_EXAMPLES=10 AMQPD_MODEL_STEPS=3500 \
+	        $(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' $(CORE); fi
 	@# What quorum queues answer where they are replicated: a part of `make conformance CLUSTER=3`.
 	@if [ -z '$(ARGS)' ]; then AMQPD_TEST_CLUSTER=3 $(PY) -m pytest -q -rs -n 0 -m 'not slow' $(CLUSTERED); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
