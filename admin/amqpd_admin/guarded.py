@@ -2,7 +2,8 @@
 
 What comes in: what a router is about. What goes out: a router under /api.
 Rules: routes belong to the application as they are made, and are not included from one router in another: FastAPI
-would make each of them again, in the midst of the first requests, which is up to a second in which no message moves.
+would make each of them again, in the midst of the first requests: no message moves meanwhile
+(docs/decisions/http-api.md).
 Not here: routes that need no log-in, or say it themselves (`routes/session.py`, `routes/metrics.py`).
 """
 

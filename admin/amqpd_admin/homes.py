@@ -30,6 +30,7 @@ class Homes:
         self._view = behind.cluster() if behind.cluster is not None else None
         self._figures: dict[Key, Row] = {}
         self._missing: set[str] = set()
+        self._asked: set[Key] = set()
 
     @property
     def missing(self) -> list[str]:
@@ -44,8 +45,9 @@ class Homes:
         for queue in queues:
             home = self._view.home_of(queue.record.source) if queue.elsewhere else self._here
             key = queue.record.vhost, queue.record.name
-            if home not in ("", self._here, *self._missing) and key not in self._figures:
+            if home not in ("", self._here) and key not in self._asked:
                 at.setdefault(home, []).append(key)
+                self._asked.add(key)
         figures, missing = await self._peers.figures(at)
         self._figures |= figures
         self._missing |= missing

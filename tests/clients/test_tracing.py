@@ -96,7 +96,6 @@ def test_the_way_of_a_message_is_one_trace(collector: Collector, channel: Blocki
     assert len(collector.spans) == 4
 
 
-@pytest.mark.slow
 def test_what_is_not_sampled_or_malformed_is_not_there(collector: Collector, channel: BlockingChannel) -> None:
     routed(channel)
     publish(channel, 2, flags="00")

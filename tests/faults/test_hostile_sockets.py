@@ -227,7 +227,6 @@ def wait_for_lines(broker: BrokerProcess, text: str, count: int) -> None:
         )
 
 
-@pytest.mark.slow
 def test_a_small_limit_of_descriptors_bounds_the_connections(
     make_broker: MakeBroker, beside: Beside, sockets: Sockets
 ) -> None:

@@ -98,7 +98,6 @@ def test_deleted_stays_deleted_over_a_kill(make_broker: MakeBroker) -> None:
             channel.exchange_declare("deleted.exchange", passive=True)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("only_amqpd")
 def test_a_client_that_does_not_answer_cannot_hold_the_stop_up(make_broker: MakeBroker) -> None:
     broker = make_broker(environment={"AMQPD_DRAIN_TIMEOUT_S": "0.5"})

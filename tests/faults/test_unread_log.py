@@ -67,7 +67,6 @@ def test_clients_go_on_and_sigterm_ends_it(broker: tuple[BrokerProcess, subproce
     assert broker[1].wait(DEADLINE_S) == 0
 
 
-@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(broker: tuple[BrokerProcess, subprocess.Popen[bytes]]) -> None:
     with Wire(broker[0].port) as silent:
         silent.open()

@@ -4,7 +4,8 @@ What comes in: which messages, by position, id, message_id or headers. What goes
 what was done with them.
 Rules: 1. Nothing is done without `yes`: the answer is then what would be done. 2. An answer has a bound: of messages,
 and of bytes of bodies.
-Not here: what the words mean (`amqpd/management/messages/wishes.py`), who may do what, and how (`messages.py` there).
+Not here: what the words mean (`amqpd/management/messages/wishes.py`), who may do what, and how
+(`amqpd/management/messages/operations.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What comes in: a queue, a connection; or nothing, for alarms. What goes out: `wh
 matters most.
 Rules: a queue's are for who may enter its virtual host, a connection's for whose it is and who monitors, the alarms'
 for who monitors.
-Not here: the sentences (`amqpd/management/why*.py`).
+Not here: the sentences (`amqpd/management/why/`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 What comes in: the topology. What goes out: sorted names.
 Rules: 1. What was sorted is kept, and only what is new is sorted: while no queue comes or goes, a page costs nothing
-that grows with their number. 2. All of it is done in steps, except a merge of two sorted lists: a
-millisecond for some ten thousand names. 3. What is kept takes eight bytes a name, and goes when
-somebody asks after its virtual host has gone.
+that grows with their number. 2. All of it is done in steps, except a merge of two sorted lists: a millisecond for
+some ten thousand names. 3. What is kept takes eight bytes a name, and goes when somebody asks after its virtual host
+has gone.
 Not here: what of them is wanted (`admin/amqpd_admin/queue_order.py`).
 """
 

@@ -111,7 +111,7 @@ class QueueSums:
 
 
 async def of_clients(node: Node, user: str | None) -> Counts:
-    """Connections and channels, of all users or one; of one its consumers, too: of all, queues know how many."""
+    """Connections and channels, of all users or one; of one its consumers, too: those of all are in the sums."""
     census = node.census
     if user is None:
         return Counter(connections=len(node.connections), channels=census.channels)

@@ -11,8 +11,10 @@ import json
 from typing import Any
 
 import pytest
+import trio
 
 from amqpd.management import queues
+from amqpd.management.figures import node_facts
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
 from amqpd.management.figures.sampling import OF_NODE
@@ -233,6 +235,16 @@ async def test_the_node_says_what_it_uses() -> None:
     [row] = await asked.all("node")
     assert row["name"] == asked.on.node.identity.name
     assert (row["amqp"], row["http"], row["disk_free_bytes"]) == ([["::", 5672, False]], ["http://[::]:15672"], 8)
+
+
+async def test_the_process_is_looked_at_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    asked, looks = Asked(), []
+    monkeypatch.setattr(node_facts, "_process", lambda: looks.append(1) or {"files": len(looks)})
+    found = [(await asked.all("node"))[0]["files"] for _ in range(2)]
+    await trio.sleep(node_facts.PROCESS_S)
+    assert [*found, (await asked.all("node"))[0]["files"]] == [1, 1, 2]
 
 
 async def test_the_node_says_what_came_and_went_and_how_fast() -> None:
