@@ -165,6 +165,7 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     message is missing, ended twice or was never routed, or numbers of a queue were never used.
     """
     spark = options.session()
+    options.ready(spark, "books", "findings")
     found = account(options.events(spark), window, options.since is not None, sampled)
     found.books.write.mode("overwrite").partitionBy("date").parquet(options.table("books"))
     # All of it: with dynamic overwrite a kind of which there is none any more would stay.
