@@ -66,13 +66,11 @@ class File:
 @dataclass(frozen=True)
 class Edge:
     """`_log-<node>.json`: `lives`, the last row of each that became a file; `removed`, the life and the row up to
-    which retention took all. `from_files`: it was made again from what was there, so it does not say what had been
-    before."""
+    which retention took all, or nothing was there any more when it was made from the files."""
 
     node: str
     lives: dict[int, int]
     removed: tuple[int, int] | None
-    from_files: bool = False
 
 
 def named(path: str) -> tuple[str | None, int | None, int | None, str]:
@@ -97,7 +95,7 @@ def edge(text: str) -> Edge | None:
             return None
         lives = {int(life): int(of_life["last"]) for life, of_life in told["lives"].items()}
         removed = told["removed"] and (int(told["removed"]["life"]), int(told["removed"]["last"]))
-        return Edge(str(told["node"]), lives, removed or None, told["from"] != "broker")
+        return Edge(str(told["node"]), lives, removed or None)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

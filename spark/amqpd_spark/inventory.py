@@ -213,9 +213,8 @@ def _begin(life: int, oldest: int, files: Sequence[File], edge: Edge | None) -> 
         # Whoever was killed between the `_log` and the files has some that are older than the edge.
         low = edge.removed[1] if life == edge.removed[0] else 0
         return low if first is None else min(low, first - 1)
-    if edge is not None and not edge.from_files:
-        return 0
-    return first - 1 if life == oldest and first is not None else 0
+    # Without an edge, what was before the oldest file is held against nobody.
+    return first - 1 if edge is None and life == oldest and first is not None else 0
 
 
 def _apart(hole: Hole, declared: Sequence[tuple[int, int]]) -> list[Hole]:

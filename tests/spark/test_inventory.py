@@ -30,8 +30,8 @@ def lost(*files: File, edge: Edge | None = None, **more: object) -> list[tuple[i
     return [(hole.life, hole.first, hole.last) for hole in found.lost]
 
 
-def reached(removed: tuple[int, int] | None = None, from_files: bool = False, **lives: int) -> Edge:
-    return Edge("n1", {int(life[1:]): last for life, last in lives.items()}, removed, from_files)
+def reached(removed: tuple[int, int] | None = None, **lives: int) -> Edge:
+    return Edge("n1", {int(life[1:]): last for life, last in lives.items()}, removed)
 
 
 def test_ranges_that_meet_are_whole():
@@ -79,7 +79,8 @@ def test_a_kill_before_retention_unlinked_leaves_files_that_are_no_fault():
 
 
 def test_a_log_file_that_was_made_again_says_nothing_of_the_oldest():
-    assert lost(file(1, 11, 20), edge=reached(from_files=True, _1=20)) == []
+    assert lost(file(1, 11, 20), edge=reached((1, 10), _1=20)) == []
+    assert lost(file(3, 1, 20), edge=reached((3, 0), _3=20)) == []
 
 
 def test_an_older_copy_in_place_of_a_file_is_a_hole_and_a_duplicate():
