@@ -22,6 +22,7 @@ ROWS = 10
 def lose(queue: Queue, life: int = 1) -> None:
     """The next rows were in a file that is not there: nobody says so, as when a disk lost it."""
     queue.log._numbers[queue.node, life] += ROWS
+    queue.log._reached[queue.node][life] = queue.log._numbers[queue.node, life]
 
 
 def history(books: str, findings: str = LOST) -> Callable[[Story], Story]:
@@ -83,8 +84,8 @@ def an_anchor_behind_the_hole_did_not_have_it(queue: Queue) -> None:
 
 @history("unseen 1, standing 1")
 def it_was_delivered_and_no_more(queue: Queue) -> None:
-    lose(queue)
-    queue.add("delivered")
+    lose(queue, 3)
+    queue.add("delivered", life=3)
 
 
 @history("unseen 1, uncertain 1")

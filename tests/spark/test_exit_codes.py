@@ -69,22 +69,22 @@ def emptied(file: Path) -> None:
 
 
 def count_as_text(file: Path) -> None:
-    table = pq.read_table(file)
+    table = pq.read_table(file, partitioning=None)
     at = table.schema.get_field_index("count")
     pq.write_table(table.set_column(at, "count", pc.cast(table["count"], pa.string())), file)
 
 
 def without_reason(file: Path) -> None:
-    pq.write_table(pq.read_table(file).drop_columns(["reason"]), file)
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["reason"]), file)
 
 
 def of_format_2(file: Path) -> None:
-    table = pq.read_table(file)
+    table = pq.read_table(file, partitioning=None)
     pq.write_table(table.replace_schema_metadata({"amqpd.audit.format": "2"}), file)
 
 
 def with_a_strange_key(file: Path) -> None:
-    table = pq.read_table(file)
+    table = pq.read_table(file, partitioning=None)
     pq.write_table(table.replace_schema_metadata({"amqpd.audit.format": "1", "amqpd.audit.rows": "[]"}), file)
 
 

@@ -106,13 +106,15 @@ def _fate() -> Column:
     """Of suspects that are `absent`, null: it is not known yet."""
     last_seen = life_of(F.col("last"))
     gone = F.col("after").isNotNull()
-    over = ~F.col("persistent") & (last_seen < F.coalesce(life_of(F.col("after")), F.col("last_life")))
+    behind = last_seen < F.coalesce(life_of(F.col("after")), F.col("last_life"))
+    over = ~F.coalesce("persistent", F.lit(False)) & behind
+    # Of one that entered in a hole, it is not known whether it was persistent.
     stranger = F.col("routed").isNull() & F.col("stood").isNull()
     return (
         F.when(stranger & ~F.col("unseen"), F.lit("stranger"))
         .when(F.col("ended"), event_of(F.col("end_last")))
-        .when(_in_hole(over) | (stranger & gone), F.lit("uncertain"))
-        .when(over & ~stranger, F.lit("transient"))
+        .when(_in_hole(over & ~stranger) | (stranger & (gone | behind)), F.lit("uncertain"))
+        .when(over, F.lit("transient"))
         .when(~gone, F.lit("standing"))
         .when(_in_gap(), F.lit("uncertain"))
     )

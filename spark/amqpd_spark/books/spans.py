@@ -112,7 +112,7 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
     within = (F.col("silent.slot") == F.col("of.slot")) & F.col("silent.low").between(
         F.col("of.low"), F.col("of.high")
     )
-    placed = silent.join(F.broadcast(excused.alias("of")), within).select("silent.*", "of.at")
+    placed = silent.join(F.broadcast(excused).alias("of"), within).select("silent.*", "of.at")
     return excused.select(*names, "low"), placed.select("slot", "low", "high", "at")
 
 

@@ -42,7 +42,8 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     excused = first_recovery & ~F.coalesce("promised", F.coalesce("own", F.lit(False)) & (F.col("publication") > 0))
     is_absent = F.col("suspect") == "absent"
     # What says that it was promised, or undone, may be in a hole of the log.
-    doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & _hole_in_its_life()
+    in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
+    doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
     fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
     known = returned(events, slots, known)
     back = F.when(F.col("returned").isNotNull(), F.lit("returned_from_the_dead"))
