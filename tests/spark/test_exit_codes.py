@@ -190,12 +190,6 @@ def test_a_log_that_is_there_is_not_generated_over(spark: SparkSession, tmp_path
     refused(called("generate", "--output", tmp_path, "--events", "100"), f"{tmp_path} is there already")
 
 
-def test_too_little_traffic_to_plant_in(spark: SparkSession, tmp_path: Path):
-    answer = called("generate", "--output", tmp_path / "log", "--events", "100", "--queues", "50", "--plant", "lost")
-    if answer.exit_code:
-        refused(answer, "--events")
-
-
 def test_nothing_found_is_nothing_wrong_in_the_books(spark: SparkSession, log: Log):
     small(log)
     refused(called("trace", "--input", log.path, "--message-id", "none"), "Nothing in the log has message id none")
