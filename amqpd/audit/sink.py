@@ -37,6 +37,7 @@ class Sink:
         self._write = write
         self._failed = failed
         self._filled = filled
+
     def record(self) -> None:
         """Write down what gathered."""
         recorder = self._recorder

@@ -84,6 +84,7 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
         ("acked", "orders", 0, 1, None),
     ]
     assert [row["event"] for row in found[:1] + found[-3:]] == ["started", "standing", "standing", "stopped"]
+    assert json.loads(found[-1]["detail"]) == {"flushed": True}
     assert told(found[-3:-1], "reason", "first", "count", "detail") == [("stopped", 3, 0, "1"), (None, 1, 2, None)]
     assert list((broker.data_dir / "audit" / "spool").iterdir()) == []
 

@@ -109,7 +109,7 @@ def _columns(
         "count": pa.array(rows["count"].astype(np.int64)),
         "publication": pa.array(np.where(acked, 0, rows["publication"]).astype(np.int64)),
         "confirm_tag": pa.array(rows["confirm_tag"].astype(np.int64)),
-        "body_bytes": pa.array(rows["body_bytes"].astype(np.int64)),
+        "body_bytes": pa.array(np.where(acked, 0, rows["body_bytes"]).astype(np.int64)),
         "channel": pa.array(np.where(acked, 0, rows["channel"]).astype(np.int32)),
         "persistent": pa.array((rows["flags"] & PERSISTENT > 0) & (routed | (kind == STANDING)) & in_queue),
         "redelivered": pa.array((rows["flags"] & REDELIVERED > 0) & ~routed & ~acked),
