@@ -89,6 +89,7 @@ def _of_spark(error: BaseException) -> str:
         return _line(refused[1])
     causes = _CAUSE.findall(said)
     kind, why = causes[-1] if causes else (condition or type(error).__name__, said)
+    why = why if why.strip(" []_ABCDEFGHIJKLMNOPQRSTUVWXYZ") else said
     if condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE")) or "is not a Parquet file" in said:
         file = _FILE.search(said)
         return _line(f"{file[1] if file else 'a file of the log'} cannot be read: {why}")

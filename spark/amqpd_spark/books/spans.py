@@ -80,17 +80,19 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
     of which the log has no word at all: `slot`, `low`, `high`, `at` (of the hole, a moment)."""
     names = (*QUEUE, "epoch")
     of_queue = slots.select("slot", *names, "log_holes").where(F.size("log_holes") > 0)
-    asked = settled(gone.join(of_queue, list(names)))
-    rows = events.where((F.col("event") == "routed") & (F.col("count") > 0)).select(
-        *names, "first", "count", moment().alias("routed")
+    asked = settled(gone.select(*names, "low", "high").join(of_queue, list(names)))
+    # Under other names: both sides come from the same rows.
+    routed = events.where((F.col("event") == "routed") & (F.col("count") > 0)).select(
+        *(F.col(name).alias(f"_{name}") for name in (*names, "first", "count")), moment().alias("_at")
     )
-    asked_for = F.broadcast(asked.select(*(F.col(name).alias(f"_{name}") for name in names), "low", "high"))
     same = [F.col(name) == F.col(f"_{name}") for name in names]
-    edges = (F.col("first") + F.col("count") == F.col("low")) | (F.col("first") == F.col("high") + 1)
-    neighbours = rows.join(asked_for, [*same, edges]).groupBy(*names, "low")
-    known = neighbours.agg(
-        F.max(F.when(F.col("first") < F.col("low"), F.col("routed"))).alias("before"),
-        F.min(F.when(F.col("first") > F.col("low"), F.col("routed"))).alias("behind"),
+    ahead = F.col("_first") + F.col("_count") == F.col("low")
+    edges = ahead | (F.col("_first") == F.col("high") + 1)
+    near = routed.join(asked, [*same, edges], "right").groupBy("slot", *names, "low", "high")
+    known = near.agg(
+        F.first("log_holes").alias("log_holes"),
+        F.max(F.when(ahead, F.col("_at"))).alias("before"),
+        F.min(F.when(~ahead, F.col("_at"))).alias("behind"),
     )
     between = F.filter(
         "log_holes",
@@ -100,7 +102,7 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
             & (F.col("behind").isNull() | (hole["from"] < F.col("behind")))
         ),
     )
-    met = asked.join(known, [*names, "low"], "left").withColumn("at", F.get(between, F.lit(0))["from"])
+    met = known.withColumn("at", F.get(between, F.lit(0))["from"])
     excused = settled(met.where(F.col("at").isNotNull()).select("slot", *names, "low", "high", "at"))
     told = events.where(in_queues()).select(
         *names, F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high")
