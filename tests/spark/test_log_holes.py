@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Log:
             sent: dict[str, Any] = {"publication": publication, "confirm_tag": publication, "count": 2}
             sent |= {"connection": "c", "channel": 1, "life": life}
             log.add("published", at, **sent)
-            log.add("routed", at, **queue, **(sent | {"first": first, "persistent": True}))
+            log.add("routed", at, **(queue | sent), first=first, persistent=True)
             log.add("confirmed", at, **sent)
             log.add("delivered", at, **queue, first=first, count=2)
             if stretch >= 5:
