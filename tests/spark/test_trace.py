@@ -150,7 +150,9 @@ def test_nothing_found_is_exit_code_2_and_says_what_was_searched(spark: SparkSes
     arguments = ["--input", log.write(), "--since", f"{START:%Y-%m-%d}", "--message-id", "none"]
     said = CliRunner().invoke(trace.command, arguments)
     assert said.exit_code == 2
-    assert said.output == "Nothing in the log has message id none (searched: from 2026-11-22 00:00 UTC).\n"
+    assert (
+        said.output == "amqpd-spark: Nothing in the log has message id none (searched: from 2026-11-22 00:00 UTC).\n"
+    )
 
 
 @pytest.mark.parametrize(
