@@ -89,6 +89,7 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
     assert list((broker.data_dir / "audit" / "spool").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_stop_that_had_no_time_for_the_journal_says_so(broker: BrokerProcess) -> None:
     """What the log tells of may be undone then, as by a kill."""
     broker.environment["AMQPD_DRAIN_TIMEOUT_S"] = "0"
