@@ -17,5 +17,5 @@ class Caller:
 
 
 CLI_USER = "rmq-cli"
-"""RabbitMQ's name of a command that does something with the rights of whoever may write the broker's files"""
+"""RabbitMQ's name of a command that does something with the rights of a process that may write the broker's files"""
 COMMAND_LINE = Caller(CLI_USER)

@@ -15,6 +15,9 @@ import trio.testing
 from amqpd.audit.files import parquet
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.retention import Retention
+from amqpd.backup.progress import Progress
+from amqpd.checking.audit import check_audit
+from amqpd.checking.report import Report
 from tests.audit.disk import Disk
 from tests.audit.written import Written, files_of
 
@@ -233,3 +236,18 @@ async def test_what_it_cannot_write_holds_no_file_up(tmp_path: Path, monkeypatch
     written.act("a")
     await written.writer.flush()
     assert known(tmp_path)["lives"] == {"1": reach(3)}
+
+
+async def test_a_check_says_when_it_is_damaged(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    audit.mkdir()
+    await written_lives(audit, 1)
+    for finds in (False, True):
+        report = Report()
+        check_audit(tmp_path, report, Progress(), quick=True)
+        assert [each.file for each in report.findings if each.kind == "audit edges"] == [
+            "audit/events/_log-n.json"
+        ] * finds
+        path = audit / "events" / "_log-n.json"
+        path.write_text(path.read_text().replace('"last": 4', '"last": 5'))
+    assert len(files_of(tmp_path, "_log-n.json")) == 1, "it changes nothing"

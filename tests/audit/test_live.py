@@ -90,6 +90,21 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
 
 
 @pytest.mark.slow
+def test_a_stop_that_had_no_time_for_the_journal_says_so(broker: BrokerProcess) -> None:
+    """What the log tells of may be undone then, as by a kill."""
+    broker.environment["AMQPD_DRAIN_TIMEOUT_S"] = "0"
+    broker.start()
+    broker.terminate()
+    del broker.environment["AMQPD_DRAIN_TIMEOUT_S"]
+    broker.start()
+    assert broker.terminate() == 0
+    assert [(row["life"], json.loads(row["detail"])) for row in only(rows(broker), "stopped")] == [
+        (1, {"flushed": False}),
+        (2, {"flushed": True}),
+    ]
+
+
+@pytest.mark.slow
 def test_after_a_kill_confirmed_messages_have_their_events(broker: BrokerProcess) -> None:
     broker.start()
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))

@@ -103,7 +103,7 @@ class Edges:
         reach = self._nodes.get(node)
         if reach is None:
             try:
-                reach = read(self._path(node))
+                reach = _read(self._path(node))
             except FileNotFoundError:
                 reach = self._from_files(node)
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -157,7 +157,18 @@ class Edges:
         return True
 
 
-def read(path: Path) -> _Reach:
+def edges_damage(path: Path) -> str:
+    """Why the next start would not use the file; empty: it would. Nothing is changed."""
+    try:
+        _read(path)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its checksum does not fit, or it is cut off"
+    return ""
+
+
+def _read(path: Path) -> _Reach:
     """Raises OSError, ValueError, KeyError, TypeError, AttributeError."""
     known = json.loads(path.read_bytes())
     if known.pop("crc") != _checksum(known) or known["format"] != FORMAT:
