@@ -20,7 +20,6 @@ from tests.spark.conservation_chains import special
 from tests.spark.conservation_stories import STORIES, Queue
 from tests.spark.log import Log
 
-
 ENTRIES = ("accepted", "found", "unseen")
 
 
