@@ -192,7 +192,7 @@ class Broker:
             await self._forgets()
         await self._pair.note()
         await self._store.keep_copies()
-        self._audit.begin(self.node)
+        self._audit.begin(self.node, shared=bool(self._settings.cluster_store))
         # Not before: what expired while the broker did not run leaves its queue now, and the books have to see it.
         self.pump.settle()
         log.info(
@@ -234,15 +234,16 @@ class Broker:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             if self._spans is not None:
                 recording.start_soon(supervised, self._spans.run, "spans", self.node.faults)
-            await self._serve(ControlServer(self._opened.directory, commands), listeners, tls, stop)
+            flushed = await self._serve(ControlServer(self._opened.directory, commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
         with trio.move_on_after(self._settings.drain_timeout_s):
-            await self._audit.end()
+            await self._audit.end(flushed)
         if self._spans is not None:
             await self._spans.end()
         log.info("stopped")
 
-    async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
+    async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> bool:
+        """True: when it stopped, everything was on disk in time."""
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
             for task in (self._sync.run, self._writer.run, self._reader.run, self.pump.run, self._backups.run):
@@ -282,11 +283,12 @@ class Broker:
             announce_ready([listener.address for listener in listeners], http, self._settings.directories)
             await stop.wait()
             notify_stopping()
-            await self._drain()
+            flushed = await self._drain()
             nursery.cancel_scope.cancel()
         self.pump.close()
+        return flushed
 
-    async def _drain(self) -> None:
+    async def _drain(self) -> bool:
         timeout_s = self._settings.drain_timeout_s
         log.info("draining", connections=self.pump.link_count, timeout_s=timeout_s)
         self.node.draining = True
@@ -312,6 +314,7 @@ class Broker:
             await self._pair.note(self._writer.threads)
             await self._store.keep_copies()
         log.info("drained", connections_cut=left, flushed=not flushing.cancelled_caught)
+        return not flushing.cancelled_caught
 
     def _alone(self) -> bool:
         """No other task than the one that asks has anything to do, and none waits for a thread: it would not learn

@@ -2,8 +2,9 @@
 
 What comes in: changes of the topology that took effect, log-ins, refusals. What goes out: rows, by the recorder.
 Rules: 1. No secrets: of a user there is no password and no hash, of a parameter no value. 2. The user is known when
-a client did it over AMQP, or a user over HTTP; the command line writes into the metadata store itself, and its acts
-have no user.
+a client did it over AMQP, or a user over HTTP. A command that asks the broker, or writes into the metadata store
+itself, is the user rmq-cli; but where nodes share the store, a change that nobody here asked for may be another
+node's, and has no user.
 Not here: messages (`book.py`), who may do what (`security/`).
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from amqpd.audit.recorder import Recorder
-from amqpd.vocabulary.caller import Caller
+from amqpd.vocabulary.caller import COMMAND_LINE, Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -64,6 +65,8 @@ class Acts:
         """what is on its way to the metadata store, and which client asked for it, in order: several may ask for one
         thing"""
         self._numbers = itertools.count()
+        self.unasked = COMMAND_LINE
+        """whose changes those are that nobody asked this process for"""
 
     def watch(self, told: Callable[[dict[str, Any]], None]) -> None:
         """From now on it is given each act that is recorded: the columns of its row, without the number."""
@@ -122,7 +125,7 @@ class Acts:
             if known is None or not recorded:
                 continue
             put, deleted, called = known
-            columns = _who(by)
+            columns = _who(self.unasked if by is None else by)
             columns["object"] = f"{called} {' '.join(part for part in _named(key))}".strip()
             if key[0] != "user" and key[1]:
                 columns["vhost"] = key[1]
@@ -144,18 +147,17 @@ class Acts:
         columns = {**_who(connection), "vhost": connection.vhost, "object": _object_of(text)}
         self._recorder.act("permission_refused", {**columns, "detail": json.dumps({"told": text})})
 
-    def purged(self, client: Client | None, vhost: str, queue: str, count: int) -> None:
-        """`client` is None where an operator did it."""
-        columns = {**_who(client), "vhost": vhost, "object": f"queue {queue}"}
+    def purged(self, by: Asker, vhost: str, queue: str, count: int) -> None:
+        columns = {**_who(by), "vhost": vhost, "object": f"queue {queue}"}
         self._recorder.act("queue_purged", {**columns, "detail": json.dumps({"messages": count})})
 
     def over_http(self, event: str, columns: Mapping[str, Any]) -> None:
         """A request that is to change something, and what became of it."""
         self._recorder.act(event, dict(columns))
 
-    def of_orphan(self, event: str, orphan_id: int, vhost: str | None, about: Mapping[str, Any]) -> None:
-        """What an operator did on the command line with messages whose queue is unknown. `vhost`: where they went."""
-        columns = {"object": f"orphan {orphan_id}", "detail": json.dumps(dict(about), sort_keys=True)}
+    def of_orphan(self, event: str, orphan_id: int, vhost: str | None, about: Mapping[str, Any], by: Asker) -> None:
+        """What an operator did with messages whose queue is unknown. `vhost`: where they went."""
+        columns = {**_who(by), "object": f"orphan {orphan_id}", "detail": json.dumps(dict(about), sort_keys=True)}
         self._recorder.act(event, columns if vhost is None else {**columns, "vhost": vhost})
 
 
@@ -171,8 +173,8 @@ def _same(wish: Change, change: Change) -> bool:
     return wish.record == change.record
 
 
-def _who(connection: Asker | None) -> dict[str, Any]:
-    if connection is None or connection is NODE:
+def _who(connection: Asker) -> dict[str, Any]:
+    if connection is NODE:
         return {}
     if isinstance(connection, Caller):
         return {"user": connection.user, **({"address": connection.address} if connection.address else {})}

@@ -126,10 +126,13 @@ class Book:
                        text, channel)
             # fmt: on
 
-    def delivered(self, first: int, count: int, flags: int, party: Party | None, channel: int) -> None:
-        """To the party, if it is known; `flags`: REDELIVERED, WITH_ACKED."""
+    def delivered(
+        self, first: int, count: int, flags: int, party: Party | None, channel: int, body_bytes: int
+    ) -> None:
+        """To the party, if it is known; `flags`: REDELIVERED, WITH_ACKED; `body_bytes` of each message, as for
+        `routed`."""
         name = 0 if party is None else party.name(self.recorder.buffer)
-        self._put(DELIVERED, flags, 2 if flags & WITH_ACKED else 1, first, count, name, 0, channel)
+        self._put(DELIVERED, flags, 2 if flags & WITH_ACKED else 1, first, count, name, 0, channel, body_bytes)
 
     def requeued(self, first: int, last: int) -> None:
         self._put(REQUEUED, 0, 1, first, last - first + 1, 0, 0, 0)
@@ -141,7 +144,16 @@ class Book:
             self._put(cause, 0, 1, first, last - first + 1, 0, instead, 0)
 
     def _put(
-        self, kind: int, flags: int, rows: int, first: int, count: int, name: int, publication: int, channel: int
+        self,
+        kind: int,
+        flags: int,
+        rows: int,
+        first: int,
+        count: int,
+        name: int,
+        publication: int,
+        channel: int,
+        body_bytes: int = 0,
     ) -> None:
         recorder = self.recorder
         buffer = recorder.buffer
@@ -150,15 +162,19 @@ class Book:
         if self._plain and first >= self.since and count <= STRETCH_MAX:
             if self._named_in != buffer.generation:
                 self._say()
-            buffer.put(
-                kind, flags, rows, recorder.now(), first, count, name, self._name, publication, 0, 0, 0, channel
-            )
+            # fmt: off
+            buffer.put(kind, flags, rows, recorder.now(), first, count, name, self._name, publication, 0, body_bytes,
+                       0, channel)
+            # fmt: on
             return
         time_us = recorder.now()
         for epoch, low, high in self.stretches(first, first + count - 1):
             shifted = publication + low - first if publication else 0
             queue = self.name_of(epoch)
-            buffer.put(kind, flags, rows, time_us, low, high - low + 1, name, queue, shifted, 0, 0, 0, channel)
+            # fmt: off
+            buffer.put(kind, flags, rows, time_us, low, high - low + 1, name, queue, shifted, 0, body_bytes, 0,
+                       channel)
+            # fmt: on
 
     def stretches(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """(epoch, first, last) of what is to be recorded of first..last, none longer than STRETCH_MAX."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amqpd.audit.recorder import Recorder
+from amqpd.audit.spool import HEAD
 
 
 class Sink:
@@ -55,8 +56,14 @@ class Sink:
             self._failed(error)
 
     def write(self, block: bytes) -> None:
-        """Raises OSError; what was written then is beyond `size`."""
-        written = self._write(self.descriptor, block)
-        while written < len(block):
-            written += self._write(self.descriptor, block[written:])
+        """Raises OSError; what was written then is beyond `size`, and the buffer's `rows_before` is what it was
+        before the block."""
+        try:
+            written = self._write(self.descriptor, block)
+            while written < len(block):
+                written += self._write(self.descriptor, block[written:])
+        except BaseException:
+            # Zero steps for a block that is written.
+            self._recorder.buffer.rows_before = HEAD.unpack_from(block)[-1]
+            raise
         self.size += len(block)

@@ -45,7 +45,8 @@ class SpoolBuffer:
         """of the file: what was named in an earlier one has to be named again"""
         self._records = bytearray(256 * RECORD.size)
         self._used = 0
-        self._rows_before = 0
+        self.rows_before = 0
+        """what waits comes behind this row; so does a block that could not be written"""
         self._names: list[str] = []
         self._acts: list[str] = []
         self._named = 0
@@ -97,12 +98,12 @@ class SpoolBuffer:
         names, acts = self._names, self._acts
         records = bytes(memoryview(self._records)[: self._used])
         if not (names or acts):
-            head = HEAD.pack(BLOCK_MAGIC, len(records), 0, 0, self._rows_before)
+            head = HEAD.pack(BLOCK_MAGIC, len(records), 0, 0, self.rows_before)
             block = b"".join((head, _CHECKSUM.pack(crc32(records, crc32(head))), records))
         else:
             named, acted = "\n".join(names).encode(), "\n".join(acts).encode()
             body = b"".join((records, named, acted))
-            head = HEAD.pack(BLOCK_MAGIC, len(records), len(named), len(acted), self._rows_before)
+            head = HEAD.pack(BLOCK_MAGIC, len(records), len(named), len(acted), self.rows_before)
             block = b"".join((head, _CHECKSUM.pack(crc32(body, crc32(head))), body))
         self._clear()
         return block
@@ -122,7 +123,7 @@ class SpoolBuffer:
         if len(self._records) > KEPT_BYTES_MAX:
             self._records = bytearray(256 * RECORD.size)
         self._used = 0
-        self._rows_before = self.rows
+        self.rows_before = self.rows
         if self._names or self._acts:
             self._names, self._acts = [], []
         self.pending = self.urgent = False

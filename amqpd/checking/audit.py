@@ -1,4 +1,4 @@
-"""Checks the audit log: the file of the lives and epochs, the spool, the files of events.
+"""Checks the audit log: the record of lives and epochs, the spool, the files of events, how far they reach.
 
 What comes in: a data directory. What goes out: findings.
 Rules: 1. Nothing is changed, and nothing set aside: the broker does that at its next start. 2. A spool whose last
@@ -11,12 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from amqpd.audit.files.damage import DAMAGED, SpoolDamaged
+from amqpd.audit.files.edges import edges_damage
 from amqpd.audit.files.lives import FILE, damage_of
 from amqpd.backup.progress import Progress
 from amqpd.checking.report import Report
 
 FOLDER = "audit"
 _SPOOL = "the next start sets it aside, and says a gap in the audit log; messages are not touched"
+_EDGES = "the next start sets it aside, and makes it again from the files; messages are not touched"
 _EVENTS = "put a copy of the file back if there is one; messages are not touched"
 
 
@@ -35,6 +37,9 @@ def check_audit(directory: Path, report: Report, progress: Progress, *, quick: b
     for path in sorted((folder / "spool").glob("*.spool")):
         if reason := _spool_damage(path):
             report.damage(_name(directory, path), "audit spool", f"it is damaged: {reason}", _SPOOL)
+    for path in sorted((folder / "events").glob("_log-*.json")):
+        if reason := edges_damage(path):
+            report.damage(_name(directory, path), "audit edges", f"it is damaged: {reason}", _EDGES)
     events = sorted((folder / "events").glob("date=*/hour=*/*.parquet"))
     if events:
         _events(directory, events, report, progress, quick=quick)

@@ -15,7 +15,7 @@ from typing import Literal
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Kind, Permission
-from amqpd.vocabulary.caller import Caller
+from amqpd.vocabulary.caller import COMMAND_LINE, Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
 
@@ -35,11 +35,11 @@ class Asker:
     client: Client | None = None
 
     @property
-    def by(self) -> Client | Caller | None:
+    def by(self) -> Client | Caller:
         """Whose act it is: for the audit log, and for shares of the metadata store."""
-        if self.client is None and self.user is not None:
-            return Caller(self.user)
-        return self.client
+        if self.client is not None:
+            return self.client
+        return COMMAND_LINE if self.user is None else Caller(self.user)
 
     def require(self, permission: Permission, kind: Kind, name: str) -> None:
         """Raises AMQPAccessRefused."""

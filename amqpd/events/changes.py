@@ -38,8 +38,8 @@ from amqpd.wire.values import erlang_term
 
 Events = Iterator[tuple[str, Facts]]
 
-# RabbitMQ's names of what does something without a user: the node itself, and a process beside it.
-INTERNAL_USER, CLI_USER = "rmq-internal", "rmq-cli"
+# RabbitMQ's name of what does something without a user: the node itself.
+INTERNAL_USER = "rmq-internal"
 GLOBAL = "global"
 OPERATOR_POLICY = "operator_policy"
 

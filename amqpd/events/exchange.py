@@ -19,7 +19,7 @@ from typing import Any
 
 from amqpd.audit.acts import Asker
 from amqpd.events import sessions
-from amqpd.events.changes import CLI_USER, INTERNAL_USER, deleted, known, put
+from amqpd.events.changes import INTERNAL_USER, deleted, known, put
 from amqpd.events.messages import event_message
 from amqpd.events.sessions import Facts
 from amqpd.faults import TASK
@@ -31,6 +31,7 @@ from amqpd.session.durability import ConfirmingChannel
 from amqpd.session.events import SessionEvents
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.topology.plans import EVENT_EXCHANGE
+from amqpd.vocabulary.caller import CLI_USER
 from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Arguments, Change, Key, Put, Record
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amqpd.vocabulary.caller import COMMAND_LINE, Caller
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -18,6 +20,11 @@ class Operator:
 
     user: str | None = None
     uid: int | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """For the audit log."""
+        return COMMAND_LINE if self.user is None else Caller(self.user)
 
     @property
     def said(self) -> dict[str, object]:

@@ -94,7 +94,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
             await trio.lowlevel.checkpoint()
     finally:
         log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.said)
-        node.acts.purged(None, vhost, name, count)
+        node.acts.purged(by.caller, vhost, name, count)
     return count
 
 

@@ -173,7 +173,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
             if channel.getting is None:
                 channel.getting = consuming(connection, "")
             flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if no_ack else 0)
-            book.delivered(seq & SEQ_MASK, 1, flags, channel.getting, channel.id)
+            book.delivered(seq & SEQ_MASK, 1, flags, channel.getting, channel.id, run.body_bytes // run.count)
 
     _take(queue, no_ack, channel, answer)
 

@@ -53,8 +53,8 @@ class Subscriber(ABC):
         is credit for all, if there is any. The number of runs that were sent until the connection was full."""
 
     @abstractmethod
-    def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
-        """The book notes that these messages were delivered to this consumer."""
+    def record(self, book: Book, first: int, count: int, redelivered: bool, body_bytes: int) -> None:
+        """The book notes that these messages were delivered to this consumer; `body_bytes` of each."""
 
     @abstractmethod
     def cancelled(self) -> None:

@@ -404,6 +404,7 @@ class Queue(HomeQueue):
             return False
         facts, store, now_ms = self.facts, backlog.store, self.host.now_ms
         waited_ms, count, first = now_ms - backlog.fresh_ms, 0, store.next_seq
+        ready_bytes = backlog.ready_bytes
         if not consumer.no_ack:
             if not backlog.leaving and backlog.only_fresh and consumer.credit() >= backlog.ready:
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))
@@ -413,7 +414,7 @@ class Queue(HomeQueue):
         if backlog.fresh:
             backlog.take_in()
         if count and store.book is not None:
-            consumer.record(store.book, first, count, False)
+            consumer.record(store.book, first, count, False, (ready_bytes - backlog.ready_bytes) // count)
         facts.delivered += count
         if waited_ms < 2:
             facts.time_in_queue[0] += count
@@ -453,7 +454,7 @@ class Queue(HomeQueue):
             host.work_left -= PIECE_WORK + (high - low) // MESSAGES_A_WORK
             consumer.deliver(run, low, high, seq, redelivered)
             if self.recorded_share and (book := self.book_of(seq)) is not None:
-                consumer.record(book, seq & SEQ_MASK, high - low, redelivered)
+                consumer.record(book, seq & SEQ_MASK, high - low, redelivered, run.body_bytes // run.count)
             if consumer.no_ack:
                 if counts:
                     self.mortality.forget(seq, seq + high - low - 1)

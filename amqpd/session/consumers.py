@@ -55,13 +55,13 @@ class Consumer(Subscription):
         self.shares_prefetch = not queue.quorum
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
-    def record(self, book: Book, first: int, count: int, redelivered: bool) -> None:
+    def record(self, book: Book, first: int, count: int, redelivered: bool, body_bytes: int) -> None:
         """See `Subscriber.record`."""
         party = self.party
         if party is None:
             party = self.party = consuming(self.channel.connection, self.tag)
         flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if self.no_ack else 0)
-        book.delivered(first, count, flags, party, self.channel.id)
+        book.delivered(first, count, flags, party, self.channel.id, body_bytes)
 
     def credit(self) -> int:
         channel = self.channel

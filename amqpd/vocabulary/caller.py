@@ -14,3 +14,8 @@ class Caller:
 
     user: str
     address: str = ""
+
+
+CLI_USER = "rmq-cli"
+"""RabbitMQ's name of a command that does something with the rights of a process that may write the broker's files"""
+COMMAND_LINE = Caller(CLI_USER)

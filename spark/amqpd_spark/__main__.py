@@ -1,8 +1,9 @@
 """The command line: `amqpd-spark JOB --input DIR --output DIR`.
 
-What comes in: arguments. What goes out: an exit code: 0; 1 when a job found what must not be; 2 for wrong arguments.
+What comes in: arguments. What goes out: an exit code: 0; 1 when a job found what must not be; 2 for everything else;
+130 after Ctrl-C.
 Rules: a job's module is imported when it runs, so `--help` starts no JVM.
-Not here: the jobs, one module each.
+Not here: the jobs, one module each; what becomes of errors (`door.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib
 import importlib.util
 
 import click
+
+from amqpd_spark import door
 
 # Job -> its one line in the list of jobs; the module has the job's name.
 JOBS = {
@@ -25,7 +28,7 @@ JOBS = {
 }
 
 
-class _Jobs(click.Group):
+class _Jobs(door.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(JOBS)
 
@@ -33,7 +36,7 @@ class _Jobs(click.Group):
         if cmd_name not in JOBS:
             return None
         if importlib.util.find_spec("pyspark") is None:
-            raise click.ClickException("PySpark is not installed: pip install 'amqpd[spark]'")
+            raise door.Refused("PySpark is not installed: pip install 'amqpd[spark]'")
         command: click.Command = importlib.import_module(f"amqpd_spark.{cmd_name}").command
         return command
 

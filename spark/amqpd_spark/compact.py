@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import click
 from pyspark.sql import DataFrame
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark import events as log
 from amqpd_spark.options import Options, job_command
+from amqpd_spark.output import apart
 from amqpd_spark.schema import EVENTS
 
 ROWS_PER_FILE = 5_000_000
@@ -69,21 +69,8 @@ def command(options: Options, rows_per_file: int) -> None:
     Hours of which the input has events are written whole; others stay. So run it again for an hour when late files
     came; to run it for one that nothing happened to changes nothing.
     """
-    _apart(options.input, options.output)
+    apart(options.input, options.output, both=True)
     spark = options.session()
+    options.ready(spark)
     hours, rows, files = compact(whole_hours(options).events(spark), options.output, rows_per_file)
     click.echo(f"{hours:,} hours, {rows:,} rows, about {files:,} files: {options.output}")
-
-
-def _apart(source: str, target: str) -> None:
-    """Raises click.UsageError when one is within the other."""
-    first, second = (_place(folder) for folder in (source, target))
-    if first == second or first in second.parents or second in first.parents:
-        raise click.UsageError(f"--output is --input, or one is in the other: {target}. Give a folder beside it")
-
-
-def _place(folder: str) -> Path:
-    scheme, colon, rest = folder.partition("://")
-    if colon and scheme != "file":
-        return Path(f"/{scheme}:") / rest
-    return Path(rest if colon else folder.removeprefix("file:")).resolve()

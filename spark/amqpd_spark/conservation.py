@@ -9,23 +9,30 @@ Not here: how each message's fate is found (`books/`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import click
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.fates import fates
+from amqpd_spark.books.moments import moment_of
 from amqpd_spark.books.places import placed
 from amqpd_spark.books.queues import anchors, settled, slots
-from amqpd_spark.books.spans import confirmed_unpublished, holes
+from amqpd_spark.books.spans import confirmed_unpublished, doubtful, holes
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
+from amqpd_spark.footers import plain
+from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
 from amqpd_spark.schema import ENDS
 
 FATES = (*ENDS, "transient", "unconfirmed", "standing", "uncertain", "missing")
-"""a message that was accepted, or found in an anchor, has one of them"""
-FAULTS = ("missing", "ended_twice", "ended_yet_standing", "never_routed", "hole")
+"""a message that was accepted, found in an anchor, or entered unseen, has one of them"""
+FAULTS = ("missing", "returned_from_the_dead", "ended_twice", "ended_yet_standing", "never_routed", "hole")
+LOG_FAULTS = ("log_hole", "rows_removed")
+"""of the log, not of the broker"""
 DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
 SHOWN_MAX = 20
 """findings of a kind, printed"""
@@ -41,7 +48,11 @@ FINDING = {
     **dict.fromkeys(("message_id", "correlation_id"), "string"),
     **dict.fromkeys(("entered", "last_seen"), "timestamp"),
     "detail": "string",
+    **dict.fromkeys(("rows_from", "rows_to"), "bigint"),
 }
+ENTRIES = ("accepted", "found", "unseen")
+NOTHING_KNOWN = Inventory([])
+_ENTRY = ("window", "fate", "found", "unseen")
 _NAMED = ("node", "vhost", "queue", "queue_id", "epoch")
 
 
@@ -54,29 +65,47 @@ class Account:
     before: int
 
 
-def account(events: DataFrame, window: str = "1 hour", cut: bool = False, sampled: bool = False) -> Account:
+def account(
+    events: DataFrame,
+    window: str = "1 hour",
+    cut: bool = False,
+    sampled: bool = False,
+    inventory: Inventory = NOTHING_KNOWN,
+) -> Account:
     """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
     as_written, events = events, placed(events)
     heads = settled(anchors(events))
-    known = slots(events, heads)
+    lost = inventory.lost
+    known = slots(events, heads, lost)
     outcome = settled(fates(events, known, window, cut))
     # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
     suspects = resolved(events, known, outcome).localCheckpoint()
     normal = outcome.where(F.col("suspect").isNull())
-    names = known.select("slot", "vhost", "queue")
-    counted = normal.select("slot", "window", "fate", "found", "messages").join(names, "slot")
-    told = suspects.select("slot", "window", "fate", "found", "messages", "vhost", "queue")
-    books = _books(counted.unionByName(told)).localCheckpoint()
-    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(as_written)]
+    names = known.select("slot", "node", "vhost", "queue")
+    counted = normal.select("slot", *_ENTRY, "messages").join(names, "slot")
+    told = suspects.select("slot", *_ENTRY, "messages", "node", "vhost", "queue")
+    rows = counted.unionByName(told)
+    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(as_written), _of_log(events, inventory)]
     if not sampled:
-        entered = outcome.where(~F.col("found")).groupBy("slot").agg(F.sum("messages").alias("entered"))
-        gone = holes(events, known, heads, entered).select(*_NAMED, *_numbers())
+        seen = outcome.where(~F.col("found") & ~F.col("unseen"))
+        entered = seen.groupBy("slot").agg(F.sum("messages").alias("entered"))
+        gone = holes(events, known, heads, entered)
+        if lost:
+            excused, silent = doubtful(events, known, gone)
+            gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
+            rows = rows.unionByName(_silent(silent, known, lost, window))
+        gone = gone.select(*_NAMED, *_numbers())
         parts.append(_finding("hole", gone, F.lit("never routed, between two that were")))
         if not cut:
             untold = confirmed_unpublished(events)
+            if lost:
+                # What is known of them may be in the hole.
+                where = F.broadcast(_lives(events, lost))
+                untold = untold.join(where, ["node", "life"], "left_anti")
             spans = untold.withColumn("count", F.col("high") - F.col("low") + 1)
             spans = spans.withColumnRenamed("low", "publication")
             parts.append(_finding("confirmed_unpublished", spans, F.lit("confirmed, and never published")))
+    books = _books(rows).localCheckpoint()
     findings = parts[0]
     for part in parts[1:]:
         findings = findings.unionByName(part)
@@ -88,13 +117,79 @@ def _books(counted: DataFrame) -> DataFrame:
     def sum_of(condition: Column) -> Column:
         return F.coalesce(F.sum(F.when(condition, F.col("messages"))), F.lit(0).cast("long"))
 
-    rows = counted.where(F.col("fate") != "stranger").groupBy("vhost", "queue", "window")
+    rows = counted.where(F.col("fate") != "stranger").groupBy("node", "vhost", "queue", "window")
     sums = rows.agg(
-        sum_of(~F.col("found")).alias("accepted"),
+        sum_of(~F.col("found") & ~F.col("unseen")).alias("accepted"),
         sum_of(F.col("found")).alias("found"),
+        sum_of(F.col("unseen")).alias("unseen"),
         *(sum_of(F.col("fate") == fate).alias(fate) for fate in FATES),
     )
     return sums.withColumn("date", F.to_date("window"))
+
+
+def _silent(silent: DataFrame, known: DataFrame, lost: Sequence[Hole], window: str) -> DataFrame:
+    """Rows of the books of numbers that were given out in a hole of the log, and of which it has no word: in the
+    window in which the hole begins, as near as its neighbours say."""
+    begin = min((hole.after_us or hole.before_us or 0) for hole in lost)
+    holes = [(hole.life, hole.first, hole.after_us or hole.before_us or begin) for hole in lost]
+    at = silent.sparkSession.createDataFrame(holes, "life int, number bigint, us bigint")
+    times = at.select(moment_of(F.col("life"), F.col("number")).alias("at"), F.timestamp_micros("us").alias("time"))
+    # Two nodes may have lost the same rows of the same life.
+    times = F.broadcast(times.groupBy("at").agg(F.min("time").alias("time")))
+    placed = silent.join(times, "at", "left").join(known.select("slot", "node", "vhost", "queue"), "slot")
+    time = F.coalesce("time", F.timestamp_micros(F.lit(begin)))
+    return placed.withColumn("time", time).select(
+        *("slot", F.window("time", window)["start"].alias("window"), F.lit("uncertain").alias("fate")),
+        *(F.lit(False).alias("found"), F.lit(True).alias("unseen")),
+        *((F.col("high") - F.col("low") + 1).alias("messages"), "node", "vhost", "queue"),
+    )
+
+
+def _lives(events: DataFrame, lost: Sequence[Hole]) -> DataFrame:
+    """Those with a hole of the log."""
+    return events.sparkSession.createDataFrame(
+        sorted({(hole.node, hole.life) for hole in lost}), "node string, life int"
+    )
+
+
+def _of_log(events: DataFrame, inventory: Inventory) -> DataFrame:
+    """What is wrong with the log itself."""
+
+    def row(kind: str, of: Hole | Removed, begin: int | None, end: int | None, told: str) -> tuple[object, ...]:
+        return kind, of.node, of.life, of.first, of.last, begin, end, told
+
+    rows = [
+        row("log_hole", hole, hole.after_us, hole.before_us, _rows_of(hole) + _between(hole))
+        for hole in inventory.lost
+    ]
+    rows += [
+        row(
+            "rows_removed", each, each.from_us, each.to_us, f"{each.gone:,} of {_rows_of(each)} of {plain(each.path)}"
+        )
+        for each in inventory.removed_rows
+    ]
+    columns = "kind string, node string, life int, rows_from bigint, rows_to bigint, begin bigint, end bigint"
+    made = events.sparkSession.createDataFrame(rows, f"{columns}, told string")
+    times = {"entered": F.timestamp_micros("begin"), "last_seen": F.timestamp_micros("end")}
+    return _finding(None, made.withColumns(times), F.col("told"))
+
+
+def _rows_of(of: Hole | Removed) -> str:
+    return f"rows {of.first:,} to {of.last:,}"
+
+
+def _between(hole: Hole) -> str:
+    ends = [
+        f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}" if us else ""
+        for us in (hole.after_us, hole.before_us)
+    ]
+    period = {
+        (True, True): f", between {ends[0]} and {ends[1]}",
+        (True, False): f", after {ends[0]}",
+        (False, True): f", before {ends[1]}",
+        (False, False): "",
+    }[bool(ends[0]), bool(ends[1])]
+    return f"{period}: a file of the log is not there"
 
 
 def _numbers() -> tuple[Column, Column]:
@@ -162,34 +257,41 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     amqpd-spark conservation --input ... --output ... --since 2026-11-21 --window '15 minutes'
 
     Writes the tables `books` (a row for each queue and window; its columns add up) and `findings`. Exit code 1 when a
-    message is missing, ended twice or was never routed, or numbers of a queue were never used.
+    message is missing, ended twice, came back after its end or was never routed, numbers of a queue were never used,
+    or a file of the log is not there.
     """
     spark = options.session()
-    found = account(options.events(spark), window, options.since is not None, sampled)
+    options.ready(spark, "books", "findings")
+    log = options.log(spark)
+    found = account(log.events, window, options.since is not None, sampled, log.inventory)
     found.books.write.mode("overwrite").partitionBy("date").parquet(options.table("books"))
     # All of it: with dynamic overwrite a kind of which there is none any more would stay.
     writer = found.findings.write.mode("overwrite").option("partitionOverwriteMode", "static")
     writer.partitionBy("kind").parquet(options.table("findings"))
     counts = _print(found)
     click.echo(f"\nTables: {options.table('books')}, {options.table('findings')}")
-    bad = (*FAULTS, *DOUBTS) if strict else FAULTS
+    for sentence in _unknown(log.inventory):
+        click.echo(sentence)
+    bad = (*FAULTS, *LOG_FAULTS, *DOUBTS) if strict else (*FAULTS, *LOG_FAULTS)
     return int(any(counts.get(kind) for kind in bad))
 
 
 def _print(found: Account) -> dict[str, int]:
     """How many findings of each kind."""
-    sums = found.books.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("accepted", "found", *FATES)))
+    sums = found.books.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in (*ENTRIES, *FATES)))
     totals = sums.collect()[0]
     click.echo(f"{totals['accepted']:>16,}  messages accepted")
     if totals["found"]:
         click.echo(f"{totals['found']:>16,}  more were there already, as an anchor says")
+    if totals["unseen"]:
+        click.echo(f"{totals['unseen']:>16,}  more may have entered in a hole of the log")
     for fate in FATES:
         if totals[fate] or fate == "missing":
             click.echo(f"{totals[fate]:>16,}  {_WORDS.get(fate, fate)}")
     if found.before:
         click.echo(f"{found.before:>16,}  others ended that had entered before the log begins: not counted")
     counts = {row["kind"]: row["n"] for row in found.findings.groupBy("kind").agg(F.count("*").alias("n")).collect()}
-    for kind in (*FAULTS, *DOUBTS):
+    for kind in (*LOG_FAULTS, *FAULTS, *DOUBTS):
         if kind in counts:
             click.echo(f"\n{kind}: {counts[kind]:,}")
             rows = found.findings.where(F.col("kind") == kind).orderBy(*_NAMED, "first").limit(SHOWN_MAX)
@@ -201,11 +303,24 @@ def _print(found: Account) -> dict[str, int]:
         click.echo(
             "\nTHE LOG HAS GAPS: messages that were there before one, and not after, are `uncertain`, not missing."
         )
-    if not (totals["accepted"] or totals["found"] or counts):
+    if "log_hole" in counts:
+        click.echo(
+            "\nTHE LOG HAS HOLES: what may have happened in one is `uncertain`; put the file back and run this again."
+        )
+    if not (any(totals[name] for name in ENTRIES) or counts):
         click.echo("\nNo messages are in this log: audit.level says which are recorded.")
-    elif not any(counts.get(kind) for kind in FAULTS):
+    elif not any(counts.get(kind) for kind in (*FAULTS, *LOG_FAULTS)):
         click.echo("\nNothing is missing, nothing ended twice.")
     return counts
+
+
+def _unknown(inventory: Inventory) -> list[str]:
+    """What could not be looked at in the files."""
+    if inventory.unchecked:
+        return [f"Lost files cannot be told: {inventory.unchecked:,} files do not say which rows they have."]
+    if inventory.files and not inventory.edges:
+        return ["Whether the oldest or the newest file was lost cannot be told: there is no _log file."]
+    return []
 
 
 _WORDS = {
@@ -214,7 +329,7 @@ _WORDS = {
     "transient": "transient, ended with the broker's life",
     "unconfirmed": "ended with the broker's life before anybody was told that they are safe",
     "standing": "still there",
-    "uncertain": "unknown: the log has a gap there",
+    "uncertain": "unknown: the log has a gap or a hole there",
     "missing": "MISSING",
 }
 

@@ -9,15 +9,17 @@ Not here: the traffic (`traffic/`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark.options import Moment, Options
+from amqpd_spark.door import Command, Refused
+from amqpd_spark.options import DAYS_MAX, Moment, Options
+from amqpd_spark.output import absent
 from amqpd_spark.traffic.acts import acts, figures, ghost
 from amqpd_spark.traffic.cycle import QUEUES_MAX, Cycle, Plan, cycle
 from amqpd_spark.traffic.rows import ENDED, rows
@@ -36,7 +38,7 @@ class Target:
 
 
 def write(spark: SparkSession, plan: Plan, folder: str, plants: frozenset[str] = frozenset()) -> list[str]:
-    """What was planted, a sentence each. Raises click.ClickException when the folder is there."""
+    """What was planted, a sentence each. Raises Refused when the folder is there."""
     pattern = cycle(plan)
     lost, twice = _targets(plan, pattern)
     made = rows(
@@ -49,12 +51,8 @@ def write(spark: SparkSession, plan: Plan, folder: str, plants: frozenset[str] =
     said = [f"lost: {lost.name}"] if "lost" in plants else []
     said += [f"duplicate: {twice.name}"] if "duplicate" in plants else []
     is_late = (F.col("step") == ENDED) & (F.col("stretch") < LATE_STRETCHES)
-    try:
-        _write(made.where(~is_late) if "late" in plants else made, folder, "errorifexists")
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_ALREADY_EXISTS":
-            raise
-        raise click.ClickException(f"{folder} is there already: a log is not written into another") from error
+    absent(spark, folder)
+    _write(made.where(~is_late) if "late" in plants else made, folder, "errorifexists")
     others = acts(spark, plan, pattern)
     if "ghost" in plants:
         row, name = ghost(spark, plan, pattern)
@@ -74,7 +72,7 @@ def _targets(plan: Plan, pattern: Cycle) -> tuple[Target, Target]:
     """Single messages, if there are any, that are confirmed, persistent and acked once, in the first life."""
     sound = [row for row in pattern.places if row["fate"] == "acked" and row["persistent"] and row["queue"].confirms]
     if len(sound) < 2:
-        raise click.ClickException("that is too little traffic to plant faults in: give more --events")
+        raise Refused("that is too little traffic to plant faults in: give more --events")
     found = sorted(sound, key=lambda row: (row["many"], row["place"]))[:2]
     return _target(found[0]), _target(found[1])
 
@@ -99,12 +97,24 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> frozenset
     return named
 
 
-@click.command("generate")
+def _figure(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is no length of time")
+    return value
+
+
+@click.command("generate", cls=Command)
 @click.option("--output", required=True, metavar="DIR", help="The log: becomes the --input of the other jobs.")
 @click.option("--events", type=click.IntRange(min=100), default=1_000_000, show_default=True, help="Of messages.")
 @click.option("--queues", type=click.IntRange(1, QUEUES_MAX), default=50, show_default=True, help="The first is hot.")
-@click.option("--days", type=click.FloatRange(min=0), default=0.0, help="Length of the log.")
-@click.option("--hours", type=click.FloatRange(min=0), default=0.0, help="Added to the days. [24 without either]")
+@click.option("--days", type=click.FloatRange(0, DAYS_MAX), default=0.0, callback=_figure, help="Length of the log.")
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, DAYS_MAX * 24),
+    default=0.0,
+    callback=_figure,
+    help="Added to the days. [24 without either]",
+)
 @click.option(
     "--lives", type=click.IntRange(1, 1000), default=2, show_default=True, help="All but the last are killed."
 )

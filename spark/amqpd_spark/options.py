@@ -1,8 +1,8 @@
 """What all jobs take on their command line.
 
 What comes in: click's arguments. What goes out: `Options`, and a session.
-Rules: what is wrong is one sentence, before Spark is started.
-Not here: the jobs.
+Rules: what is wrong is one sentence, before Spark is started, or before it reads a row.
+Not here: the jobs; how they end (`door.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from typing import Any
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from amqpd_spark import events
+from amqpd_spark import door, events, inventory
+from amqpd_spark.door import Refused
+from amqpd_spark.inventory import Inventory
 from amqpd_spark.java import NoJava, require_java
+from amqpd_spark.output import apart, writable
 from amqpd_spark.session import start
+
+YEARS = range(1970, 9000)
+"""of times that are given; those beside them overflow somewhere"""
+NUMBER_MAX = 10_000_000
+"""of an option that says nothing else; seconds: four months"""
+DAYS_MAX = 36_500
 
 
 class Moment(click.ParamType[datetime]):
@@ -32,12 +41,23 @@ class Moment(click.ParamType[datetime]):
             moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"'{value}' is no time: write it as 2026-11-22 or 2026-11-22T05:30", param, ctx)
+        if moment.year not in YEARS:
+            self.fail(f"'{value}' is no time that a log has: give a year from {YEARS[0]} to {YEARS[-1]}", param, ctx)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def number(name: str, least: int, default: int, unit: str, help: str) -> Callable[[Any], Any]:
+def number(name: str, least: int, default: int, unit: str, help: str, most: int = NUMBER_MAX) -> Callable[[Any], Any]:
     """An option that takes a whole number."""
-    return click.option(name, type=click.IntRange(least), default=default, show_default=True, metavar=unit, help=help)
+    kind = click.IntRange(least, most)
+    return click.option(name, type=kind, default=default, show_default=True, metavar=unit, help=help)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The audit log: its rows, and what its files say before one of them is read."""
+
+    events: DataFrame
+    inventory: Inventory
 
 
 @dataclass(frozen=True)
@@ -53,15 +73,30 @@ class Options:
     until: datetime | None = None
 
     def session(self) -> SparkSession:
-        """Raises click.ClickException without a Java that fits."""
+        """Raises Refused without a Java that fits."""
         try:
             require_java()
         except NoJava as error:
-            raise click.ClickException(str(error)) from error
+            raise Refused(str(error)) from error
         return start(self.job, self.master, self.memory)
 
+    def log(self, spark: SparkSession, unique: bool = False) -> Log:
+        """Says what was passed over. Raises Refused."""
+        found = inventory.take(spark, [self.input], self.since, self.until)
+        for sentence in inventory.remarks(found):
+            click.echo(f"amqpd-spark: {sentence}", err=True)
+        # What was not looked at is not read either.
+        whole = not found.foreign and self.since is None and self.until is None
+        files = None if whole else [file.path for file in found.files]
+        return Log(events.read(spark, self.input, self.since, self.until, unique, files), found)
+
     def events(self, spark: SparkSession, unique: bool = False) -> DataFrame:
-        return events.read(spark, self.input, self.since, self.until, unique)
+        """The rows alone."""
+        return self.log(spark, unique).events
+
+    def ready(self, spark: SparkSession, *tables: str) -> None:
+        """The output can be written, and no table's name is taken by something else. Raises Refused."""
+        writable(spark, self.output, tables)
 
     def table(self, name: str) -> str:
         """Where the job's table of this name is."""
@@ -70,21 +105,20 @@ class Options:
 
 def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a function a command: its first argument is the `Options`, further ones are its own click options. What it
-    returns is the exit code (None: 0)."""
+    returns is the exit code (None: 0); how else it may end, `door.py` says."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        def call(input: str, output: str, **given: Any) -> None:
+        def call(input: str, output: str, **given: Any) -> int:
             shared = {key: given.pop(key) for key in ("master", "memory", "since", "until")}
-            code = function(Options(name, input, output, **shared), **given)
-            if code:
-                raise SystemExit(code)
+            apart(input, output)
+            return int(function(Options(name, input, output, **shared), **given) or door.DONE)
 
         call.__doc__ = function.__doc__
         call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         command: Any = call
         for option in reversed(_SHARED):
             command = option(command)
-        return click.command(name)(command)
+        return click.command(name, cls=door.Command)(command)
 
     return decorate
 

@@ -16,7 +16,9 @@ import click
 import jinja2
 from pyspark.sql import SparkSession
 
+from amqpd_spark.door import Command, Refused
 from amqpd_spark.options import _SHARED, Options
+from amqpd_spark.output import there
 from amqpd_spark.report_page import activity, words
 from amqpd_spark.report_page.sections import BAD, GOOD, UNKNOWN, UNSURE, Section, Verdict, conservation
 from amqpd_spark.report_page.tables import ROWS_MAX, Tables
@@ -70,7 +72,7 @@ def _template() -> jinja2.Template:
     return environment.get_template("page.html.j2")
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @click.option("--input", required=True, metavar="DIR", help="Where the other jobs' tables are: DIR/conservation ...")
 @click.option("--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The page.")
 @click.option("--title", default="Audit report", show_default=True, help="What stands above it.")
@@ -85,14 +87,25 @@ def command(input: str, output: str, title: str, **shared: Any) -> None:
       amqpd-spark report --input /srv/audit --output /srv/audit/report.html
     """
     options = Options("report", input, output, **shared)
-    text, verdicts = page(options.session(), input, title)
     try:
+        _try(Path(output))
+        spark = options.session()
+        there(spark, input)
+        text, verdicts = page(spark, input, title)
         Path(output).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.ClickException(f"{output} cannot be written: {error.strerror}") from error
+        raise Refused(f"{output} cannot be written: {error.strerror}") from error
     for verdict in verdicts:
         click.echo(verdict.sentence)
     click.echo(f"The page is {output}")
+
+
+def _try(output: Path) -> None:
+    """Before the work: raises OSError where the page could not be written."""
+    fresh = not output.exists()
+    output.open("a").close()
+    if fresh:
+        output.unlink()
 
 
 for _each in _SHARED[2:4]:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark import security_stream, streaming
 from amqpd_spark.findings import SEVERITIES, Limits, acts, tables
-from amqpd_spark.options import Options, job_command, number
+from amqpd_spark.options import DAYS_MAX, Options, job_command, number
 
 SHOWN_MAX = 20
 """findings in the summary; the table has all"""
@@ -27,7 +26,9 @@ SHOWN_MAX = 20
 @job_command("security")
 @number("--burst", 2, Limits.burst, "N", "This many failed log-ins are a burst.")
 @number("--within", 1, Limits.within_s, "SECONDS", "... within this time, from one address or of one user.")
-@number("--learn", 0, Limits.learn_days, "DAYS", "From the log's beginning: whose addresses are taken as known.")
+@number(
+    "--learn", 0, Limits.learn_days, "DAYS", "From the log's beginning: whose addresses are taken as known.", DAYS_MAX
+)
 @click.option("--fail", is_flag=True, help="Exit with 1 when there is a finding of severity high.")
 @streaming.stream_options
 def command(options: Options, burst: int, within: int, learn: int, fail: bool, **given: Any) -> int:
@@ -44,16 +45,12 @@ def command(options: Options, burst: int, within: int, learn: int, fail: bool, *
     settings = streaming.settings(options, given)
     limits = Limits(burst, within, learn)
     spark = options.session()
-    try:
-        if settings is None:
-            write(tables(acts(options.events(spark, unique=True)), limits), options)
-        elif not streaming.until_stopped(security_stream.Stream(options, limits, write).run, spark, settings):
-            click.echo("no events yet")
-            return 0
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        raise click.ClickException(f"there is no folder {options.input}: give a broker's audit/events") from error
+    options.ready(spark)
+    if settings is None:
+        write(tables(acts(options.events(spark, unique=True)), limits), options)
+    elif not streaming.until_stopped(security_stream.Stream(options, limits, write).run, spark, settings):
+        click.echo("no events yet")
+        return 0
     high = show(spark, options)
     return 1 if fail and high else 0
 

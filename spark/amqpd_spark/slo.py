@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -53,17 +52,13 @@ def command(options: Options, file: str | None, fail: bool, lateness: int, **giv
     settings = streaming.settings(options, given)
     wanted = read_objectives(file)
     spark = options.session()
-    try:
-        if settings is None:
-            found = slo_tables.measured(options.events(spark))
-            slo_tables.write(slo_tables.tables(found, wanted, options.until), options)
-        elif not streaming.until_stopped(slo_stream.Stream(options, wanted, lateness).run, spark, settings):
-            click.echo("no events yet")
-            return 0
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        raise click.ClickException(f"there is no folder {options.input}: give a broker's audit/events") from error
+    options.ready(spark)
+    if settings is None:
+        found = slo_tables.measured(options.events(spark))
+        slo_tables.write(slo_tables.tables(found, wanted, options.until), options)
+    elif not streaming.until_stopped(slo_stream.Stream(options, wanted, lateness).run, spark, settings):
+        click.echo("no events yet")
+        return 0
     missed = show(spark, options, bool(wanted))
     return 1 if fail and missed else 0
 

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
+from amqpd_spark import inventory
 from amqpd_spark.options import Options, number
 from amqpd_spark.schema import EVENTS
 
@@ -142,7 +143,9 @@ class Stop:
 
 
 def source(spark: SparkSession, options: Options, files_max: int) -> DataFrame:
-    """Events as files appear, with FILE."""
+    """Events as files appear, with FILE. Raises Refused when a file that is there cannot be taken; one that comes
+    later ends the stream."""
+    inventory.take(spark, [options.input])
     with_folders = StructType([*EVENTS.fields, StructField("date", DateType()), StructField("hour", StringType())])
     rows = spark.readStream.schema(with_folders).option("maxFilesPerTrigger", files_max)
     found = rows.option("basePath", options.input).parquet(options.input)

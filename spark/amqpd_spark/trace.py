@@ -18,8 +18,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from amqpd_spark.door import Command, Refused
 from amqpd_spark.hops import KINDS, PUBLISHED, TOLD, Lives, Name, follow, matching, name_of
 from amqpd_spark.options import _SHARED, Options
+from amqpd_spark.output import apart
 from amqpd_spark.schema import ENDS, OF_QUEUES
 
 HOPS, MESSAGES = 100, 10_000
@@ -183,7 +185,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
     spark.createDataFrame(columns).coalesce(1).write.mode("overwrite").parquet(address)
 
 
-@click.command("trace")
+@click.command("trace", cls=Command)
 @_SHARED[0]
 @click.option("--output", metavar="DIR", help="Where the table `trace` goes; without it nothing is written.")
 @click.option("--message-id", metavar="ID", help="The property message_id.")
@@ -201,7 +203,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
 )
 def command(input: str, output: str | None, hops: int, messages: int, **given: Any) -> None:
     """One message's whole life: who published it, each queue it was in, each delivery, how it ended, across
-    dead-letter hops both ways. Exit code 1: nothing matches.
+    dead-letter hops both ways. Exit code 2: nothing matches.
 
     Example: a customer asks what became of order 4711.
 
@@ -214,11 +216,13 @@ def command(input: str, output: str | None, hops: int, messages: int, **given: A
         raise click.UsageError(f"give exactly one of {', '.join(_option(by) for by in given)}")
     options = Options("trace", input, output or "", **shared)
     spark = options.session()
+    if output:
+        apart(input, output)
+        options.ready(spark, "trace")
     by, value = asked[0]
     lives = run(options.events(spark), by, value, hops, messages)
     if not lives.entries:
-        click.echo(f"Nothing in the log has {_option(by)[2:].replace('-', ' ')} {value} ({_period(options)}).")
-        raise SystemExit(1)
+        raise Refused(f"Nothing in the log has {_option(by)[2:].replace('-', ' ')} {value} ({_period(options)}).")
     rows = table(lives)
     click.echo("\n".join(told(rows)))
     if lives.cut:

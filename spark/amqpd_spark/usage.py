@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.ages import queue_ages
 from amqpd_spark.events import IDENTITY
-from amqpd_spark.options import Options, job_command, number
+from amqpd_spark.options import DAYS_MAX, Options, job_command, number
 from amqpd_spark.schema import ENDS
 
 IDLE_DAYS = 7
@@ -224,7 +224,7 @@ def tables(events: DataFrame, until: datetime | None = None, idle_days: int = ID
 
 
 @job_command("usage")
-@number("--idle", 1, IDLE_DAYS, "DAYS", "A queue that took and gave nothing for so long is idle.")
+@number("--idle", 1, IDLE_DAYS, "DAYS", "A queue that took and gave nothing for so long is idle.", DAYS_MAX)
 @click.option("--top", type=click.IntRange(1, 100), default=TOP, show_default=True, help="Lines of each list here.")
 def command(options: Options, idle: int, top: int) -> None:
     """Messages and bytes by user, queue and exchange and day; idle queues, fan-out, how old messages get.
@@ -236,6 +236,7 @@ def command(options: Options, idle: int, top: int) -> None:
           --since 2026-11-01 --until 2026-12-01 --idle 14
     """
     spark = options.session()
+    options.ready(spark)
     made = tables(options.events(spark), options.until, idle)
     for name, table in made.items():
         parts = ["date"] if name in BY_DATE else []

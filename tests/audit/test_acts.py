@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from amqpd.audit.acts import address_of
+from amqpd.audit.acts import NODE, address_of
 from amqpd.connection import Connection
+from amqpd.management import queues
+from amqpd.management.operators import Operator
+from amqpd.management.running import Running
+from amqpd.node.alarm_board import AlarmBoard
 from amqpd.vocabulary.audit_levels import ADMIN, OFF
 from amqpd.vocabulary.records import (
     Change,
@@ -102,8 +106,32 @@ def test_what_another_does_meanwhile_is_not_blamed_on_a_client(harness: Recorded
     harness._apply([Put(VhostRecord("other"))])
     harness._apply([Delete(("queue", "/", "q"))])
     assert told(harness.acts(), "event", "user", "object") == [
-        ("vhost_put", None, "vhost other"),
-        ("queue_deleted", None, "queue q"),
+        ("vhost_put", "rmq-cli", "vhost other"),
+        ("queue_deleted", "rmq-cli", "queue q"),
+    ]
+
+
+def test_where_nodes_share_a_store_another_node_is_no_command(harness: RecordedHarness, client: Client) -> None:
+    """It has the user in its own log."""
+    harness.node.acts.unasked = NODE
+    harness._apply([Put(VhostRecord("other"))])
+    client.declare("q")
+    found = told(harness.acts(), "event", "user")
+    assert found[-2:] == [("vhost_put", None), ("queue_declared", "guest")]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("user", [None, "guest"])
+async def test_what_an_operator_asks_the_broker_for_has_a_user(user: str | None) -> None:
+    """A command has the name that RabbitMQ gives its own."""
+    harness = RecordedHarness()
+    by, on = Operator(user), Running(harness.node, harness.step, AlarmBoard(lambda kind, on: None))
+    await queues.declare(on, by, "/", "q")
+    await queues.purge(on, by, "/", "q")
+    await queues.delete(on, by, "/", "q")
+    rows = harness.acts()
+    assert told(rows, "event", "user") == [
+        (event, user or "rmq-cli") for event in ("queue_declared", "queue_purged", "queue_deleted")
     ]
 
 
@@ -119,7 +147,7 @@ SECRETS: list[tuple[Change, str, str]] = [
 def test_no_secret_is_in_the_log(harness: RecordedHarness, change: Change, event: str, what: str) -> None:
     harness._apply([change])
     (row,) = harness.acts()
-    assert (row["event"], row["object"], row["user"]) == (event, what, None)
+    assert (row["event"], row["object"], row["user"]) == (event, what, "rmq-cli")
     assert "SECRET" not in str(row)
 
 
@@ -270,4 +298,4 @@ def test_what_another_process_made_is_not_the_act_of_a_client_that_wished_for_it
     harness._apply([Put(QueueRecord("/", "x", 77))])
     harness.automatic = True
     harness.step()
-    assert told(harness.acts(), "event", "user", "object") == [("queue_declared", None, "queue x")]
+    assert told(harness.acts(), "event", "user", "object") == [("queue_declared", "rmq-cli", "queue x")]

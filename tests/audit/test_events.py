@@ -72,6 +72,37 @@ def test_what_no_queue_takes_is_returned_or_unroutable(harness: RecordedHarness,
     ]
 
 
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("consuming", [True, False], ids=["passed on", "from the backlog"])
+def test_a_delivery_says_how_large_its_messages_are(
+    harness: RecordedHarness, client: Client, no_ack: bool, consuming: bool
+) -> None:
+    """As `routed` does, and nothing else: neither an end nor what came back is counted as bytes."""
+    client.declare("q")
+    if consuming:
+        client.consume("q", "tag", no_ack=no_ack)
+    client.raw(publish_bytes(b"body", "q") * 5)
+    client.publish(b"longer", "q")
+    if not consuming:
+        client.consume("q", "tag", no_ack=no_ack)
+    assert len(client.messages()) == 6
+    rows = harness.log_rows()
+    assert sum(row["count"] * row["body_bytes"] for row in rows if row["event"] == "delivered") == 26
+    assert sum(row["count"] * row["body_bytes"] for row in rows if row["event"] == "routed") == 26
+    assert {row["body_bytes"] for row in rows if row["event"] == "acked"} == ({0} if no_ack else set())
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_what_is_got_has_a_size_too(harness: RecordedHarness, client: Client, no_ack: bool) -> None:
+    declare(client)
+    client.publish(b"body", "q")
+    get(client, no_ack=no_ack)
+    assert told(harness.log_rows("delivered", "acked"), "event", "body_bytes") == [
+        ("delivered", 4),
+        *([("acked", 0)] if no_ack else []),
+    ]
+
+
 def test_a_delivery_names_its_consumer_and_its_end_follows(harness: RecordedHarness, client: Client) -> None:
     declare(client)
     client.consume("q", "tag")

@@ -84,8 +84,24 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
         ("acked", "orders", 0, 1, None),
     ]
     assert [row["event"] for row in found[:1] + found[-3:]] == ["started", "standing", "standing", "stopped"]
+    assert json.loads(found[-1]["detail"]) == {"flushed": True}
     assert told(found[-3:-1], "reason", "first", "count", "detail") == [("stopped", 3, 0, "1"), (None, 1, 2, None)]
     assert list((broker.data_dir / "audit" / "spool").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_stop_that_had_no_time_for_the_journal_says_so(broker: BrokerProcess) -> None:
+    """What the log tells of may be undone then, as by a kill."""
+    broker.environment["AMQPD_DRAIN_TIMEOUT_S"] = "0"
+    broker.start()
+    broker.terminate()
+    del broker.environment["AMQPD_DRAIN_TIMEOUT_S"]
+    broker.start()
+    assert broker.terminate() == 0
+    assert [(row["life"], json.loads(row["detail"])) for row in only(rows(broker), "stopped")] == [
+        (1, {"flushed": False}),
+        (2, {"flushed": True}),
+    ]
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ async def test_a_life_begins_with_started_and_ends_with_anchors_and_stopped(tmp_
     for _ in range(2):
         harness = LoggedHarness(tmp_path, level="full")
         harness.client().declare("q")
-        await harness.log_.end()
+        await harness.log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
     assert [(row["life"], row["event"]) for row in rows] == [
         (life, event) for life in (1, 2) for event in ("started", "connection_opened", "standing", "stopped")
@@ -56,9 +56,17 @@ async def test_a_life_begins_with_started_and_ends_with_anchors_and_stopped(tmp_
     assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, True]
 
 
+@pytest.mark.parametrize("flushed", [True, False])
+async def test_an_end_says_whether_the_journal_has_all_of_it(tmp_path: Path, flushed: bool) -> None:
+    """Else what the log tells of may be undone, as by a kill."""
+    await LoggedHarness(tmp_path).log_.end(flushed)
+    (stopped,) = only(rows_below(tmp_path / "audit" / "events"), "stopped")
+    assert json.loads(stopped["detail"]) == {"flushed": flushed}
+
+
 async def test_a_life_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_path: Path) -> None:
     LoggedHarness(tmp_path)
-    await LoggedHarness(tmp_path).log_.end()
+    await LoggedHarness(tmp_path).log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
     assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, False]
     assert not only(rows, "gap")
@@ -67,7 +75,7 @@ async def test_a_life_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_pa
 async def test_after_a_power_cut_there_may_be_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LoggedHarness(tmp_path)
     monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
-    await LoggedHarness(tmp_path).log_.end()
+    await LoggedHarness(tmp_path).log_.end(True)
     (gap,) = only(rows_below(tmp_path / "audit" / "events"), "gap")
     assert (gap["reason"], json.loads(gap["detail"])["life"]) == ("power", 1)
 
@@ -75,8 +83,8 @@ async def test_after_a_power_cut_there_may_be_a_gap(tmp_path: Path, monkeypatch:
 async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path: Path) -> None:
     harness = LoggedHarness(tmp_path, level="full")
     harness.log_.writer._begin_gap(OSError(28, "No space left on device"))
-    await harness.log_.end()
-    await LoggedHarness(tmp_path, level="full").log_.end()
+    await harness.log_.end(True)
+    await LoggedHarness(tmp_path, level="full").log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
     assert told(only(rows, "started", "stopped", "gap"), "life", "event", "reason") == [
         *((1, "started", None), (2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
@@ -86,7 +94,7 @@ async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path:
 
 async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Path, disk: Disk) -> None:
     """And the next one has nothing to say of it."""
-    await LoggedHarness(tmp_path, level="full").log_.end()
+    await LoggedHarness(tmp_path, level="full").log_.end(True)
     disk.space = 0
     harness = LoggedHarness(tmp_path, level="full")
     status = await harness.log_.handlers["audit status"]({})
@@ -98,8 +106,8 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
     disk.space = 1 << 20
     assert (await harness.log_.handlers["audit flush"]({}))["waiting"] == 0
     client.publish(b"behind it", "q", delivery_mode=2)
-    await harness.log_.end()
-    await LoggedHarness(tmp_path, level="full").log_.end()
+    await harness.log_.end(True)
+    await LoggedHarness(tmp_path, level="full").log_.end(True)
     rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] > 1]
     assert told(rows, "life", "event", "reason", "count") == [
         *((2, "started", None, 1), (2, "gap", "disk_full", 1)),
@@ -124,7 +132,7 @@ async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
     assert harness.log_.writer.full
     assert not (tmp_path / "audit").exists()
     harness.log_.writer._end_gap()
-    await harness.log_.end()
+    await harness.log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
     assert told(rows, "event", "reason") == [("started", None), ("gap", "disk_full"), ("stopped", None)]
 
@@ -133,17 +141,17 @@ async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
 async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
-    await LoggedHarness(tmp_path).log_.end()
+    await LoggedHarness(tmp_path).log_.end(True)
     disk.space = 0
     for _ in range(2):
         # No row of it was ever written, so its number may be that of the next one.
         harness = LoggedHarness(tmp_path)
         assert harness.log_.life.number == 2
         if orderly:
-            await harness.log_.end()
+            await harness.log_.end(True)
     disk.space = 1 << 20
     monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
-    await LoggedHarness(tmp_path).log_.end()
+    await LoggedHarness(tmp_path).log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
     assert told(rows, "life", "event", "reason") == [
         *((1, "started", None), (1, "stopped", None)),
@@ -160,7 +168,7 @@ async def test_what_the_life_before_lost_is_said_behind_the_gap(
     harness = LoggedHarness(tmp_path)
     disk.space = 1 << 20
     await harness.log_.handlers["audit flush"]({})
-    await harness.log_.end()
+    await harness.log_.end(True)
     rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] == 2]
     assert told(rows, "event", "reason") == [
         *(("started", None), ("gap", "power"), ("gap", "disk_full"), ("gap", "disk_full"), ("stopped", None)),
@@ -174,13 +182,13 @@ async def test_what_the_life_before_lost_is_said_behind_the_gap(
 async def test_nothing_that_is_damaged_keeps_the_node_from_starting(tmp_path: Path, place: str, kind: str) -> None:
     harness = LoggedHarness(tmp_path, level="full")
     harness.client().declare("q", durable=True)
-    await harness.log_.end()
+    await harness.log_.end(True)
     path = tmp_path / "audit" / place
     if path.exists():
         path.rename(tmp_path / "taken away")
     path.write_text("nonsense") if kind == "file" else path.mkdir()
     for _ in range(2):
-        await LoggedHarness(tmp_path, level="full").log_.end()
+        await LoggedHarness(tmp_path, level="full").log_.end(True)
     rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["event"] in ("started", "gap")]
     expected = {"file": ["gap"], "folder": [] if place in ("", "spool", "events") else ["gap"]}[kind]
     assert [row["event"] for row in rows][-2 - len(expected) :] == ["started", *expected, "started"]
@@ -206,7 +214,7 @@ async def test_figures_are_written_each_minute(tmp_path: Path, autojump_clock: t
         client.publish(b"x", "q")
         await trio.sleep(COUNTS_S)
         nursery.cancel_scope.cancel()
-    await harness.log_.end()
+    await harness.log_.end(True)
     counted = only(rows_below(tmp_path / "audit" / "events"), "counted")
     assert told(counted, "queue", "detail", "count", "user") == 2 * [
         ("q", "accepted", 1, None),
@@ -223,4 +231,4 @@ async def test_the_control_socket_is_told_how_it_is(tmp_path: Path) -> None:
     flushed = await harness.log_.handlers["audit flush"]({})
     assert flushed["waiting"] == 0
     assert told(rows_below(Path(flushed["folder"])), "event") == [("started",), ("connection_opened",)]
-    await harness.log_.end()
+    await harness.log_.end(True)

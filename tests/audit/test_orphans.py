@@ -91,9 +91,9 @@ async def test_what_an_operator_did_is_an_act() -> None:
     await done(harness, "export")
     await done(harness, "adopt", queue="new")
     acts = harness.acts()
-    assert told(acts, "event", "vhost", "object") == [
-        ("orphan_exported", None, f"orphan {orphan.id}"),
-        ("orphan_adopted", "/", f"orphan {orphan.id}"),
+    assert told(acts, "event", "user", "vhost", "object") == [
+        ("orphan_exported", "rmq-cli", None, f"orphan {orphan.id}"),
+        ("orphan_adopted", "rmq-cli", "/", f"orphan {orphan.id}"),
     ]
     about = {"count": 3, "left": 0, "stopped": None, "to_queue": "new", "to_vhost": "/"}
     assert json.loads(acts[1]["detail"]) == about

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.retention import Retention
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -35,12 +36,12 @@ def left(events: Path) -> str:
     ],
 )
 def test_the_oldest_go_until_both_bounds_are_kept(events: Path, days: float, nbytes: int, files: str) -> None:
-    assert Retention(events, days, nbytes).apply(NOON) == 4 - len(files)
+    assert Retention(events, days, nbytes, Edges(events)).apply(NOON) == 4 - len(files)
     assert left(events) == files
 
 
 def test_empty_folders_go_too_and_what_others_put_there_stays(events: Path) -> None:
-    Retention(events, 0, 1).apply(NOON)
+    Retention(events, 0, 1, Edges(events)).apply(NOON)
     assert sorted(path.relative_to(events).as_posix() for path in events.rglob("*")) == [
         "date=2026-11-21",
         "date=2026-11-21/hour=12",
@@ -52,4 +53,4 @@ def test_files_of_other_names_are_not_counted(events: Path) -> None:
     (events / "date=2020-01-01").mkdir()
     (events / "date=2020-01-01" / "old.parquet").write_bytes(bytes(1000))
     (events / "backup.parquet").write_bytes(bytes(1000))
-    assert Retention(events, 10, 400).apply(NOON) == 0
+    assert Retention(events, 10, 400, Edges(events)).apply(NOON) == 0

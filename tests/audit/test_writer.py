@@ -17,68 +17,17 @@ import trio.testing
 
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.files.retention import Retention
-from amqpd.audit.files.writer import LOOK_S, SUFFIX, AuditWriter
-from amqpd.audit.kinds import NAMES
-from amqpd.audit.recorder import Recorder
-from amqpd.setting_tables import AuditSettings
+from amqpd.audit.files.writer import LOOK_S, SUFFIX
 from amqpd.setting_types import KIB
-from amqpd.vocabulary.audit_levels import FULL, OFF
+from amqpd.vocabulary.audit_levels import OFF
 from tests.audit.disk import Disk
-from tests.audit.reading import Row, only, rows_below, told
+from tests.audit.reading import only, told
+from tests.audit.written import Written
 
 pytestmark = pytest.mark.trio
 
 BEGUN = [("started", None, None), ("standing", "recovered", None)]
 """event, reason and object of a life's first rows"""
-
-
-class Written:
-    """A writer, its recorder, and what it told others."""
-
-    def __init__(self, folder: Path, life: int = 1, begin: bool = True, **settings: Any) -> None:
-        self.now_us = 1_795_348_800_000_000
-        self.recorder = Recorder(lambda: self.now_us)
-        self.recorder.life = life
-        Coverage(self.recorder, FULL)
-        self.alarms: list[bool] = []
-        self.lives: list[list[str]] = []
-        """each time the life's number was put on disk: what was in the spool then"""
-        self.no_life: OSError | None = None
-        self.folder = folder
-        self.writer = AuditWriter(
-            folder,
-            "n",
-            self.recorder,
-            AuditSettings(**settings),
-            self._keep_life,
-            lambda: self.recorder.act("started", {}),
-            self._anchor,
-            self.alarms.append,
-        )
-        if begin:
-            self.writer.begin()
-
-    def _keep_life(self) -> None:
-        self.lives.append(self.spool())
-        if self.no_life is not None:
-            raise self.no_life
-
-    def _anchor(self, kind: int) -> None:
-        self.recorder.act("standing", {"reason": NAMES[kind][1]})
-
-    def act(self, word: str, record: bool = True) -> None:
-        self.recorder.act("bound", {"object": word})
-        if record:
-            self.writer.sink.record()
-
-    def rows(self) -> list[Row]:
-        return rows_below(self.folder / "events")
-
-    def objects(self) -> list[str]:
-        return [row["object"] for row in self.rows() if row["event"] == "bound"]
-
-    def spool(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "spool").iterdir())
 
 
 async def run_for(written: Written, seconds: float) -> None:
@@ -181,7 +130,9 @@ async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, dis
     gap, anchor = ("gap", "disk_full", None), ("standing", "gap", None)
     assert found == [*BEGUN, ("bound", None, "before"), gap, anchor, ("bound", None, "behind")]
     (row,) = only(written.rows(), "gap")
-    assert set(json.loads(row["detail"])) == {"from", "error"}
+    detail = json.loads(row["detail"])
+    assert set(detail) == {"from", "error", "rows_from", "rows_to", "life"}
+    assert (detail["rows_from"], detail["rows_to"], detail["life"], row["number"]) == (4, row["number"] - 1, 1, 8)
     assert written.alarms == [], "messages go on"
 
 
@@ -273,7 +224,9 @@ async def test_a_disk_that_is_full_at_the_start_makes_a_gap_from_there_on(
     began, gap, anchor = ("started", None, None), ("gap", "disk_full", None), ("standing", "gap", None)
     assert found == [began, gap, anchor, ("bound", None, "behind")]
     detail = json.loads(only(written.rows(), "gap")[0]["detail"])
-    assert detail == {"from": since, "error": "No space left on device"}
+    began_at = only(written.rows(), "started")[0]["number"]
+    lost = {"rows_from": 1, "rows_to": began_at - 1, "life": 1}
+    assert detail == {"from": since, "error": "No space left on device", **lost}
     assert written.spool() == [], "nothing is left of the tries, nor of the gap"
 
 

@@ -2,7 +2,7 @@
 
 What comes in: the folder of a log. What goes out: the same with a lost message, a message that was acknowledged
 twice, and a delivery of what was never published; the messages' names.
-Rules: files stay what they are except for the rows that make the fault.
+Rules: files stay what they are except for the rows that make the fault, and have all rows that their footers name.
 """
 
 from __future__ import annotations
@@ -141,8 +141,18 @@ def _without(row: dict[str, Any], named: Named) -> list[dict[str, Any]]:
     before, behind = named.seq - row["first"], row["first"] + row["count"] - 1 - named.seq
     parts = [{**row, "count": before}] if before else []
     if behind:
-        parts.append({**row, "first": named.seq + 1, "count": behind, "number": NUMBER + 2 + row["number"]})
-    return parts
+        number = NUMBER + 2 + row["number"] if before else row["number"]
+        parts.append({**row, "first": named.seq + 1, "count": behind, "number": number})
+    return parts or [_nothing(row)]
+
+
+def _nothing(row: dict[str, Any]) -> dict[str, Any]:
+    """In the place of a row, so that the file has all that its footer says: what is planted is a message's fault,
+    not the log's."""
+    kept = {name: row[name] for name in ("time", "node", "life", "number")}
+    none = {name: 0 if isinstance(value, int) else None for name, value in row.items()}
+    none |= {name: False for name, value in row.items() if isinstance(value, bool)}
+    return {**none, **kept, "event": "bound", "count": 1, "object": "exchange planted"}
 
 
 def _add(path: Path, row: dict[str, Any]) -> None:

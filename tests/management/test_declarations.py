@@ -238,7 +238,7 @@ async def test_a_client_sees_what_an_operator_deleted() -> None:
     assert client.expect(commands.Basic.Cancel).consumer_tag == "t"
 
 
-async def test_what_a_user_declares_over_http_is_its_act_and_the_command_lines_is_the_nodes() -> None:
+async def test_what_a_user_declares_over_http_is_its_act_and_the_command_line_has_a_name() -> None:
     harness, on = running()
     told: list[tuple[str, str | None]] = []
 
@@ -255,4 +255,4 @@ async def test_what_a_user_declares_over_http_is_its_act_and_the_command_lines_i
         await exchanges.delete(on, by, "/", "x")
         await queues.delete(on, by, "/", "q")
     steps = ["Put queue", "Put exchange", "Put binding", "Delete binding", "Delete exchange", "Delete queue"]
-    assert told == [(step, "alice") for step in steps] + [(step, "") for step in steps]
+    assert told == [(step, "alice") for step in steps] + [(step, "rmq-cli") for step in steps]

@@ -1,11 +1,18 @@
-"""An audit log written by hand, for tests: rows as dictionaries, what is left out being null or 0."""
+"""An audit log written by hand, for tests: rows as dictionaries, what is left out being null or 0.
+
+`Log.write` writes a file for each hour, as a log of an earlier version has it: nothing says which rows are in it.
+`Log.write_as_broker` adds what the broker says of each file, and of the log (docs/decisions/audit-holes.md).
+"""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,17 +40,25 @@ DEFAULTS: dict[str, Any] = {
     "count": 1,
 }
 
+Row = dict[str, Any]
+
 
 class Log:
     """Rows get the numbers 1, 2, 3 ... of their life; `path` is what jobs take as their input."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._rows: list[dict[str, Any]] = []
+        self.files: list[Path] = []
+        """written so far"""
+        self.removed: dict[str, tuple[int, int]] = {}
+        """node -> (life, last row) of what retention is said to have removed"""
+        self._rows: list[Row] = []
         self._numbers: dict[tuple[str, int], int] = defaultdict(int)
-        self._files = 0
+        self._dropped: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
+        self._counted: dict[tuple[str, int], int] = defaultdict(int)
+        self._reached: dict[str, dict[int, int]] = defaultdict(dict)
 
-    def add(self, event: str, at: float = 0.0, life: int = 1, **columns: Any) -> dict[str, Any]:
+    def add(self, event: str, at: float = 0.0, life: int = 1, **columns: Any) -> Row:
         """An event `at` seconds after START; of a queue's message, `epoch` is the life if nothing else is said."""
         row = {**DEFAULTS, "event": event, "time": START + timedelta(seconds=at), "life": life, **columns}
         if row["queue_id"] and "epoch" not in columns:
@@ -54,16 +69,85 @@ class Log:
         self._rows.append(row)
         return row
 
+    def drop(self, rows: int, life: int = 1, node: str = "n1") -> list[int]:
+        """The next numbers have no rows, and the broker says so in the file that follows; the range."""
+        first = self._numbers[node, life] + 1
+        self._numbers[node, life] += rows
+        self._dropped[node, life].append([first, first + rows - 1])
+        return [first, first + rows - 1]
+
     def write(self) -> str:
         """A file for each hour, of the rows since the last call; the folder."""
-        hours: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        hours: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in self._rows:
             hours[row["time"].strftime("%Y-%m-%d"), row["time"].strftime("%H")].append(row)
-        for (date, hour), rows in hours.items():
-            self._files += 1
-            folder = self.path / f"date={date}" / f"hour={hour}"
-            folder.mkdir(parents=True, exist_ok=True)
-            columns = {name: pa.array([row.get(name) for row in rows], kind) for name, kind in TYPES.items()}
-            pq.write_table(pa.table(columns), folder / f"n1-1-{self._files:06}.parquet")
+        for rows in hours.values():
+            self._write(rows, f"n1-1-{len(self.files) + 1:06}", {})
         self._rows = []
         return str(self.path)
+
+    def write_as_broker(self, rows_per_file: int | None = None) -> str:
+        """Files of the rows since the last call, each with what the broker says of it; then `_log` of each node. A
+        file has `rows_per_file` rows of one life, else those of an hour; the folder."""
+        lives: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        for row in self._rows:
+            lives[row["node"], row["life"]].append(row)
+        for (node, life), of_life in lives.items():
+            for rows in _split(sorted(of_life, key=lambda row: int(row["number"])), rows_per_file):
+                self._counted[node, life] += 1
+                first, last = rows[0]["number"], rows[-1]["number"]
+                times = [round(row["time"].timestamp() * 1e6) for row in rows]
+                said = {"node": node, "life": life, "file": self._counted[node, life], "first": first, "last": last}
+                said |= {"rows": len(rows), "from_us": min(times), "to_us": max(times)}
+                dropped = self._dropped[node, life]
+                declared = [each for each in dropped if each[1] < first]
+                self._dropped[node, life] = [each for each in dropped if each[1] > first]
+                if declared:
+                    said["declared"] = declared
+                footer = {"amqpd.audit.format": "1", "amqpd.audit.rows": json.dumps(said, separators=(",", ":"))}
+                self._write(rows, f"{node}-{life}-{self._counted[node, life]}", footer)
+                self._reached[node][life] = max(last, self._reached[node].get(life, 0))
+        self._rows = []
+        for node in self._reached:
+            self.write_log(node)
+        return str(self.path)
+
+    def write_log(self, node: str = "n1", made_from: str = "broker") -> Path:
+        """What the broker says of the whole log, from what was written and `removed`."""
+        removed = self.removed.get(node)
+        lives = {
+            life: last for life, last in self._reached[node].items() if removed is None or (life, last) > removed
+        }
+        known: Row = {"format": 1, "node": node}
+        known["lives"] = {
+            str(life): {"last": last, "ended": life < max(lives)} for life, last in sorted(lives.items())
+        }
+        known["removed"] = None if removed is None else {"life": removed[0], "last": removed[1]}
+        known["from"] = made_from
+        path = self.path / f"_log-{node}.json"
+        path.write_text(json.dumps({**known, "crc": crc32(json.dumps(known).encode())}))
+        return path
+
+    def _write(self, rows: list[Row], name: str, footer: dict[str, str]) -> None:
+        folder = self.path / f"date={rows[0]['time']:%Y-%m-%d}" / f"hour={rows[0]['time']:%H}"
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = {column: pa.array([row.get(column) for row in rows], kind) for column, kind in TYPES.items()}
+        self.files.append(folder / f"{name}.parquet")
+        pq.write_table(pa.table(columns).replace_schema_metadata(footer), self.files[-1])
+
+
+def _split(rows: list[Row], rows_per_file: int | None) -> Iterator[list[Row]]:
+    """Where numbers jump a file ends, as the broker's do."""
+    part: list[Row] = []
+    for row in rows:
+        full = (
+            len(part) == rows_per_file
+            if rows_per_file
+            else part and f"{part[0]['time']:%F%H}" != f"{row['time']:%F%H}"
+        )
+        if part and (full or row["number"] != part[-1]["number"] + 1):
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part

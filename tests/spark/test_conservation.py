@@ -20,6 +20,8 @@ from tests.spark.conservation_chains import special
 from tests.spark.conservation_stories import STORIES, Queue
 from tests.spark.log import Log
 
+ENTRIES = ("accepted", "found", "unseen")
+
 
 def called(folder: str, output: Path, *options: str) -> Result:
     return CliRunner().invoke(command, ["--input", folder, "--output", str(output), *options])
@@ -47,8 +49,8 @@ def told(run: tuple[Result, Path]) -> dict[str, tuple[str, str]]:
 def read_back(tables: Path) -> dict[str, tuple[str, str]]:
     books: dict[str, str] = {}
     for row in rows_of(tables / "books"):
-        assert row["accepted"] + row["found"] == sum(row[fate] for fate in FATES), row
-        shown = [f"{name} {row[name]}" for name in ("accepted", "found", *FATES) if row[name]]
+        assert sum(row.get(name) or 0 for name in ENTRIES) == sum(row[fate] for fate in FATES), row
+        shown = [f"{name} {row[name]}" for name in (*ENTRIES, *FATES) if row.get(name)]
         books[row["queue"]] = ", ".join(shown)
     findings: dict[str, list[str]] = {}
     for row in sorted(rows_of(tables / "findings"), key=lambda row: (row["kind"], row["first"] or 0)):

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark import events
 from amqpd_spark.conservation import account
+from amqpd_spark.door import Refused
 from amqpd_spark.generate import PLANTS, command, write
 from amqpd_spark.traffic.cycle import Plan, cycle
 from amqpd_spark.traffic.rows import rows
@@ -73,7 +73,7 @@ def test_the_first_queue_is_hot():
 
 
 def test_a_log_is_not_written_into_another(spark: SparkSession, tmp_path: Path):
-    with pytest.raises(click.ClickException, match="is there already"):
+    with pytest.raises(Refused, match="is there already"):
         write(spark, PLAN, str(tmp_path))
 
 

@@ -145,12 +145,14 @@ def test_the_command_writes_the_table_where_it_is_asked_to(spark: SparkSession, 
     assert sorted(row["relative_ms"] for row in written.collect()) == [0, 0, 500, 1000, 2000, 2000, 2000]
 
 
-def test_nothing_found_is_exit_code_1_and_says_what_was_searched(spark: SparkSession, log: Log):
+def test_nothing_found_is_exit_code_2_and_says_what_was_searched(spark: SparkSession, log: Log):
     log.add("published", publication=1)
     arguments = ["--input", log.write(), "--since", f"{START:%Y-%m-%d}", "--message-id", "none"]
     said = CliRunner().invoke(trace.command, arguments)
-    assert said.exit_code == 1
-    assert said.output == "Nothing in the log has message id none (searched: from 2026-11-22 00:00 UTC).\n"
+    assert said.exit_code == 2
+    assert (
+        said.output == "amqpd-spark: Nothing in the log has message id none (searched: from 2026-11-22 00:00 UTC).\n"
+    )
 
 
 @pytest.mark.parametrize(

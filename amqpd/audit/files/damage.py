@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -22,22 +23,27 @@ _log = structlog.get_logger("amqpd.audit")
 
 class SpoolDamaged(Exception):
     """What a spool file held is not all there. `written`: the file of the log with what comes before the damage, if
-    there was something."""
+    there was something; `end`: the last row before it, if that is known."""
 
     written: Path | None = None
+    end: int | None = None
 
 
 @dataclass
 class Reached:
-    """How many rows of each (node, life) are in files of the log, and how many were found missing between one file
-    and the next."""
+    """The last row of each (node, life) that is in a file of the log, and which were found missing between one file
+    and the next (the first and the last of them)."""
 
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
-    missing: int = 0
+    torn: set[tuple[str, int]] = field(default_factory=set)
+    """the newest spool file of these was damaged: what is missing then is told of already"""
+    missing: tuple[int, int] | None = None
 
 
-def set_aside(path: Path, reason: str) -> dict[str, str]:
-    """What the row of the gap has in `detail`."""
+def set_aside(
+    path: Path, reason: str, told: str = "a part of the audit log is damaged and set aside: the log has a gap"
+) -> dict[str, Any]:
+    """What the row of the gap has in `detail`; `told`: by the broker's log."""
     aside = path.with_name(path.name + DAMAGED)
     number = 2
     while os.path.lexists(aside):
@@ -49,11 +55,11 @@ def set_aside(path: Path, reason: str) -> dict[str, str]:
         aside = path
         if not isinstance(error, FileNotFoundError):
             reason = f"{reason}; it cannot be renamed either: {error.strerror}"
-    _log.error("a part of the audit log is damaged and set aside: the log has a gap", file=str(aside), reason=reason)
+    _log.error(told, file=str(aside), reason=reason)
     return {"file": aside.name, "error": reason}
 
 
-def folder_in_place(path: Path) -> dict[str, str] | None:
+def folder_in_place(path: Path) -> dict[str, Any] | None:
     """Something else than a folder is set aside; the gap's `detail` if there was."""
     if path.is_dir() or not os.path.lexists(path):
         return None

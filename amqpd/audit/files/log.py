@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from amqpd import __version__
+from amqpd.audit.acts import NODE
 from amqpd.audit.coverage.anchors import anchor
 from amqpd.audit.coverage.counts import Counts
 from amqpd.audit.coverage.coverage import Coverage
@@ -81,10 +82,12 @@ class AuditLog:
             on_full,
         )
 
-    def begin(self, node: Node) -> None:
-        """Everything that was on disk is back in the node. A full disk is no reason not to start: the log begins with
-        a gap. Raises StartupError."""
+    def begin(self, node: Node, shared: bool = False) -> None:
+        """Everything that was on disk is back in the node. `shared`: other nodes write into its metadata store, too.
+        A full disk is no reason not to start: the log begins with a gap. Raises StartupError."""
         self._node = node
+        if shared:
+            node.acts.unasked = NODE
         self.counts.begin(node.audited())
         try:
             self.writer.begin()
@@ -123,15 +126,16 @@ class AuditLog:
                     self.recorder.later()
                 self.writer.sink.record()
 
-    async def end(self) -> None:
-        """The node does nothing any more: what would be recorded from now on has no place."""
+    async def end(self, flushed: bool) -> None:
+        """The node does nothing any more: what would be recorded from now on has no place. `flushed`: the journal has
+        all that the log tells of; else an end of a message may be undone, as by a kill."""
         assert self._node is not None
         # What is found damaged in the spool can still be told of.
         await self.writer.convert_finished()
         self.recorder.later()
         self._count()
         self._anchor_all(ANCHOR_STOPPED)
-        self.recorder.act("stopped", {})
+        self.recorder.act("stopped", {"detail": json.dumps({"flushed": flushed})})
         try:
             await self.writer.aclose()
             write_life(self._folder, self.life.number, not self.writer.full, self.coverage.kept_eras)

@@ -27,6 +27,8 @@ import structlog
 import trio
 
 from amqpd.audit.files.damage import Reached, SpoolDamaged, set_aside
+from amqpd.audit.files.edges import Edges
+from amqpd.audit.files.footer import named
 from amqpd.audit.files.retention import Retention
 from amqpd.audit.kinds import ANCHOR_GAP, ANCHOR_RECOVERED
 from amqpd.audit.recorder import Recorder
@@ -70,7 +72,8 @@ class AuditWriter:
         self._tell_start = tell_start
         self._anchor_all = anchor_all
         self._on_full = on_full
-        self._retention = Retention(self.events, settings.keep_days, settings.keep_bytes)
+        self._edges = Edges(self.events)
+        self._retention = Retention(self.events, settings.keep_days, settings.keep_bytes, self._edges)
         self.sink = Sink(recorder, settings.spool_bytes, os.write, self._begin_gap, self._rotate)
         """what the pump calls"""
         self._path = Path()
@@ -82,8 +85,10 @@ class AuditWriter:
         self.threads = trio.CapacityLimiter(1)
         self._failed_at: float | None = None
         self._gap: dict[str, Any] | None = None
+        self._gap_rows = 0
+        """the last row before the gap"""
         self._reached = Reached()
-        self._untold: list[dict[str, str]] = []
+        self._untold: list[dict[str, Any]] = []
         """parts found damaged that the log does not tell of yet"""
         self._life_kept = False
         """the life's number is on disk"""
@@ -141,7 +146,7 @@ class AuditWriter:
 
     # Damage
 
-    def _damaged(self, damage: dict[str, str]) -> None:
+    def _damaged(self, damage: dict[str, Any]) -> None:
         """The log tells of it, at the latest when there is space on the disk again."""
         self._untold.append(damage)
         if self._gap is None and self.sink.descriptor >= 0:
@@ -191,6 +196,7 @@ class AuditWriter:
         assert self._gap is None
         reason = error.strerror if isinstance(error, OSError) else None
         self._gap = {"from": _utc(), "error": reason or repr(error)}
+        self._gap_rows = self._recorder.buffer.rows_before
         self.sink.dropping = True
         self._recorder.buffer.drop()
         try:
@@ -217,7 +223,10 @@ class AuditWriter:
                 # A block that was cut off would hide what comes behind it.
                 os.ftruncate(self.sink.descriptor, self.sink.size)
                 self._end_file()
-            self._write_anchors(ANCHOR_GAP, gap)
+            lost = self._gap_rows + 1, buffer.rows
+            known = {"rows_from": lost[0], "rows_to": lost[1], "life": self._recorder.life}
+            told = gap | known if lost[0] <= lost[1] else gap
+            self._write_anchors(ANCHOR_GAP, told)
         except OSError:
             self._gap = gap
             self.sink.dropping = True
@@ -249,6 +258,8 @@ class AuditWriter:
                     self._work.set()
 
     async def _convert_all(self) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(self._edges.begin, self._node, limiter=self.threads)
         while True:
             while self._finished and await self._convert_next():
                 pass
@@ -263,26 +274,29 @@ class AuditWriter:
         async with self._converting:
             return await self._convert_first(convert) if self._finished else True
 
-    async def _convert_first(self, convert: Callable[[Path, Path, Reached], Path | None]) -> bool:
+    async def _convert_first(self, convert: Callable[[Path, Path, Reached, Edges], Path | None]) -> bool:
         path = self._finished[0]
         written: Path | None = None
         try:
             with trio.CancelScope(shield=True):
                 written = await trio.to_thread.run_sync(
-                    convert, path, self.events, self._reached, limiter=self.threads
+                    convert, path, self.events, self._reached, self._edges, limiter=self.threads
                 )
         except (OSError, MemoryError) as error:
             return self._postpone(path, error)
         except SpoolDamaged as damage:
             written = damage.written
-            self._damaged(set_aside(path, str(damage)))
+            _, life, _ = named(path.stem)
+            known = {"life": life} if damage.end is None else {"life": life, "rows_from": damage.end + 1}
+            self._damaged(set_aside(path, str(damage)) | known)
         except Exception as error:  # noqa: BLE001 - it would fail again and again; the log has it
             self._damaged(set_aside(path, repr(error)))
-        if self._reached.missing:
-            reason = f"{self._reached.missing} rows before it are missing"
+        if self._reached.missing is not None:
+            (first, last), self._reached.missing = self._reached.missing, None
+            reason = f"{last - first + 1} rows before it are missing"
             _log.error("a part of the audit log is missing: the log has a gap", file=path.name, reason=reason)
-            self._reached.missing = 0
-            self._damaged({"file": path.name, "error": reason})
+            _, life, _ = named(path.stem)
+            self._damaged({"file": path.name, "error": reason, "rows_from": first, "rows_to": last, "life": life})
         self._finished.popleft()
         self._failed_at = None
         self.files += written is not None
@@ -327,6 +341,11 @@ class AuditWriter:
         self.sink.record()
         self._end_file()
         await self.convert_finished()
+        if not (self._finished or self.full):
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(
+                    self._edges.ended, self._node, self._recorder.life, limiter=self.threads
+                )
 
     def status(self) -> dict[str, Any]:
         return {

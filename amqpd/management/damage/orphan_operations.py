@@ -216,4 +216,4 @@ class OrphanOperations:
 
     def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
         log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)
-        self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about)
+        self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about, by.caller)

@@ -123,7 +123,8 @@ async def _take(on: Running, by: Operator, queue: QueuePort) -> Piece | None:
         left = True
     if piece is not None and queue.recorded_share and (book := queue.book_of(piece[3])) is not None:
         party = Party({"connection": "", "user": by.user or "", "consumer": ""})
-        book.delivered(piece[3] & SEQ_MASK, 1, REDELIVERED if piece[4] else 0, party, 0)
+        flags, run = REDELIVERED if piece[4] else 0, piece[0]
+        book.delivered(piece[3] & SEQ_MASK, 1, flags, party, 0, run.body_bytes // run.count)
     return piece
 
 

@@ -3,7 +3,8 @@
 What comes in: events, `slots`. What goes out: `fates`: a row for each slot, window of time and fate, with the number
 of messages; and a row of its own for each message that is suspect.
 Rules: 1. One shuffle of all messages, by (slot, number in the queue): a hot queue is spread over all tasks. 2. An end
-is void when the message stands in a later life: its broker was killed before the end was on disk.
+is void when the message stands in a later life: its broker was killed before the end was on disk. 3. What a hole of
+the log may have taken is uncertain; where all rows are there, a hole excuses nothing.
 Not here: what becomes of the suspects (`suspects.py`).
 """
 
@@ -52,6 +53,7 @@ def messages(events: DataFrame, slots: DataFrame) -> DataFrame:
             F.max("persistent").alias("persistent"),
             F.max("publication").alias("publication"),
             F.max("own").alias("own"),
+            F.min("at").alias("seen_first"),
             F.max("at").alias("last"),
             F.max("routed_at").alias("routed"),
             F.max("stood_at").alias("stood"),
@@ -65,10 +67,11 @@ def messages(events: DataFrame, slots: DataFrame) -> DataFrame:
 
 
 def fates(events: DataFrame, slots: DataFrame, window: str, cut: bool) -> DataFrame:
-    """Columns: slot, `window` (its start), `fate`, `found` (first seen in an anchor), `unrecorded`, `suspect` (null,
-    or why), of suspects `seq`, `publication`, `own` (the broker published it) and `MOMENTS`; `messages`, `low` and
-    `high` (their numbers). `cut`: the log was read from some time on, so messages may have entered before."""
-    known = slots.select("slot", "epoch", F.col("anchors"), "gaps", "last_life", "begun", "recorded")
+    """Columns: slot, `window` (its start), `fate`, `found` (first seen in an anchor), `unseen` (it may have entered
+    in a hole of the log), `unrecorded`, `suspect` (null, or why), of suspects `seq`, `publication`, `own` (the broker
+    published it) and `MOMENTS`; `messages`, `low` and `high` (their numbers). `cut`: the log was read from some time
+    on, so messages may have entered before."""
+    known = slots.select("slot", "epoch", F.col("anchors"), "gaps", "log_holes", "last_life", "begun", "recorded")
     each = (
         messages(events, slots)
         .join(known, "slot")
@@ -77,14 +80,16 @@ def fates(events: DataFrame, slots: DataFrame, window: str, cut: bool) -> DataFr
     each = each.withColumn("ended", F.coalesce(life_of(F.col("end_last")) >= F.col("stood_life"), F.lit(False)))
     after = F.get(F.filter("anchors", lambda anchor: anchor > F.col("last")), F.lit(0))
     each = each.withColumn("after", F.when(~F.col("ended"), after))
+    each = each.withColumn("unseen", F.col("routed").isNull() & _entered_in_hole() & F.lit(not cut))
     each = each.withColumn("suspect", _suspect(cut)).withColumn("fate", _fate())
-    found = F.col("routed").isNull()
+    found = F.col("routed").isNull() & ~F.col("unseen")
     away = found & F.col("stood").isNotNull() & ~F.col("at_home") & F.col("recorded")
     by = [
         F.col("slot"),
         F.window("time", window)["start"].alias("window"),
         F.col("fate"),
         found.alias("found"),
+        F.col("unseen"),
         (away & F.lit(not cut)).alias("unrecorded"),
         F.col("suspect"),
         *(F.when(F.col("suspect").isNotNull(), F.col(name)).alias(alias) for name, alias in _OF_SUSPECTS),
@@ -101,10 +106,14 @@ def _fate() -> Column:
     """Of suspects that are `absent`, null: it is not known yet."""
     last_seen = life_of(F.col("last"))
     gone = F.col("after").isNotNull()
-    over = ~F.col("persistent") & (last_seen < F.coalesce(life_of(F.col("after")), F.col("last_life")))
+    behind = last_seen < F.coalesce(life_of(F.col("after")), F.col("last_life"))
+    over = ~F.coalesce("persistent", F.lit(False)) & behind
+    # Of one that entered in a hole, it is not known whether it was persistent.
+    stranger = F.col("routed").isNull() & F.col("stood").isNull()
     return (
-        F.when(F.col("routed").isNull() & F.col("stood").isNull(), F.lit("stranger"))
+        F.when(stranger & ~F.col("unseen"), F.lit("stranger"))
         .when(F.col("ended"), event_of(F.col("end_last")))
+        .when(_in_hole(over & ~stranger) | (stranger & (gone | behind)), F.lit("uncertain"))
         .when(over, F.lit("transient"))
         .when(~gone, F.lit("standing"))
         .when(_in_gap(), F.lit("uncertain"))
@@ -119,20 +128,55 @@ def _suspect(cut: bool) -> Column:
         F.col("end_lives"),
         F.least(F.greatest(F.col("stood_life") - F.col("epoch"), F.lit(0)), F.lit(LIVES_MAX)),
     )
-    twice = (F.bit_count(lives) > 1) | (number_of(F.col("end_last")) != number_backwards(F.col("end_back")))
+    twice = ((F.bit_count(lives) > 1) & ~_undone_in_hole()) | (
+        number_of(F.col("end_last")) != number_backwards(F.col("end_back"))
+    )
+    came_back = F.col("end_first").isNotNull() & (F.col("stood_life") > life_of(F.col("end_first")))
     ended_before_it_stood = F.col("ended") & (F.col("end_last") < F.col("stood"))
     transient = ~F.col("persistent") & (life_of(F.col("after")) > life_of(F.col("last")))
     return (
-        F.when(stranger & ~excused, F.lit("never_routed"))
+        F.when(stranger & ~excused & ~F.col("unseen"), F.lit("never_routed"))
         .when(F.col("ended") & twice, F.lit("ended_twice"))
         .when(ended_before_it_stood, F.lit("ended_yet_standing"))
-        .when(~stranger & F.col("after").isNotNull() & ~transient & ~_in_gap(), F.lit("absent"))
+        .when(~stranger & F.col("after").isNotNull() & ~transient & ~_in_gap() & ~_in_hole(), F.lit("absent"))
+        .when(came_back, F.lit("came_back"))
     )
 
 
 def _in_gap() -> Column:
     """It was not seen after a gap, so what ended it may not have been recorded."""
     return F.exists("gaps", lambda gap: (gap > F.col("last")) & (gap < F.col("after")))
+
+
+def _in_hole(over: Column | None = None) -> Column:
+    """What ended it may have been in a hole of the log. `over`: no later life has it, whatever is written there."""
+    last, after = F.col("last"), F.col("after")
+
+    def meets(hole: Column) -> Column:
+        found = (hole["to"] > last) & (after.isNull() | (hole["from"] < after))
+        return found if over is None else found & (~over | (life_of(hole["from"]) == life_of(last)))
+
+    return F.exists("log_holes", meets)
+
+
+def _entered_in_hole() -> Column:
+    """A hole of the log, in a life in which it may have entered, and no whole anchor of the queue between the hole
+    and what is known of the message first (its own anchor is none)."""
+    seen = F.col("seen_first")
+    own = (event_of(seen) == "standing").cast("int")
+
+    def meets(hole: Column) -> Column:
+        between = F.size(F.filter("anchors", lambda anchor: (anchor > hole["to"]) & (anchor < seen)))
+        return (hole["from"] < seen) & (life_of(hole["from"]) >= F.col("epoch")) & (between <= own)
+
+    return F.exists("log_holes", meets)
+
+
+def _undone_in_hole() -> Column:
+    """Of ends in two lives: the anchor that has the message between them may be in a hole."""
+    first, last = F.col("end_first"), F.col("end_last")
+    told = F.exists("anchors", lambda anchor: (anchor > first) & (anchor < last))
+    return ~told & F.exists("log_holes", lambda hole: (hole["to"] > first) & (hole["from"] < last))
 
 
 def _entered_in_gap() -> Column:

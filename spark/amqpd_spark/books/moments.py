@@ -16,7 +16,8 @@ KINDS = ("", "routed", "delivered", "requeued", *ENDS, "standing")
 LIFE_SHIFT = 47
 NUMBER_SHIFT = 4
 NUMBER_MAX = (1 << (LIFE_SHIFT - NUMBER_SHIFT)) - 1
-_KIND_MASK = (1 << NUMBER_SHIFT) - 1
+LAST_KIND = (1 << NUMBER_SHIFT) - 1
+_KIND_MASK = LAST_KIND
 
 
 def moment() -> Column:
@@ -24,6 +25,11 @@ def moment() -> Column:
     kind = F.coalesce(F.array_position(F.array(*map(F.lit, KINDS)), F.col("event")) - 1, F.lit(0))
     kind = F.when(kind < 0, F.lit(0)).otherwise(kind)
     return _packed(F.col("life"), F.col("number")) + kind.cast("long")
+
+
+def moment_of(life: Column, number: Column) -> Column:
+    """The least of a row; `LAST_KIND` more is the greatest."""
+    return _packed(life, number)
 
 
 def backwards() -> Column:

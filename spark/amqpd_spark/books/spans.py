@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from amqpd_spark.books.moments import life_of, moment
 from amqpd_spark.books.places import PUBLISHER
-from amqpd_spark.books.queues import QUEUE
+from amqpd_spark.books.queues import QUEUE, in_queues, settled
 
 BUCKET = 1 << 20
 
@@ -72,6 +73,49 @@ def holes(events: DataFrame, slots: DataFrame, heads: DataFrame, entered: DataFr
         F.col("next").between(F.col("low") + 1, F.col("high") + 1),
     ]
     return uncovered(spans, names).alias("hole").join(begins.alias("begin"), excused, "left_anti")
+
+
+def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Of `holes`, those whose entry may lie in a hole of the log (the rest is a fault); and of their numbers, those
+    of which the log has no word at all: `slot`, `low`, `high`, `at` (of the hole, a moment)."""
+    names = (*QUEUE, "epoch")
+    of_queue = slots.select("slot", *names, "log_holes").where(F.size("log_holes") > 0)
+    asked = settled(gone.select(*names, "low", "high").join(of_queue, list(names)))
+    # Under other names: both sides come from the same rows.
+    routed = events.where((F.col("event") == "routed") & (F.col("count") > 0)).select(
+        *(F.col(name).alias(f"_{name}") for name in (*names, "first", "count")), moment().alias("_at")
+    )
+    same = [F.col(name) == F.col(f"_{name}") for name in names]
+    ahead = F.col("_first") + F.col("_count") == F.col("low")
+    edges = ahead | (F.col("_first") == F.col("high") + 1)
+    near = routed.join(asked, [*same, edges], "right").groupBy("slot", *names, "low", "high")
+    known = near.agg(
+        F.first("log_holes").alias("log_holes"),
+        F.max(F.when(ahead, F.col("_at"))).alias("before"),
+        F.min(F.when(~ahead, F.col("_at"))).alias("behind"),
+    )
+    between = F.filter(
+        "log_holes",
+        lambda hole: (
+            (life_of(hole["from"]) == F.col("epoch"))
+            & (F.col("before").isNull() | (hole["to"] > F.col("before")))
+            & (F.col("behind").isNull() | (hole["from"] < F.col("behind")))
+        ),
+    )
+    met = known.withColumn("at", F.get(between, F.lit(0))["from"])
+    excused = settled(met.where(F.col("at").isNotNull()).select("slot", *names, "low", "high", "at"))
+    told = events.where(in_queues()).select(
+        *names, F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high")
+    )
+    keys = ("slot", *names)
+    covering = told.join(F.broadcast(excused.select(*keys).distinct()), list(names)).select(*keys, "low", "high")
+    wanted = excused.select(*keys, "low", "high").withColumn("covers", F.lit(False))
+    silent = uncovered(wanted.unionByName(covering.withColumn("covers", F.lit(True))), keys).alias("silent")
+    within = (F.col("silent.slot") == F.col("of.slot")) & F.col("silent.low").between(
+        F.col("of.low"), F.col("of.high")
+    )
+    placed = silent.join(F.broadcast(excused).alias("of"), within).select("silent.*", "of.at")
+    return excused.select(*names, "low"), placed.select("slot", "low", "high", "at")
 
 
 def confirmed_unpublished(events: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE, counted
+from amqpd_spark.books.returned import returned
 
 OF_ENTRY = (
     *("time", "publication", "confirm_tag", "exchange", "routing_key", "user", "connection", "channel"),
@@ -26,7 +27,7 @@ OF_ENTRY = (
 
 def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFrame:
     """`outcome`'s columns, the queue's, `kind`, `promised`; of those with a kind `OF_ENTRY` and `last_time`."""
-    of_queue = slots.select("slot", *QUEUE, "epoch", "vhost", "queue", "stops", *PUBLISHER)
+    of_queue = slots.select("slot", *QUEUE, "epoch", "vhost", "queue", "stops", "log_holes", *PUBLISHER)
     suspects = outcome.where(F.col("suspect").isNotNull()).join(of_queue, "slot")
     absent = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
     answers = promised(events, slots, absent).withColumnRenamed("letter", "publication")
@@ -40,8 +41,14 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     # A letter of which nothing is known is not excused; a publish that nobody confirmed is.
     excused = first_recovery & ~F.coalesce("promised", F.coalesce("own", F.lit(False)) & (F.col("publication") > 0))
     is_absent = F.col("suspect") == "absent"
-    fate = F.when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
-    kind = F.when(~is_absent, F.col("suspect")).when(~excused, F.lit("missing"))
+    # What says that it was promised, or undone, may be in a hole of the log.
+    in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
+    doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
+    fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
+    known = returned(events, slots, known)
+    back = F.when(F.col("returned").isNotNull(), F.lit("returned_from_the_dead"))
+    kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
+    kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
     told = told.drop("publication").localCheckpoint()
     return _with_entries(events, told)
@@ -60,9 +67,27 @@ def said(kind: str) -> Column:
         return F.concat(to_whom, F.lit("last "), event("last"), *anchor, number_of(F.col("after")))
     if kind == "ended_twice":
         return F.concat_ws(", ", event("end_first"), event("end_last"))
+    if kind == "returned_from_the_dead":
+
+        def place(at: Column) -> list[Column]:
+            return [F.lit("life "), life_of(at), F.lit(", number "), number_of(at)]
+
+        end, proof, stood = (F.col(f"returned.{name}") for name in ("end", "proof", "stood"))
+        ended = [event_of(end), F.lit(" ("), *place(end), F.lit("), not in the anchor of "), *place(proof)]
+        return F.concat(*ended, F.lit(", in the anchor of "), *place(stood))
     if kind == "ended_yet_standing":
         return F.concat(event("end_last"), F.lit(", then "), event("last"))
     return F.concat(F.lit("last "), event("last"), F.lit(", and never routed"))
+
+
+def _hole_in_its_life() -> Column:
+    """Of the log: of a letter anywhere in the life in which it entered, of a client's publish behind it."""
+    routed = F.col("routed")
+
+    def meets(hole: Column) -> Column:
+        return (life_of(hole["from"]) == life_of(routed)) & (F.col("own") | (hole["to"] > routed))
+
+    return F.exists("log_holes", meets)
 
 
 def _with_entries(events: DataFrame, suspects: DataFrame) -> DataFrame:

@@ -123,8 +123,8 @@ def conservation(tables: Tables) -> Section:
         section.verdict(UNKNOWN, "Whether messages are missing is not known: there are no books.")
         return section
     figures = [name for name in (*FATES, *DOUBTS) if name in books.columns]
-    # `found`: messages that entered before the log begins, and have a fate all the same.
-    entered = [name for name in ("accepted", "found") if name in books.columns]
+    # `found`: messages that entered before the log begins, and have a fate all the same; `unseen`: in a hole of it.
+    entered = [name for name in ("accepted", "found", "unseen") if name in books.columns]
     total = books.agg(*(F.sum(name).cast("double").alias(name) for name in (*entered, *figures))).first()
     sure = {name: total[name] or 0 if total else 0 for name in (*entered, *figures)}
     kinds = _findings(tables, section)
@@ -140,8 +140,9 @@ def conservation(tables: Tables) -> Section:
 def _judge(section: Section, sure: dict[str, Any], kinds: dict[str, int]) -> None:
     missing, uncertain = int(sure["missing"]), int(sure.get("uncertain", 0))
     told_above = ("missing", "uncertain", *HARMLESS_KINDS)
-    accounted = words.number(sure["accepted"] + sure.get("found", 0) - missing - uncertain)
-    if not (sure["accepted"] or sure.get("found") or kinds):
+    entered = sure["accepted"] + sure.get("found", 0) + sure.get("unseen", 0)
+    accounted = words.number(entered - missing - uncertain)
+    if not (entered or kinds):
         section.verdict(UNKNOWN, f"{NO_MESSAGES}: whether any is missing is not known")
     elif missing:
         is_are = "message is" if missing == 1 else "messages are"

@@ -1,0 +1,283 @@
+"""One footer of a file of the log, and the files beside it that say how far a node's log reaches.
+
+What comes in: paths. What goes out: `File`, `Edge`, or a refusal that names the file.
+Rules: through py4j, so that Hadoop's connectors and settings are those of the jobs. May be called from several
+threads.
+Not here: what follows from them (`inventory.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
+
+from amqpd_spark.door import Refused
+from amqpd_spark.schema import COLUMNS, FORMAT
+
+FORMAT_KEY, ROWS_KEY, MADE_BY_KEY = "amqpd.audit.format", "amqpd.audit.rows", "amqpd.audit.made_by"
+SPARK_KEY = "org.apache.spark.sql.parquet.row.metadata"
+BROKER, UNKNOWN = "broker", "unknown"
+"""`File.made_by`; else what a job says of itself"""
+MAY_LACK = ("source", "source_epoch")
+"""columns that files of earlier versions have not"""
+LOG_FORMAT = 1
+
+_NAME = re.compile(r"(?:date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/)?([^/]+)\.parquet$")
+_BROKERS = re.compile(r"(.+)-(\d+)-(\d+)$")
+_COLUMN = re.compile(r"^  (?:optional|required|repeated) (\w+)(?:\(\d+\))? (\S+)(?: \((.*)\))?(?: = \d+)?;?$")
+# Of a column of the log: what Parquet may call it. Spark itself writes times as int96, if it is not told otherwise.
+_FITS: dict[type[DataType], re.Pattern[str]] = {
+    StringType: re.compile(r"binary \((?:STRING|UTF8|ENUM)\)"),
+    LongType: re.compile(r"int(?:32|64)(?: \(INTEGER\((?:8|16|32|64),true\)\))?"),
+    IntegerType: re.compile(r"int32(?: \(INTEGER\((?:8|16|32),true\)\))?"),
+    BooleanType: re.compile(r"boolean"),
+    TimestampType: re.compile(r"int96|int64 \(TIMESTAMP\((?:MICROS|MILLIS),(?:true|false)\)\)"),
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """Rows `first` to `last` of (node, life), from `from_us` to `to_us`; null where the footer does not say.
+    `rows`: how many there are. `declared`: numbers before this file that the broker did not record, as it says
+    itself. `n`: of its name."""
+
+    path: str
+    size: int
+    rows: int
+    made_by: str
+    node: str | None = None
+    life: int | None = None
+    first: int | None = None
+    last: int | None = None
+    from_us: int | None = None
+    to_us: int | None = None
+    n: int | None = None
+    declared: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`_log-<node>.json`: `lives`, the last row of each that became a file; `removed`, the life and the row up to
+    which retention took all, or nothing was there any more when it was made from the files."""
+
+    node: str
+    lives: dict[int, int]
+    removed: tuple[int, int] | None
+
+
+def named(path: str) -> tuple[str | None, int | None, int | None, str]:
+    """What a file's name says, if it is a broker's: node, life, number; and the hour of its folder, as
+    "2026-11-22 05" (empty: none)."""
+    found = _NAME.search(path)
+    if found is None:
+        return None, None, None, ""
+    hour = f"{found[1]} {found[2]}" if found[1] else ""
+    of_broker = _BROKERS.match(found[3])
+    if of_broker is None:
+        return None, None, None, hour
+    return of_broker[1], int(of_broker[2]), int(of_broker[3]), hour
+
+
+def edge(text: str) -> Edge | None:
+    """None: it is damaged, or of a version that is not known; then nothing is known of the edges."""
+    try:
+        told = json.loads(text)
+        checksum = told.pop("crc")
+        if checksum != crc32(json.dumps(told).encode()) or told["format"] != LOG_FORMAT:
+            return None
+        lives = {int(life): int(of_life["last"]) for life, of_life in told["lives"].items()}
+        removed = told["removed"] and (int(told["removed"]["life"]), int(told["removed"]["last"]))
+        return Edge(str(told["node"]), lives, removed or None)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class Footers:
+    """Reads them with the Hadoop of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        session: Any = spark
+        self._jvm = session._jvm
+        self._conf = session._jsc.hadoopConfiguration()
+
+    def listed(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Each file below it, with its size, but what Spark passes over itself. Raises Refused."""
+        try:
+            files, place = self._place(folder)
+            if not files.exists(place):
+                raise Refused(f"there is no folder {folder}: give a broker's audit/events, or what `compact` made")
+            if files.getFileStatus(place).isFile():
+                raise Refused(f"{folder} is a file: give the folder of the log, a broker's audit/events")
+            root = files.getFileStatus(place).getPath().toString().rstrip("/")
+            found = files.listFiles(place, True)
+            while found.hasNext():
+                each = found.next()
+                path = each.getPath().toString()
+                parts = path.removeprefix(root).strip("/").split("/")
+                # Before "=" as in Spark: a column's name may begin with "_".
+                if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
+                    yield path, each.getLen()
+        except Py4JJavaError as error:
+            raise Refused(f"{folder} cannot be read: {why(error)}") from error
+
+    def edges(self, folders: Sequence[str]) -> list[Edge]:
+        """Of all nodes; what is damaged counts as missing."""
+        found = []
+        for folder in folders:
+            files, place = self._place(folder)
+            if not files.exists(place):
+                continue
+            for each in files.listStatus(place):
+                name = each.getPath().getName()
+                if name.startswith("_log-") and name.endswith(".json") and each.isFile():
+                    found.append(edge(self._text(files, each.getPath())))
+        return [each for each in found if each is not None]
+
+    def file(self, path: str, size: int) -> File | None:
+        """None: it is not of the log. Raises Refused."""
+        hadoop = self._jvm.org.apache.parquet.hadoop
+        try:
+            input = hadoop.util.HadoopInputFile.fromPath(self._jvm.org.apache.hadoop.fs.Path(path), self._conf)
+            reader = hadoop.ParquetFileReader.open(input)
+            try:
+                footer, rows = reader.getFooter(), reader.getRecordCount()
+            finally:
+                reader.close()
+            meta = footer.getFileMetaData()
+            keys = meta.getKeyValueMetaData()
+            said = {key: keys.get(key) for key in (FORMAT_KEY, ROWS_KEY, SPARK_KEY)}
+            columns = _columns(meta.getSchema().toString())
+        except Py4JJavaError as error:
+            raise Refused(f"{plain(path)} is no whole Parquet file: {why(error)}") from error
+        format, made_by = _origin(said)
+        if format is None and not {"event", "node", "life", "number"} <= columns.keys():
+            return None
+        if format is not None and format != FORMAT:
+            raise Refused(f"{plain(path)} has format {format}; this amqpd-spark reads {FORMAT}: install a newer one")
+        _check(path, columns)
+        return self._told(File(path, size, rows, made_by, n=named(path)[2]), said[ROWS_KEY], footer, list(columns))
+
+    def _told(self, file: File, said: str | None, footer: Any, columns: list[str]) -> File:
+        """With its range, as the key says, or else, as the statistics of its columns do."""
+        if file.made_by != BROKER:
+            return file
+        if said is not None:
+            return _with_key(file, said)
+        spans: dict[str, Any] = {}
+        for name in ("number", "life", "time"):
+            span = self._span(footer, columns.index(name))
+            if span is None:
+                return file
+            spans[name] = span
+        node = self._node(footer, columns.index("node"))
+        (low, high), (life, other), (begin, end) = (spans[name] for name in ("number", "life", "time"))
+        if life != other or node is None:
+            return file
+        return _ranged(file, node, life, low, high, begin, end)
+
+    def _span(self, footer: Any, column: int) -> tuple[int, int] | None:
+        """Least and greatest of a column of numbers."""
+        low, high = [], []
+        for block in footer.getBlocks():
+            statistics = block.getColumns().get(column).getStatistics()
+            if statistics is None or not statistics.hasNonNullValue():
+                return None
+            low.append(statistics.genericGetMin())
+            high.append(statistics.genericGetMax())
+        return (min(low), max(high)) if low and all(isinstance(each, int) for each in low) else None
+
+    def _node(self, footer: Any, column: int) -> str | None:
+        """The one node that all rows are of."""
+        found = set()
+        for block in footer.getBlocks():
+            statistics = block.getColumns().get(column).getStatistics()
+            if statistics is None or not statistics.hasNonNullValue():
+                return None
+            found |= {statistics.minAsString(), statistics.maxAsString()}
+        return str(found.pop()) if len(found) == 1 else None
+
+    def _text(self, files: Any, path: Any) -> str:
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _place(self, folder: str) -> tuple[Any, Any]:
+        place = self._jvm.org.apache.hadoop.fs.Path(folder)
+        return place.getFileSystem(self._conf), place
+
+
+def _origin(said: Mapping[str, str | None]) -> tuple[str | None, str]:
+    """The format (None: it says none), and who wrote it."""
+    if said[FORMAT_KEY] is not None:
+        return said[FORMAT_KEY], BROKER
+    try:
+        fields = json.loads(said[SPARK_KEY] or "{}").get("fields", [])
+        told: dict[str, str] = next((field["metadata"] for field in fields if field["name"] == "event"), {})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        told = {}
+    return told.get(FORMAT_KEY), str(told.get(MADE_BY_KEY, UNKNOWN))
+
+
+def _columns(schema: str) -> dict[str, str]:
+    """Name -> type, as Parquet writes it."""
+    found = {}
+    for line in schema.splitlines()[1:]:
+        column = _COLUMN.match(line)
+        if column is not None:
+            found[column[2].rstrip(";")] = column[1] + (f" ({column[3]})" if column[3] else "")
+    return found
+
+
+def _check(path: str, columns: Mapping[str, str]) -> None:
+    for name, kind in COLUMNS.items():
+        found = columns.get(name)
+        if found is None and name not in MAY_LACK:
+            raise Refused(f"{plain(path)} has no column {name}")
+        if found is not None and _FITS[type(kind)].fullmatch(found) is None:
+            raise Refused(f"{plain(path)}: column {name} is {found}, and should be {kind.simpleString()}")
+
+
+def _with_key(file: File, said: str) -> File:
+    try:
+        told = json.loads(said)
+        declared = tuple((int(low), int(high)) for low, high in told.get("declared", []))
+        life, first, last, begin, end = (int(told[name]) for name in ("life", "first", "last", "from_us", "to_us"))
+        return _ranged(file, str(told["node"]), life, first, last, begin, end, declared)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Refused(f"{plain(file.path)}: its metadata key {ROWS_KEY} is not as a broker writes it") from error
+
+
+def _ranged(
+    file: File,
+    node: str,
+    life: int,
+    first: int,
+    last: int,
+    from_us: int,
+    to_us: int,
+    declared: tuple[tuple[int, int], ...] = (),
+) -> File:
+    return File(file.path, file.size, file.rows, BROKER, node, life, first, last, from_us, to_us, file.n, declared)
+
+
+def plain(path: str) -> str:
+    return path.removeprefix("file:") if path.startswith("file:/") else path
+
+
+def why(error: Py4JJavaError) -> str:
+    """Java's own words, of the deepest cause."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    words = str(cause.getMessage() or cause.getClass().getSimpleName()).partition("\n")[0]
+    return words.partition(" but found")[0]

@@ -1,0 +1,34 @@
+"""What the account says around a hole of the log, and of messages that came back: all histories in one log.
+
+What is verified: each history's books and findings. Not verified: which holes there are (`test_inventory.py`,
+`test_log_holes.py`).
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conservation_holes import HISTORIES
+from tests.spark.conservation_stories import Queue
+from tests.spark.log import Log
+from tests.spark.test_conservation import called, read_back
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    folder = tmp_path_factory.mktemp("histories")
+    log = Log(folder / "events")
+    for queue_id, (name, (tell, _, _)) in enumerate(HISTORIES.items(), 1):
+        for life in (1, 2, 3):
+            log.add("started", life=life, node=name)
+        tell(Queue(log, name, queue_id, node=name))
+    answer = called(log.write_as_broker(), folder / "out")
+    assert answer.exit_code == 1, answer.output
+    return read_back(folder / "out")
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_history(told: dict[str, tuple[str, str]], name: str):
+    _, books, findings = HISTORIES[name]
+    assert told.get(name, ("", "")) == (books, findings)
