@@ -310,8 +310,9 @@ async def test_without_anything_to_record_no_files_are_written(tmp_path: Path) -
     assert (written.rows(), written.spool(), len(written.lives)) == ([], [], 1)
 
 
+@pytest.mark.parametrize("where", ["pq.ParquetWriter.write_table", "_settle"])
 async def test_a_file_that_cannot_be_written_waits_in_the_spool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -319,7 +320,7 @@ async def test_a_file_that_cannot_be_written_waits_in_the_spool(
     written = Written(tmp_path)
     written.act("a")
     with monkeypatch.context() as patch:
-        patch.setattr("amqpd.audit.files.parquet._settle", no_room)
+        patch.setattr(f"amqpd.audit.files.parquet.{where}", no_room)
         assert await written.writer.flush() == 1
     assert written.spool() == ["n-1-1.spool", "n-1-2.spool"]
     assert await written.writer.flush() == 0

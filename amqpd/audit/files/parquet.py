@@ -103,7 +103,9 @@ def _write(
     finally:
         if writer is not None:
             try:
-                writer.add_key_value_metadata(rows.footer())
+                # None: the first part could not be written.
+                if rows.rows:
+                    writer.add_key_value_metadata(rows.footer())
             finally:
                 writer.close()
     if written is not None:
