@@ -98,6 +98,7 @@ class Book:
         elif publication is None or publication.promised:
             self.promised = self.next
         name = number = tag = text = channel = 0
+        rows = 1
         if publication is not None:
             number, tag, channel = publication.first, publication.tag, publication.channel
         if self._plain:
@@ -106,10 +107,10 @@ class Book:
                 publication.noted = True
                 if publication.unsaid == count:
                     flags |= WITH_PUBLISHED
+                    rows = 2
                     publication.unsaid = 0
             if self._named_in != buffer.generation:
                 self._say()
-            rows = 2 if flags & WITH_PUBLISHED else 1
             # fmt: off
             buffer.put(ROUTED, flags, rows, recorder.now(), first, count, name, self._name, number, tag, body_bytes,
                        text, channel)

@@ -30,6 +30,7 @@ BLOCK_MAGIC_1: Final = 0x61755631
 KEPT_BYTES_MAX: Final = 1 << 20
 
 _CHECKSUM: Final = Struct("<I")
+_RECORD_BYTES: Final = RECORD.size
 _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -43,7 +44,7 @@ class SpoolBuffer:
         """what waits is to be written before anything of it is sent, or committed"""
         self.generation = 1
         """of the file: what was named in an earlier one has to be named again"""
-        self._records = bytearray(256 * RECORD.size)
+        self._records = bytearray(256 * _RECORD_BYTES)
         self._used = 0
         self.rows_before = 0
         """what waits comes behind this row; so does a block that could not be written"""
@@ -77,7 +78,7 @@ class SpoolBuffer:
         self._pack(self._records, used, time_us, first, publication, tag, count, body_bytes, name, queue, text, kind,
                    flags, channel)
         # fmt: on
-        self._used = used + RECORD.size
+        self._used = used + _RECORD_BYTES
         self.rows += rows
         self.pending = True
 
@@ -121,7 +122,7 @@ class SpoolBuffer:
 
     def _clear(self) -> None:
         if len(self._records) > KEPT_BYTES_MAX:
-            self._records = bytearray(256 * RECORD.size)
+            self._records = bytearray(256 * _RECORD_BYTES)
         self._used = 0
         self.rows_before = self.rows
         if self._names or self._acts:

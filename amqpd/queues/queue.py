@@ -403,8 +403,8 @@ class Queue(HomeQueue):
             backlog.take_in()
             return False
         facts, store, now_ms = self.facts, backlog.store, self.host.now_ms
-        waited_ms, count, first = now_ms - backlog.fresh_ms, 0, store.next_seq
-        ready_bytes = backlog.ready_bytes
+        waited_ms, count = now_ms - backlog.fresh_ms, 0
+        first, ready_bytes = store.next_seq, backlog.ready_bytes
         if not consumer.no_ack:
             if not backlog.leaving and backlog.only_fresh and consumer.credit() >= backlog.ready:
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))

@@ -60,7 +60,9 @@ class Consumer(Subscription):
         party = self.party
         if party is None:
             party = self.party = consuming(self.channel.connection, self.tag)
-        flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if self.no_ack else 0)
+        flags = WITH_ACKED if self.no_ack else 0
+        if redelivered:
+            flags |= REDELIVERED
         book.delivered(first, count, flags, party, self.channel.id, body_bytes)
 
     def credit(self) -> int:
