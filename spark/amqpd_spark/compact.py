@@ -1,6 +1,7 @@
 """Small files into large ones: the same events, each once, in an order that readers can skip by.
 
-What comes in: the audit log. What goes out: a folder laid out as the log is, with its hours written whole.
+What comes in: the audit log. What goes out: a folder laid out as the log is, with its hours written whole; and what
+`compacted.py` says of it, so that rows which are lost before or afterwards are missed.
 Rules: 1. An hour is written from all of its events, wherever their files are, so a late file is in it the next time.
 2. Which events are in which file follows from the events alone: again makes the same files. 3. What is read is never
 written.
@@ -8,41 +9,66 @@ written.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import click
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark import events as log
-from amqpd_spark.options import Options, job_command
+from amqpd_spark import compacted
+from amqpd_spark.events import IDENTITY
+from amqpd_spark.footers import COMPACT, Footers
+from amqpd_spark.options import Log, Options, job_command
 from amqpd_spark.output import apart
-from amqpd_spark.schema import EVENTS
+from amqpd_spark.schema import EVENTS, marked
 
 ROWS_PER_FILE = 5_000_000
 """some 128 MB"""
 HOUR = ("date", "hour")
 
 
-def compact(events: DataFrame, folder: str, rows_per_file: int = ROWS_PER_FILE) -> tuple[int, int, int]:
-    """Write the hours that `events` are of, whole. How many hours, events, files."""
+@dataclass(frozen=True)
+class Written:
+    """`hours`: folders, as "date=2026-11-22/hour=05"."""
+
+    hours: list[str]
+    rows: int
+    files: int
+
+
+def compact(events: DataFrame, folder: str, rows_per_file: int = ROWS_PER_FILE) -> Written:
+    """Write the hours that `events` are of, whole."""
     placed = events.withColumns({"date": F.to_date("time"), "hour": F.date_format("time", "HH")})
-    sizes = placed.groupBy(*HOUR).agg(F.countDistinct(*log.IDENTITY).alias("rows"))
+    sizes = placed.groupBy(*HOUR).agg(F.countDistinct(*IDENTITY).alias("rows"))
     hours = sizes.withColumn("files", F.ceil(F.col("rows") / rows_per_file)).localCheckpoint()
-    count, rows, files = hours.agg(F.count("*"), F.sum("rows"), F.sum("files")).collect()[0]
-    if not count:
-        return 0, 0, 0
+    names = [f"date={row['date']}/hour={row['hour']}" for row in hours.select(*HOUR).collect()]
+    rows, files = hours.agg(F.sum("rows"), F.sum("files")).collect()[0]
+    if not names:
+        return Written([], 0, 0)
     # By the event's identity, for an hour's busiest queue may be most of it. The same event twice meets itself.
-    part = F.pmod(F.xxhash64(*log.IDENTITY), F.col("files"))
+    part = F.pmod(F.xxhash64(*IDENTITY), F.col("files"))
     parts = placed.join(F.broadcast(hours.drop("rows")), list(HOUR)).withColumn("part", part)
-    once = parts.repartition(files, *HOUR, "part").dropDuplicates([*HOUR, "part", *log.IDENTITY])
+    once = parts.repartition(files, *HOUR, "part").dropDuplicates([*HOUR, "part", *IDENTITY])
     # Numbers last, so that the order of what is equal else is the same again.
-    ordered = once.sortWithinPartitions(*HOUR, "vhost", "queue", "time", *log.IDENTITY)
-    writer = ordered.select(*EVENTS.fieldNames(), *HOUR).write.mode("overwrite")
+    ordered = once.sortWithinPartitions(*HOUR, "vhost", "queue", "time", *IDENTITY)
+    writer = marked(ordered.select(*EVENTS.fieldNames(), *HOUR), COMPACT).write.mode("overwrite")
     # Said here too: with the other mode, one hour would replace all that is there.
     writer.option("partitionOverwriteMode", "dynamic").partitionBy(*HOUR).parquet(folder)
-    return count, rows, files
+    return Written(sorted(names), rows, files)
+
+
+def tell(spark: SparkSession, log: Log, written: Written, options: Options) -> None:
+    """Beside what was written: which rows it has, and how far it reaches."""
+    footers = Footers(spark)
+    compacted.tell(footers, options.output, written.hours, log.inventory.removed_rows)
+    begun, ended = options.since is None, options.until is None
+    reached: dict[str, compacted.Reached] = {}
+    if not (begun and ended) and log.inventory.reach:
+        of_lives = log.events.groupBy("node", "life").agg(F.min("number"), F.max("number"))
+        for node, life, first, last in of_lives.collect():
+            reached.setdefault(node, {})[life] = first, last
+    compacted.tell_edges(footers, options.output, log.inventory.reach, reached, begun, ended)
 
 
 def whole_hours(options: Options) -> Options:
@@ -72,5 +98,13 @@ def command(options: Options, rows_per_file: int) -> None:
     apart(options.input, options.output, both=True)
     spark = options.session()
     options.ready(spark)
-    hours, rows, files = compact(whole_hours(options).events(spark), options.output, rows_per_file)
-    click.echo(f"{hours:,} hours, {rows:,} rows, about {files:,} files: {options.output}")
+    options = whole_hours(options)
+    log = options.log(spark)
+    written = compact(log.events, options.output, rows_per_file)
+    tell(spark, log, written, options)
+    hours = len(written.hours)
+    click.echo(f"{hours:,} hours, {written.rows:,} rows, about {written.files:,} files: {options.output}")
+    if lost := log.inventory.lost:
+        click.echo(
+            f"{len(lost):,} ranges of rows are in no file of the input: `amqpd-spark conservation` names them."
+        )

@@ -317,7 +317,7 @@ def _print(found: Account) -> dict[str, int]:
 def _unknown(inventory: Inventory) -> list[str]:
     """What could not be looked at in the files."""
     if inventory.unchecked:
-        return [f"Lost files cannot be told: {inventory.unchecked:,} files do not say which rows they have."]
+        return [f"Of {inventory.unchecked:,} files no lost rows can be told: their numbers jump, as of `generate`."]
     if inventory.files and not inventory.edges:
         return ["Whether the oldest or the newest file was lost cannot be told: there is no _log file."]
     return []

@@ -52,6 +52,14 @@ def read(
     return found.dropDuplicates(list(IDENTITY)) if unique else found
 
 
+def of_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """All rows of these files, wherever they are."""
+    if not files:
+        return spark.createDataFrame([], EVENTS)
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(files) + 1))
+    return spark.read.schema(EVENTS).parquet(*map(_literally, files))
+
+
 def each_message(stretches: DataFrame) -> DataFrame:
     """A row for each message of each stretch: `first`, `publication` and `confirm_tag` become those of the message (0
     stays 0), `count` becomes 1."""

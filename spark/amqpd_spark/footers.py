@@ -20,12 +20,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
 
 from amqpd_spark.door import Refused
-from amqpd_spark.schema import COLUMNS, FORMAT
+from amqpd_spark.schema import COLUMNS, FORMAT, FORMAT_KEY, MADE_BY_KEY
 
-FORMAT_KEY, ROWS_KEY, MADE_BY_KEY = "amqpd.audit.format", "amqpd.audit.rows", "amqpd.audit.made_by"
+ROWS_KEY = "amqpd.audit.rows"
 SPARK_KEY = "org.apache.spark.sql.parquet.row.metadata"
-BROKER, UNKNOWN = "broker", "unknown"
-"""`File.made_by`; else what a job says of itself"""
+BROKER, COMPACT, GENERATE, UNKNOWN = "broker", "compact", "generate", "unknown"
+"""`File.made_by`; what jobs of earlier versions wrote is of nobody known"""
+ROWS_FILE = "_rows.json"
+"""beside the files of an hour that `compact` wrote"""
+THREADS = 16
+"""that read footers at once"""
 MAY_LACK = ("source", "source_epoch")
 """columns that files of earlier versions have not"""
 LOG_FORMAT = 1
@@ -109,7 +113,8 @@ class Footers:
         self._conf = session._jsc.hadoopConfiguration()
 
     def listed(self, folder: str) -> Iterator[tuple[str, int]]:
-        """Each file below it, with its size, but what Spark passes over itself. Raises Refused."""
+        """Each file below it, with its size, except what Spark passes over itself; and each ROWS_FILE. Raises
+        Refused."""
         try:
             files, place = self._place(folder)
             if not files.exists(place):
@@ -121,7 +126,7 @@ class Footers:
             while found.hasNext():
                 each = found.next()
                 path = each.getPath().toString()
-                parts = path.removeprefix(root).strip("/").split("/")
+                parts = path.removeprefix(root).strip("/").removesuffix(ROWS_FILE).split("/")
                 # Before "=" as in Spark: a column's name may begin with "_".
                 if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
                     yield path, each.getLen()
@@ -129,17 +134,44 @@ class Footers:
             raise Refused(f"{folder} cannot be read: {why(error)}") from error
 
     def edges(self, folders: Sequence[str]) -> list[Edge]:
-        """Of all nodes; what is damaged counts as missing."""
+        """Of all nodes; what is damaged counts as missing. Raises Refused."""
         found = []
         for folder in folders:
-            files, place = self._place(folder)
-            if not files.exists(place):
-                continue
-            for each in files.listStatus(place):
-                name = each.getPath().getName()
-                if name.startswith("_log-") and name.endswith(".json") and each.isFile():
-                    found.append(edge(self._text(files, each.getPath())))
+            try:
+                files, place = self._place(folder)
+                if not files.exists(place):
+                    continue
+                for each in files.listStatus(place):
+                    name = each.getPath().getName()
+                    if name.startswith("_log-") and name.endswith(".json") and each.isFile():
+                        found.append(edge(self.text(each.getPath().toString()) or ""))
+            except Py4JJavaError as error:
+                raise Refused(f"{folder} cannot be read: {why(error)}") from error
         return [each for each in found if each is not None]
+
+    def text(self, path: str) -> str | None:
+        """Of a small file; None: it cannot be read."""
+        try:
+            files, place = self._place(path)
+            stream = files.open(place)
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except Py4JJavaError:
+            return None
+
+    def write(self, path: str, text: str) -> None:
+        """A small file, over what is there. Raises Refused."""
+        try:
+            files, place = self._place(path)
+            stream = files.create(place, True)
+            try:
+                stream.write(bytearray(text.encode()))
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            raise Refused(f"{plain(path)} cannot be written: {why(error)}") from error
 
     def file(self, path: str, size: int) -> File | None:
         """None: it is not of the log. Raises Refused."""
@@ -203,13 +235,6 @@ class Footers:
                 return None
             found |= {statistics.minAsString(), statistics.maxAsString()}
         return str(found.pop()) if len(found) == 1 else None
-
-    def _text(self, files: Any, path: Any) -> str:
-        stream = files.open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def _place(self, folder: str) -> tuple[Any, Any]:
         place = self._jvm.org.apache.hadoop.fs.Path(folder)

@@ -18,8 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
+from amqpd_spark.footers import GENERATE
 from amqpd_spark.options import DAYS_MAX, Moment, Options
 from amqpd_spark.output import absent
+from amqpd_spark.schema import marked
 from amqpd_spark.traffic.acts import acts, figures, ghost
 from amqpd_spark.traffic.cycle import QUEUES_MAX, Cycle, Plan, cycle
 from amqpd_spark.traffic.rows import ENDED, rows
@@ -87,7 +89,7 @@ def _write(made: DataFrame, folder: str, mode: str, hours_late: int = 0) -> None
     shown = F.col("time") + F.expr(f"interval {hours_late} hours")
     placed = made.drop("stretch", "step").withColumns({"date": F.to_date(shown), "hour": F.date_format(shown, "HH")})
     sorted_rows = placed.sortWithinPartitions("date", "hour", "number")
-    sorted_rows.write.mode(mode).partitionBy("date", "hour").parquet(folder)
+    marked(sorted_rows, GENERATE).write.mode(mode).partitionBy("date", "hour").parquet(folder)
 
 
 def _plants(ctx: click.Context, param: click.Parameter, value: str) -> frozenset[str]:

@@ -1,67 +1,45 @@
-"""What the log's folder holds, before a row of it is read: its files, and which rows are not there.
+"""What the log's folders hold, before a job looks at them: their files, and which rows are not there.
 
 What comes in: the folders of the log, a period. What goes out: `Inventory`.
-Rules: 1. Only footers are read, on the driver, through Spark's own view of files: so the log may be on anything that
-the jobs can read. 2. A footer decides, never a file's name. 3. What is not the log's is passed over and counted; what
-is, and cannot be read, is refused with a sentence that names the file. 4. Rows are numbered from 1 within (node,
-life), without a gap: where the ranges of files do not meet, a file was lost. Where a file has fewer rows than it had,
-they were removed. 5. What retention took is no hole: `_log-<node>.json` says how far that is, and how far each life
-reached; without it, the oldest and the newest file cannot be missed.
-Not here: one footer (`footers.py`); what a hole means for messages (`books/`).
+Rules: 1. Footers are read, on the driver, through Spark's own view of files: so the log may be on anything that the
+jobs can read. 2. A footer decides, never a file's name. 3. What is not the log's is passed over and counted; what is,
+and cannot be read, is refused with a sentence that names the file. 4. Where a file has fewer rows than it had, they
+were removed. Of rows that no file has, `contiguity.py` judges, over all files together: whoever adds a file hides
+nothing. Where a footer does not say which rows there are, they are read. 5. What `generate` made has numbers with
+gaps by design, and counts for nothing in this. 6. What retention took is no hole: `_log-<node>.json` says how far
+that is, and how far each life reached; without it, the oldest and the newest file cannot be missed.
+Not here: one footer (`footers.py`); numbers that are read (`present.py`); what a hole means for messages (`books/`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from amqpd_spark import compacted, present
+from amqpd_spark.compacted import Hour
+from amqpd_spark.contiguity import NOTHING_CUT, Cut, Gap, Hole, Removed, excused, of_node, told_of
 from amqpd_spark.door import Refused
-from amqpd_spark.footers import BROKER, Edge, File, Footers, named, plain
+from amqpd_spark.footers import BROKER, GENERATE, ROWS_FILE, THREADS, UNKNOWN, Edge, File, Footers, named, plain
+
+__all__ = ["Cut", "Gap", "Hole", "Inventory", "Read", "Removed", "judged", "remarks", "take"]
 
 FOOTERS_MAX = 20_000
 """files; some milliseconds each, and more on a store of objects"""
-THREADS = 16
 FOLDER_SLACK = timedelta(hours=2)
 """between an event and the hour of its file's folder, at most, and then one"""
 
 
 @dataclass(frozen=True)
-class Hole:
-    """Rows `first` to `last` of a life that no file has. `after_us`, `before_us`: the last moment of what is before
-    it, the first of what is behind it (None: nothing is). `declared`: the broker said so itself."""
-
-    node: str
-    life: int
-    first: int
-    last: int
-    after_us: int | None
-    before_us: int | None
-    declared: bool = False
-
-
-@dataclass(frozen=True)
-class Removed:
-    """A file that has fewer rows than were written into it."""
-
-    path: str
-    node: str
-    life: int
-    first: int
-    last: int
-    gone: int
-    from_us: int | None
-    to_us: int | None
-
-
-@dataclass(frozen=True)
 class Inventory:
-    """`foreign`: paths that were passed over. `duplicates`: rows may be in several files. `unchecked`: files that a
-    broker did not write, so that nothing follows from their rows' numbers. `edges`: nodes with a `_log` file."""
+    """`foreign`: paths that were passed over. `duplicates`: rows may be in several files. `unchecked`: files of whose
+    rows none is missed, for their numbers jump by design. `edges`: nodes with a `_log` file; `reach`: what those
+    say."""
 
     files: list[File]
     holes: list[Hole] = field(default_factory=list)
@@ -70,6 +48,7 @@ class Inventory:
     duplicates: bool = False
     unchecked: int = 0
     edges: tuple[str, ...] = ()
+    reach: tuple[Edge, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -82,14 +61,17 @@ class Inventory:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Paths of files that have others of their life before them, or behind them, which were not looked at."""
+class Read:
+    """What was read beside footers: `ranges` of rows, as if each were a file; `changed`: of files that `compact`
+    wrote, or that it found changed; `gaps`, as the broker says them; `unchecked` as in `Inventory`."""
 
-    below: frozenset[str] = frozenset()
-    above: frozenset[str] = frozenset()
+    ranges: Sequence[File] = ()
+    changed: Sequence[Removed] = ()
+    gaps: Sequence[Gap] = ()
+    unchecked: int = 0
 
 
-NOTHING_CUT = Cut()
+NOTHING_READ = Read()
 
 
 def take(
@@ -97,20 +79,22 @@ def take(
     folders: Sequence[str],
     since: datetime | None = None,
     until: datetime | None = None,
+    holes: bool = True,
 ) -> Inventory:
-    """Of the files that may have events of the period, and of each life the ones before and behind them. Raises
-    Refused."""
+    """Of the files that may have events of the period, and of each life the ones before and behind them. Without
+    `holes` it is not asked what is missing, which may need all rows' numbers. Raises Refused."""
     footers = Footers(spark)
     # Before the files are listed: what the broker writes meanwhile is only more than it says there.
     edges = footers.edges(folders)
     listed: list[tuple[str, int]] = []
     foreign: list[str] = []
+    told: list[str] = []
     for folder in folders:
         for path, size in footers.listed(folder):
             if path.endswith(".parquet"):
                 listed.append((path, size))
             else:
-                foreign.append(path)
+                (told if path.endswith(f"/{ROWS_FILE}") else foreign).append(path)
     meant, cut = _meant(listed, since, until)
     if len(meant) > FOOTERS_MAX:
         raise Refused(
@@ -119,9 +103,38 @@ def take(
         )
     with ThreadPoolExecutor(THREADS) as pool:
         read = list(pool.map(lambda each: footers.file(*each), meant))
+        hours = dict(zip(told, pool.map(lambda path: compacted.hour(footers.text(path)), told), strict=True))
     files = [file for file in read if isinstance(file, File)]
     foreign += [path for (path, _), file in zip(meant, read, strict=True) if file is None]
-    return judged(files, foreign, edges, since, until, cut)
+    if not holes:
+        return judged(files, foreign)
+    more = _read(spark, files, {path.rpartition("/")[0]: hour for path, hour in hours.items() if hour is not None})
+    found = judged(files, foreign, edges, since, until, cut, more)
+    if found.lost and (gaps := present.gaps(spark, files)):
+        more = Read(more.ranges, more.changed, gaps, more.unchecked)
+        return judged(files, foreign, edges, since, until, cut, more)
+    return found
+
+
+def _read(spark: SparkSession, files: Sequence[File], hours: dict[str, Hour]) -> Read:
+    """`hours`: folder -> what `compact` says of it."""
+    ranges: list[File] = []
+    unchecked = sum(file.made_by == GENERATE for file in files)
+    dumb = [file for file in files if file.first is None and file.made_by != GENERATE]
+    unknown = [file for file in dumb if file.made_by == UNKNOWN]
+    if known := [file for file in dumb if file.made_by != UNKNOWN]:
+        ranges += present.ranges(spark, known)[0]
+    if unknown:
+        found, left_out = present.ranges(spark, unknown, sparse=False)
+        ranges += found
+        unchecked += len(unknown) if left_out else 0
+    changed = {astuple(each): each for hour in hours.values() for each in hour.removed}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        gone = hours[folder].files.get(name, 0) - file.rows if folder in hours else 0
+        if gone > 0:
+            changed |= {astuple(each): each for each in present.spans(spark, file.path, gone)}
+    return Read(ranges, list(changed.values()), (), unchecked)
 
 
 def remarks(found: Inventory) -> list[str]:
@@ -141,18 +154,19 @@ def judged(
     since: datetime | None = None,
     until: datetime | None = None,
     cut: Cut = NOTHING_CUT,
+    read: Read = NOTHING_READ,
 ) -> Inventory:
     """What follows from the footers. `cut`: files beyond which the log was not looked at."""
     known = {edge.node: edge for edge in edges}
     told = [file for file in files if file.made_by == BROKER and file.first is not None]
-    unchecked = len(files) - len(told)
+    ranges = [*told, *read.ranges]
+    # Ranges that were read are of no file of their own: of a period, their ends are not those of the log.
+    cut = Cut(cut.below | ({""} if since else set()), cut.above | ({""} if until else set()))
     holes: list[Hole] = []
-    duplicates = bool(unchecked)
-    # Rows may be in a file that does not say which it has: then nothing is missed.
-    for node in sorted({str(file.node) for file in told} | known.keys()) if not unchecked else ():
-        mine = [file for file in told if file.node == node]
-        found, twice = _of_node(node, mine, known.get(node), cut)
-        holes += found
+    duplicates = len(told) < len(files)
+    for node in sorted({str(each.node) for each in ranges} | known.keys()):
+        found, twice = of_node(node, [each for each in ranges if each.node == node], known.get(node), cut)
+        holes += [part for hole in found for part in told_of(hole, read.gaps)]
         duplicates = duplicates or twice
     removed = [
         Removed(file.path, str(file.node), file.life or 0, file.first or 0, file.last or 0, gone, *_period(file))
@@ -162,74 +176,19 @@ def judged(
     period = _us(since), _us(until)
     return Inventory(
         list(files),
-        [hole for hole in holes if _meets(hole.after_us, hole.before_us, period)],
-        [each for each in removed if _meets(each.from_us, each.to_us, period)],
+        [hole for hole in excused(holes, read.changed) if _meets(hole.after_us, hole.before_us, period)],
+        [each for each in [*removed, *_each_once(read.changed)] if _meets(each.from_us, each.to_us, period)],
         sorted(foreign),
         duplicates,
-        unchecked,
+        read.unchecked,
         tuple(sorted(known)),
+        tuple(known.values()),
     )
 
 
-def _of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> tuple[list[Hole], bool]:
-    """Holes of all lives of a node, and whether a row is in two files."""
-    lives = {file.life or 0: _sorted(files, file.life) for file in files}
-    if edge is not None:
-        lives |= {life: [] for life in edge.lives if life not in lives}
-    holes: list[Hole] = []
-    twice, before_us = False, None
-    oldest = min(lives, default=0)
-    for life in sorted(lives):
-        mine = lives[life]
-        begun = any(file.path in cut.below for file in mine)
-        reached = (mine[0].first or 0) - 1 if begun else _begin(life, oldest, mine, edge)
-        if reached is None:
-            continue
-        for file in mine:
-            first, last = file.first or 0, file.last or 0
-            if first > reached + 1:
-                holes += _apart(Hole(node, life, reached + 1, first - 1, before_us, file.from_us), file.declared)
-            twice = twice or first <= reached
-            reached = max(reached, last)
-            before_us = max(before_us or 0, file.to_us or 0) or None
-        open_end = edge is None or any(file.path in cut.above for file in mine)
-        end = edge.lives.get(life, 0) if edge is not None and not open_end else 0
-        if end > reached:
-            behind = [file.from_us for later, rest in lives.items() if later > life for file in rest if file.from_us]
-            holes.append(Hole(node, life, reached + 1, end, before_us, min(behind, default=None)))
-    return holes, twice
-
-
-def _sorted(files: Sequence[File], life: int | None) -> list[File]:
-    return sorted((file for file in files if file.life == life), key=lambda file: (file.first or 0, file.last or 0))
-
-
-def _begin(life: int, oldest: int, files: Sequence[File], edge: Edge | None) -> int | None:
-    """The row before the first one that must be there; None: nothing of that life must be."""
-    first = files[0].first if files else None
-    if edge is not None and edge.removed is not None:
-        if life < edge.removed[0]:
-            return None if first is None else first - 1
-        # Whoever was killed between the `_log` and the files has some that are older than the edge.
-        low = edge.removed[1] if life == edge.removed[0] else 0
-        return low if first is None else min(low, first - 1)
-    # Without an edge, what was before the oldest file is held against nobody.
-    return first - 1 if edge is None and life == oldest and first is not None else 0
-
-
-def _apart(hole: Hole, declared: Sequence[tuple[int, int]]) -> list[Hole]:
-    """The parts of it that the broker declared, and those that it did not."""
-    parts: list[Hole] = []
-    at = hole.first
-    for low, high in sorted(declared):
-        low, high = max(low, at), min(high, hole.last)
-        if high < low:
-            continue
-        if low > at:
-            parts.append(replace(hole, first=at, last=low - 1))
-        parts.append(replace(hole, first=low, last=high, declared=True))
-        at = high + 1
-    return [*parts, replace(hole, first=at)] if at <= hole.last else parts
+def _each_once(changed: Iterable[Removed]) -> list[Removed]:
+    """One for each file: of which life the rows were that are gone is not known."""
+    return list({each.path: each for each in reversed(list(changed))}.values())
 
 
 def _meant(

@@ -80,9 +80,9 @@ class Options:
             raise Refused(str(error)) from error
         return start(self.job, self.master, self.memory)
 
-    def log(self, spark: SparkSession, unique: bool = False) -> Log:
-        """Says what was passed over. Raises Refused."""
-        found = inventory.take(spark, [self.input], self.since, self.until)
+    def log(self, spark: SparkSession, unique: bool = False, holes: bool = True) -> Log:
+        """Says what was passed over. `holes`: and what is missing is asked for. Raises Refused."""
+        found = inventory.take(spark, [self.input], self.since, self.until, holes)
         for sentence in inventory.remarks(found):
             click.echo(f"amqpd-spark: {sentence}", err=True)
         # What was not looked at is not read either.
@@ -92,7 +92,7 @@ class Options:
 
     def events(self, spark: SparkSession, unique: bool = False) -> DataFrame:
         """The rows alone."""
-        return self.log(spark, unique).events
+        return self.log(spark, unique, holes=False).events
 
     def ready(self, spark: SparkSession, *tables: str) -> None:
         """The output can be written, and no table's name is taken by something else. Raises Refused."""

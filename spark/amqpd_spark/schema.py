@@ -7,6 +7,8 @@ Not here: reading (`events.py`), the broker's side (`amqpd/audit/files/columns.p
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -57,6 +59,9 @@ COLUMNS: dict[str, DataType] = {
     "source_epoch": _INT,
 }
 
+FORMAT_KEY, MADE_BY_KEY = "amqpd.audit.format", "amqpd.audit.made_by"
+"""in the files' metadata; what Spark writes has them in that of the column `event`"""
+
 EVENTS = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 
 # The ends: each message in a queue has one of them, or stands there still.
@@ -73,3 +78,10 @@ ACTS = (
 
 STRETCH_MAX = 65_536
 """messages in one row, at most"""
+
+
+def marked(rows: DataFrame, made_by: str) -> DataFrame:
+    """So that the footers of the files which Spark writes of them say the format, and which job it was."""
+    return rows.withColumn(
+        "event", F.col("event").alias("event", metadata={FORMAT_KEY: FORMAT, MADE_BY_KEY: made_by})
+    )

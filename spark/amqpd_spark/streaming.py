@@ -145,7 +145,7 @@ class Stop:
 def source(spark: SparkSession, options: Options, files_max: int) -> DataFrame:
     """Events as files appear, with FILE. Raises Refused when a file that is there cannot be taken; one that comes
     later ends the stream."""
-    inventory.take(spark, [options.input])
+    inventory.take(spark, [options.input], holes=False)
     with_folders = StructType([*EVENTS.fields, StructField("date", DateType()), StructField("hour", StringType())])
     rows = spark.readStream.schema(with_folders).option("maxFilesPerTrigger", files_max)
     found = rows.option("basePath", options.input).parquet(options.input)

@@ -7,13 +7,14 @@ Not verified: reading footers (`test_exit_codes.py`, `test_log_holes.py`).
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zlib import crc32
 
 import pytest
 
 from amqpd_spark.footers import BROKER, UNKNOWN, Edge, File, edge, named
-from amqpd_spark.inventory import Cut, _meant, judged
+from amqpd_spark.inventory import Cut, Gap, Read, Removed, _meant, judged
 
 SECOND = 1_000_000
 
@@ -100,10 +101,54 @@ def test_fewer_rows_than_were_written_were_removed():
     assert (gone.first, gone.last, gone.gone) == (1, 10, 3)
 
 
-def test_beside_a_file_that_says_nothing_of_its_rows_none_is_missed():
+def test_beside_a_file_that_says_nothing_of_its_rows_others_are_missed():
     strange = File("/log/part-1.parquet", 1, 5, UNKNOWN)
-    found = judged([file(1, 1, 10), file(1, 21, 30), strange], [])
-    assert (found.lost, found.unchecked) == ([], 1)
+    files = [file(1, 1, 10), file(1, 21, 30), strange]
+    assert [(hole.first, hole.last) for hole in judged(files, []).lost] == [(11, 20)]
+
+
+def of_rows(life: int, first: int, last: int) -> File:
+    return replace(file(life, first, last), path="", made_by=UNKNOWN)
+
+
+def test_rows_that_were_read_count_with_those_of_footers():
+    files = [file(1, 1, 10), file(1, 21, 30)]
+    assert judged(files, [], read=Read([of_rows(1, 11, 20)])).lost == []
+    found = judged(files, [], read=Read([of_rows(1, 11, 14), of_rows(1, 17, 24)]))
+    assert [(hole.first, hole.last) for hole in found.lost] == [(15, 16)]
+
+
+def test_of_a_period_rows_that_were_read_have_no_edges():
+    found = judged([], [], [reached(_1=90)], at(5), at(95), read=Read([of_rows(1, 11, 20)]))
+    assert found.lost == []
+
+
+def test_rows_taken_out_of_a_file_are_no_hole_as_far_as_they_are_enough():
+    there = [of_rows(1, 1, 10), of_rows(1, 13, 20), of_rows(1, 24, 30)]
+    changed = Removed("/log/part-1.parquet", "n1", 1, 1, 30, 2, 1 * SECOND, 30 * SECOND)
+    found = judged([], [], read=Read(there, [changed]))
+    assert [(hole.first, hole.last) for hole in found.lost] == [(21, 23)]
+    assert found.removed_rows == [changed]
+
+
+@pytest.mark.parametrize(
+    ("gap", "declared"),
+    [
+        (Gap("n1", 1, 22, "disk_full"), True),
+        (Gap("n1", 1, 29, "disk_full"), False),
+        (Gap("n1", 2, 22, "disk_full"), False),
+        (Gap("n2", 1, 22, "disk_full"), False),
+        (Gap("n1", 1, 40, "damaged", file="n1-1-2.spool.damaged"), True),
+        (Gap("n1", 1, 40, "damaged", file="n1-1-3.spool.damaged"), False),
+        (Gap("n1", 2, 3, "damaged", 1, 11, 20), True),
+        (Gap("n1", 2, 3, "damaged", 1, 11, None), True),
+        (Gap("n1", 1, 3, "damaged", 2, 11, 20), False),
+    ],
+)
+def test_rows_that_the_log_says_are_not_recorded_are_no_hole(gap: Gap, declared: bool):
+    """As an earlier version said it: nothing in the footers."""
+    found = judged([file(1, 1, 10, n=1), file(1, 21, 40, n=3)], [], read=Read(gaps=[gap]))
+    assert [(hole.first, hole.last, hole.declared) for hole in found.holes] == [(11, 20, declared)]
 
 
 def test_of_nodes_each_has_its_own():

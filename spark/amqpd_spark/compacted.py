@@ -1,0 +1,114 @@
+"""What `compact` says of what it wrote: beside each hour's files which rows they have, and how far the log reaches.
+
+What comes in: an inventory of the input, the hours that were written. What goes out: `date=D/hour=H/_rows.json`, and
+`_log-<node>.json` beside the dates, as a broker has it; both read back.
+Rules: 1. An hour that is written again loses what was said of it, for both are in one folder. 2. `_rows.json` goes
+after the hour's files and `_log` after all: a kill between leaves less said, and nothing false. 3. What is damaged
+counts as missing. 4. Rows that were taken out of the input's files are said in each hour that may have had them.
+Not here: the rows (`compact.py`), what follows (`inventory.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime, timedelta
+from zlib import crc32
+
+from amqpd_spark.contiguity import Removed
+from amqpd_spark.footers import LOG_FORMAT, ROWS_FILE, THREADS, Edge, Footers
+from amqpd_spark.schema import FORMAT
+
+Reached = dict[int, tuple[int, int]]
+"""life -> first and last row"""
+
+
+@dataclass(frozen=True)
+class Hour:
+    """`files`: name -> rows; `removed`: what the input said."""
+
+    files: dict[str, int]
+    removed: tuple[Removed, ...] = ()
+
+
+def hour(text: str | None) -> Hour | None:
+    """None: it is damaged, or of a version that is not known."""
+    try:
+        told = json.loads(text or "")
+        checksum = told.pop("crc")
+        if checksum != _checksum(told) or told["format"] != FORMAT:
+            return None
+        files = {str(name): int(rows) for name, rows in told["files"].items()}
+        return Hour(files, tuple(Removed(*each) for each in told["removed"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def tell(footers: Footers, folder: str, hours: Iterable[str], removed: Sequence[Removed]) -> None:
+    """`hours`: as "date=2026-11-22/hour=05", all of them just written."""
+
+    def one(name: str) -> None:
+        place = f"{folder.rstrip('/')}/{name}"
+        rows = {
+            path.rpartition("/")[2]: file.rows
+            for path, size in footers.listed(place)
+            if path.endswith(".parquet") and (file := footers.file(path, size)) is not None
+        }
+        known: dict[str, object] = {"format": FORMAT, "files": rows}
+        known |= {"removed": [astuple(each) for each in removed if _meets(each, name)]}
+        footers.write(f"{place}/{ROWS_FILE}", json.dumps({**known, "crc": _checksum(known)}))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(one, hours))
+
+
+def tell_edges(
+    footers: Footers, folder: str, given: Iterable[Edge], written: Mapping[str, Reached], begun: bool, ended: bool
+) -> None:
+    """`given`: of the input. `written`: of each node. `begun`, `ended`: the period has no begin, no end."""
+    there = {edge.node: edge for edge in footers.edges([folder])}
+    for edge in given:
+        carried = _carried(there.get(edge.node), edge, written.get(edge.node, {}), begun, ended)
+        if carried is not None:
+            footers.write(f"{folder.rstrip('/')}/_log-{edge.node}.json", _text(carried))
+
+
+def _carried(there: Edge | None, given: Edge, written: Reached, begun: bool, ended: bool) -> Edge | None:
+    """Of a period: no more than what was written, for the rest may come with the next one."""
+    lives, removed = dict(given.lives), given.removed
+    if not (begun and ended):
+        if not written:
+            return there
+        newest, oldest = max(written), min(written)
+        if not ended:
+            lives = {life: last for life, last in lives.items() if life < newest}
+            lives[newest] = written[newest][1]
+        if not begun:
+            lives = {life: last for life, last in lives.items() if life >= oldest}
+            removed = oldest, written[oldest][0] - 1
+    if there is not None:
+        lives |= {life: max(last, lives.get(life, 0)) for life, last in there.lives.items()}
+        removed = there.removed
+    return Edge(given.node, lives, removed)
+
+
+def _text(edge: Edge) -> str:
+    lives = {str(life): {"last": last, "ended": False} for life, last in sorted(edge.lives.items())}
+    known: dict[str, object] = {"format": LOG_FORMAT, "node": edge.node, "lives": lives}
+    known["removed"] = None if edge.removed is None else dict(zip(("life", "last"), edge.removed, strict=True))
+    known["from"] = "compact"
+    return json.dumps({**known, "crc": _checksum(known)})
+
+
+def _meets(removed: Removed, name: str) -> bool:
+    """Whether a row of the file may be of that hour."""
+    date, hour = (part.partition("=")[2] for part in name.split("/"))
+    begin = datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC)
+    end_us = (begin + timedelta(hours=1)).timestamp() * 1e6
+    return (removed.from_us or 0) < end_us and (removed.to_us or end_us) >= begin.timestamp() * 1e6
+
+
+def _checksum(known: object) -> int:
+    return crc32(json.dumps(known).encode())
