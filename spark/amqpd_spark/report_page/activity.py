@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from amqpd_spark.findings import BROKER
 from amqpd_spark.report_page import words
 from amqpd_spark.report_page.charts import SERIES_MAX, Chart, Series, bars, lines
 from amqpd_spark.report_page.names import Names
@@ -171,6 +172,7 @@ def usage(tables: Tables) -> Section:
     section = Section("usage", "Who used the broker?", command="usage")
     users = tables.table("usage/usage_by_user", "date", "vhost", "user", "published", "published_bytes")
     if users is not None:
+        users = users.withColumn("user", F.coalesce("user", F.lit(BROKER)))
         if (chart := _by_day(users)) is not None:
             section.parts.append(chart)
         other = "Bytes", "published_bytes", words.octets
@@ -268,7 +270,7 @@ def security(tables: Tables) -> Section:
     found = [] if logins is None else rows(logins, [F.desc("count"), F.col("address"), F.col("user")], ROWS_FEW)
     if found and logins is not None:
         columns: list[Column] = [
-            ("Address", text("address"), False),
+            ("Address", Names(logins).of("address", words.NOTHING), False),
             ("User", text("user"), False),
             ("Times", told("count", words.number), True),
             ("First", when("first"), False),
@@ -284,7 +286,7 @@ def _grave_first(findings: DataFrame) -> list[Any]:
         rank = F.when(F.col("severity") == severity, place).otherwise(rank)
     columns: list[Column] = [
         ("Severity", lambda row: Cell(str(row["severity"]), _SEVERITIES.get(row["severity"], BAD)), False),
-        ("What", text("sentence"), False),
+        ("What", Names(findings).of("sentence"), False),
         ("Time", when("time"), False),
         ("Kind", lambda row: _measure(row["kind"]), False),
     ]
