@@ -157,7 +157,7 @@ def test_failures_from_one_address_are_counted_at_all_nodes(spark: SparkSession,
 
 
 def test_a_change_that_was_asked_for_at_another_node_is_told_once(spark: SparkSession, log: Log):
-    what = {"object": "policy limits", "detail": "{}"}
+    what: dict[str, Any] = {"object": "policy limits", "detail": "{}"}
     log.add("policy_put", at=1, user="alice", address=HERE, **what)
     log.add("policy_put", at=2, node="n2", **what)
     # Long after, and of another object: nobody asked for these.
