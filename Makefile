@@ -65,7 +65,7 @@ test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS
 	$(PY) -m pytest -q -n $(SPARK_WORKERS) --dist loadfile tests/spark $(ARGS)
 
 spark-cluster: $(DEV_STAMP) ## run jobs on a standalone Spark of two workers, kill one of them (minutes; 4 GB)
-	$(PY) -m pytest -q -s -n 0 tests/spark_cluster $(ARGS)
+	$(PY) -m pytest -q -s -n 0 -o faulthandler_timeout=0 tests/spark_cluster $(ARGS)
 
 # A real broker, real clients, real jobs: the promises of docs/audit.md.
 audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)

@@ -28,7 +28,7 @@ import pyspark
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
 WORKERS, CORES, MEMORY = 2, 1, "1g"
-DEADLINE_S = 600
+DEADLINE_S = 1500
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _HERE = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK), "SPARK_NO_DAEMONIZE": "1"}
