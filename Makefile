@@ -20,7 +20,7 @@ ARGS ?=
 # What exists compiled and plain, and is tested as both. Tests that only the plain kernel can run are in these folders too.
 CORE = $(addprefix tests/,audit connection exchanges kernel limiting message methods model node publishing queues session wire transport/test_link.py)
 # Whole brokers, other programs, JVMs and measurements: not what coverage is measured with.
-LARGE = admin audit_proof clients cost faults model spark stalls suites
+LARGE = admin audit_proof clients cost faults model spark spark_cluster stalls suites
 UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 
 # Some ten seconds of the suite, and what is most of quorum queues.
@@ -30,7 +30,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds takeover-times upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds takeover-times upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,7 +51,7 @@ quick: $(DEV_STAMP) ## check style, types, and the tests of what changed, within
 # By worksteal: tests take from a millisecond to a minute. Shared out in advance, 3,836 s of them took three workers
 # 1,608 s, of which 1,280 are the least. Neighbours stay together at first, so a file's fixtures are made once or twice.
 test: $(DEV_STAMP) build ## run the tests and the conformance suite, without what is slow (ARGS: arguments of pytest)
-	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' --ignore=tests/spark $(ARGS)
+	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' --ignore=tests/spark --ignore=tests/spark_cluster $(ARGS)
 	@# And the core on the plain kernel, if what ran above was compiled; half of what is drawn.
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
 	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python AMQPD_TEST_EXAMPLES=10 AMQPD_MODEL_STEPS=3500 \
@@ -64,15 +64,19 @@ test: $(DEV_STAMP) build ## run the tests and the conformance suite, without wha
 test-spark: $(DEV_STAMP) ## run the tests of the pipeline on a local Spark (ARGS: arguments of pytest)
 	$(PY) -m pytest -q -n $(SPARK_WORKERS) --dist loadfile tests/spark $(ARGS)
 
+spark-cluster: $(DEV_STAMP) ## run jobs on a standalone Spark of two workers, kill one of them (minutes; 4 GB)
+	$(PY) -m pytest -q -s -n 0 -o faulthandler_timeout=0 tests/spark_cluster $(ARGS)
+
 # A real broker, real clients, real jobs: the promises of docs/audit.md.
 audit-proof: $(DEV_STAMP) build ## prove the audit log on two million messages, with kills (some 20 minutes; strace)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -p no:cacheprovider -o faulthandler_timeout=0 tests/audit_proof tests/faults/test_audit_kill.py $(ARGS)
 
-# All of tests/ that `test` leaves out, but for tests/spark (`test-spark`): what is heavy, what is slow, and more examples
-# of what is drawn (20, where a test names no number). What measures a broker (stalls, cost) has the machine for itself.
+# All of tests/ that `test` leaves out, but for tests/spark (`test-spark`) and tests/spark_cluster (`spark-cluster`): what
+# is heavy, what is slow, and more examples of what is drawn (20, where a test names no number). What measures a broker
+# (stalls, cost) has the machine for itself.
 test-heavy: $(DEV_STAMP) build ## run what `make test` leaves out: kills, a large backlog, fuzzing (long; 3 GB of disk)
 	AMQPD_HEAVY=1 $(PY) -m pytest -q -s -m heavy $(ARGS)
-	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m slow $(addprefix --ignore=tests/,spark stalls cost) tests
+	$(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m slow $(addprefix --ignore=tests/,spark spark_cluster stalls cost) tests
 	$(PY) -m pytest -q -rs -n 0 -m slow tests/stalls tests/cost
 	@if [ -z '$(AMQPD_KERNEL)' ]; then AMQPD_KERNEL=python $(PY) -m pytest -q -rs -n $(WORKERS) -m slow $(CORE); fi
 	AMQPD_TEST_EXAMPLES=120 $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m hypothesis $(addprefix --ignore=tests/,spark admin bench) tests

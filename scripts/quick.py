@@ -23,7 +23,7 @@ SECONDS = 55.0
 """for everything; then tests are stopped"""
 WORKERS = 2
 # Whole brokers, other programs, JVMs, measurements: minutes each.
-LARGE = ("admin", "audit_proof", "clients", "cost", "faults", "model", "spark", "stalls", "suites")
+LARGE = ("admin", "audit_proof", "clients", "cost", "faults", "model", "spark", "spark_cluster", "stalls", "suites")
 # Ten seconds and more on the plain kernel (from pytest --junitxml); run when they or their module change.
 LONG = frozenset(
     {

@@ -1,14 +1,13 @@
 """Every message accounted for: what came in went out once, or is still there.
 
 What comes in: the audit log. What goes out: `books`, a row for each virtual host, queue and window of time, whose
-columns add up; `findings`, a row for what must not be, and for what cannot be known; exit code 1 for faults.
+columns add up; `findings`, a row for what must not be, and for what cannot be known; `flow`; exit code 1 for faults.
 Rules: 1. A message counts in the window in which it entered. 2. What cannot be known is said, and not called a fault.
 Not here: how each message's fate is found (`books/`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +25,9 @@ from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
 from amqpd_spark.footers import plain
 from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
+from amqpd_spark.over_time import flow
 from amqpd_spark.schema import ENDS
+from amqpd_spark.windows import AUTO, asked, fitting, marked
 
 FATES = (*ENDS, "transient", "unconfirmed", "standing", "uncertain", "missing")
 """a message that was accepted, found in an anchor, or entered unseen, has one of them"""
@@ -239,14 +240,14 @@ def _finding(kind: str | None, rows: DataFrame, detail: Column) -> DataFrame:
     )
 
 
-def _window(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if re.fullmatch(r"[1-9]\d* (minute|hour|day)s?", value) is None:
-        raise click.BadParameter(f"'{value}' is no length of time: write it as '15 minutes', '1 hour' or '1 day'")
-    return value
-
-
 @job_command("conservation")
-@click.option("--window", default="1 hour", show_default=True, callback=_window, help="Length of a row of the books.")
+@click.option(
+    "--window",
+    default=AUTO,
+    show_default=True,
+    callback=asked,
+    help="Length of a row of the books: '15 minutes', '1 hour'; auto: minutes, hours or days, as fits the log.",
+)
 @click.option("--sampled", is_flag=True, help="The log has a sample: numbers that are not in it are no holes.")
 @click.option("--strict", is_flag=True, help="Exit 1 for what cannot be known, too: gaps, messages unrecorded.")
 def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
@@ -256,20 +257,23 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     amqpd-spark conservation --input /var/lib/amqpd/audit/events --output /srv/audit
     amqpd-spark conservation --input ... --output ... --since 2026-11-21 --window '15 minutes'
 
-    Writes the tables `books` (a row for each queue and window; its columns add up) and `findings`. Exit code 1 when a
-    message is missing, ended twice, came back after its end or was never routed, numbers of a queue were never used,
-    or a file of the log is not there.
+    Writes the tables `books` (a row for each queue and window; its columns add up), `flow` (what entered and ended in
+    each window) and `findings`. Exit code 1 when a message is missing, ended twice, came back after its end or was
+    never routed, numbers of a queue were never used, or a file of the log is not there.
     """
     spark = options.session()
-    options.ready(spark, "books", "findings")
+    options.ready(spark, "books", "flow", "findings")
     log = options.log(spark)
+    window = fitting(window, log.inventory, log.events, options.since, options.until)
     found = account(log.events, window, options.since is not None, sampled, log.inventory)
-    found.books.write.mode("overwrite").partitionBy("date").parquet(options.table("books"))
+    over_time = flow(log.events, found.books, window, log.inventory.duplicates)
+    for name, made in (("books", found.books), ("flow", over_time)):
+        marked(made, window).write.mode("overwrite").partitionBy("date").parquet(options.table(name))
     # All of it: with dynamic overwrite a kind of which there is none any more would stay.
     writer = found.findings.write.mode("overwrite").option("partitionOverwriteMode", "static")
     writer.partitionBy("kind").parquet(options.table("findings"))
     counts = _print(found)
-    click.echo(f"\nTables: {options.table('books')}, {options.table('findings')}")
+    click.echo(f"\nTables: {', '.join(map(options.table, ('books', 'flow', 'findings')))} (windows of {window})")
     for sentence in _unknown(log.inventory):
         click.echo(sentence)
     bad = (*FAULTS, *LOG_FAULTS, *DOUBTS) if strict else (*FAULTS, *LOG_FAULTS)

@@ -3,8 +3,10 @@
 What comes in: acts, each once. What goes out: failed log-ins, addresses, findings.
 Rules: 1. A burst is a run of failures with at most `within_s` between two, in which at some time `burst` of them are
 within `within_s`. 2. A log-in that succeeds in a burst, or `within_s` after it, is what the burst was for. 3. An
-address is new to a user when it came first after the log's first `learn_days` days. 4. Privileges changed from an
-address that is new to who did it weigh more than the same change from a known one.
+address is new to a user when it came first after the first `learn_days` days of the node's log. 4. Privileges
+changed from an address that is new to who did it weigh more than the same change from a known one. 5. A user is one
+of a node: two brokers may have one of the same name. An address is the same wherever it comes to, so failures from it
+are counted at all nodes together. 6. A change that a node of a cluster heard of is told by the node that was asked.
 Not here: the command (`security.py`).
 """
 
@@ -27,7 +29,11 @@ PRIVILEGES = {
     "policy_put": "low",
     "policy_deleted": "low",
 }
-COLUMNS = ("kind", "severity", "time", "until", "user", "address", "vhost", "object", "count", "sentence")
+COLUMNS = ("kind", "severity", "time", "until", "node", "user", "address", "vhost", "object", "count", "sentence")
+BROKER = "the broker"
+"""who did what no user did"""
+ECHO_S = 60
+"""seconds between a change and its arrival at another node of the cluster, at most"""
 _OF_ACTS = ("event", "time", "node", "life", "number", "vhost", "user", "address", "object", "detail", "reason")
 
 
@@ -45,7 +51,7 @@ def acts(events: DataFrame) -> DataFrame:
 
 def tables(found: DataFrame, limits: Limits) -> dict[str, DataFrame]:
     """failed_logins, addresses, findings. Acts are read several times: they are cached by who has them from far."""
-    kept = found.localCheckpoint()
+    kept = _asked_for(found.localCheckpoint())
     known = addresses(kept, limits).localCheckpoint()
     parts = [
         *(_bursts(kept, limits, by) for by in ("address", "user")),
@@ -59,11 +65,24 @@ def tables(found: DataFrame, limits: Limits) -> dict[str, DataFrame]:
     return {"failed_logins": failed_logins(kept), "addresses": known, "findings": findings}
 
 
+def _asked_for(found: DataFrame) -> DataFrame:
+    """Without changes that have no user here, and were asked for at another node."""
+    same = ("event", "object", "detail")
+    asked = found.where(F.col("event").isin(*PRIVILEGES) & F.col("user").isNotNull())
+    asked = asked.select("node", "time", *same).withColumnsRenamed(
+        {name: f"_{name}" for name in ("node", "time", *same)}
+    )
+    one = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in same]
+    near = F.abs(F.unix_micros("time") - F.unix_micros("_time")) <= ECHO_S * 1_000_000
+    echo = F.col("user").isNull() & (F.col("node") != F.col("_node")) & near
+    return found.join(F.broadcast(asked), [*one, echo], "left_anti")
+
+
 def failed_logins(found: DataFrame) -> DataFrame:
-    """user, address, count, first, last, reasons."""
+    """node, user, address, count, first, last, reasons."""
     return (
         found.where(F.col("event") == "login_failed")
-        .groupBy("user", "address")
+        .groupBy("node", "user", "address")
         .agg(
             F.count("*").alias("count"),
             F.min("time").alias("first"),
@@ -74,17 +93,17 @@ def failed_logins(found: DataFrame) -> DataFrame:
 
 
 def addresses(found: DataFrame, limits: Limits) -> DataFrame:
-    """user, address, count, first, last (of log-ins that succeeded), new, others: whether the user had come from
-    another one before."""
-    begin = found.agg(F.min("time").alias("begin"))
+    """node, user, address, count, first, last (of log-ins that succeeded), new, others: whether the user had come
+    from another one before."""
+    begin = found.groupBy("node").agg(F.min("time").alias("begin"))
     opened = found.where((F.col("event") == "connection_opened") & F.col("user").isNotNull())
-    seen = opened.groupBy("user", "address").agg(
+    seen = opened.groupBy("node", "user", "address").agg(
         F.count("*").alias("count"), F.min("time").alias("first"), F.max("time").alias("last")
     )
     learnt = F.col("begin") + F.make_dt_interval(days=F.lit(limits.learn_days))
-    first_of_user = F.min("first").over(Window.partitionBy("user"))
+    first_of_user = F.min("first").over(Window.partitionBy("node", "user"))
     return (
-        seen.join(F.broadcast(begin))
+        seen.join(F.broadcast(begin), "node")
         .withColumn("new", F.col("first") >= learnt)
         .withColumn("others", F.col("first") > first_of_user)
         .drop("begin")
@@ -94,33 +113,37 @@ def addresses(found: DataFrame, limits: Limits) -> DataFrame:
 def _finding(kind: str, severity: Column, sentence: Column, **columns: Column) -> list[Column]:
     """COLUMNS; those that are not given are null, `count` is 1 and `until` the time."""
     text = F.lit(None).cast("string")
-    given: dict[str, Column] = dict.fromkeys(("user", "address", "vhost", "object"), text)
+    given: dict[str, Column] = dict.fromkeys(("node", "user", "address", "vhost", "object"), text)
     given |= {"time": F.col("time"), "until": F.col("time"), "count": F.lit(1).cast("long"), **columns}
     given |= {"kind": F.lit(kind), "severity": severity, "sentence": sentence}
     return [given[name].alias(name) for name in COLUMNS]
 
 
 def _bursts(found: DataFrame, limits: Limits, by: str) -> DataFrame:
-    """Of each address, or of each user."""
+    """Of each address, or of each user of a node. `node` of an address is null where it came to several."""
+    keys = ("address",) if by == "address" else ("node", "user")
     failed = found.where((F.col("event") == "login_failed") & F.col(by).isNotNull()).withColumn(
         "_us", F.unix_micros("time")
     )
     within = limits.within_s * 1_000_000
-    ordered = Window.partitionBy(by).orderBy("_us")
+    ordered = Window.partitionBy(*keys).orderBy("_us")
     marked = failed.withColumn("_within", F.count("*").over(ordered.rangeBetween(-within, 0))).withColumn(
         "_begins", (F.coalesce(F.col("_us") - F.lag("_us").over(ordered), F.lit(within + 1)) > within).cast("int")
     )
     # Failures of the same microsecond follow each other, whichever is first.
     runs = marked.withColumn("_run", F.sum("_begins").over(ordered.rowsBetween(Window.unboundedPreceding, 0)))
     bursts = (
-        runs.groupBy(by, "_run")
+        runs.groupBy(*keys, "_run")
         .agg(
+            F.when(F.min("node") == F.max("node"), F.min("node")).alias("_at_node"),
             *(F.min("time").alias("time"), F.max("time").alias("until"), F.count("*").alias("count")),
             F.max("_within").alias("_most"),
         )
         .where(F.col("_most") >= limits.burst)
     )
-    told = bursts.join(_successes(found, by), by, "left").groupBy(by, "time", "until", "count")
+    told = bursts.join(_successes(found, keys), list(keys), "left").groupBy(
+        *keys, "_at_node", "time", "until", "count"
+    )
     after = (F.col("_at") >= F.col("time")) & (
         F.col("_at") <= F.col("until") + F.make_dt_interval(secs=F.lit(limits.within_s))
     )
@@ -137,26 +160,27 @@ def _bursts(found: DataFrame, limits: Limits, by: str) -> DataFrame:
             F.when(F.col("_success").isNotNull(), "high").otherwise("medium"),
             F.concat(what, F.when(F.col("_success").isNotNull(), success).otherwise("")),
             **{by: who, "user" if by == "address" else "address": F.col("_success._other")},
+            node=F.col("_at_node"),
             until=F.col("until"),
             count=F.col("count"),
         )
     )
 
 
-def _successes(found: DataFrame, by: str) -> DataFrame:
-    other = "user" if by == "address" else "address"
-    opened = found.where((F.col("event") == "connection_opened") & F.col(by).isNotNull())
-    return opened.select(by, F.col("time").alias("_at"), F.col(other).alias("_other"))
+def _successes(found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    other = "address" if "user" in keys else "user"
+    opened = found.where((F.col("event") == "connection_opened") & F.col(keys[-1]).isNotNull())
+    return opened.select(*keys, F.col("time").alias("_at"), F.col(other).alias("_other"))
 
 
 def _refused(found: DataFrame) -> DataFrame:
-    refused = found.where(F.col("event") == "permission_refused").groupBy("user", "vhost", "object")
+    refused = found.where(F.col("event") == "permission_refused").groupBy("node", "user", "vhost", "object")
     rows = refused.agg(F.min("time").alias("time"), F.max("time").alias("until"), F.count("*").alias("count"))
     sentence = F.concat(
         *(_said("user"), F.lit(" was refused "), _said("object"), F.lit(" in "), _said("vhost")),
         F.when(F.col("count") > 1, F.concat(F.lit(", "), F.col("count"), F.lit(" times"))).otherwise(""),
     )
-    own = {name: F.col(name) for name in ("user", "vhost", "object", "until", "count")}
+    own = {name: F.col(name) for name in ("node", "user", "vhost", "object", "until", "count")}
     return rows.select(*_finding("permission_refused", F.lit("low"), sentence, **own))
 
 
@@ -168,14 +192,16 @@ def _new_addresses(known: DataFrame) -> DataFrame:
         F.when(moved, F.lit(" came from a new address, ")).otherwise(F.lit(" is new, and came from ")),
         _said("address"),
     )
-    own = {"user": F.col("user"), "address": F.col("address"), "until": F.col("last"), "count": F.col("count")}
+    own = {name: F.col(name) for name in ("node", "user", "address", "count")} | {"until": F.col("last")}
     return rows.select(*_finding("new_address", F.when(moved, "medium").otherwise("low"), sentence, **own))
 
 
 def _privileges(found: DataFrame, known: DataFrame) -> DataFrame:
     changes = found.where(F.col("event").isin(*PRIVILEGES))
-    new = known.where(F.col("new") & F.col("others")).select("user", "address", F.col("first").alias("_new_since"))
-    rows = changes.join(new, ["user", "address"], "left")
+    new = known.where(F.col("new") & F.col("others")).select(
+        *("node", "user", "address", F.col("first").alias("_new_since"))
+    )
+    rows = changes.join(new, ["node", "user", "address"], "left")
     from_new = F.coalesce(F.col("time") >= F.col("_new_since"), F.lit(False))
     severity = F.lit("low")
     for event, name in PRIVILEGES.items():
@@ -185,9 +211,9 @@ def _privileges(found: DataFrame, known: DataFrame) -> DataFrame:
         F.coalesce(F.concat(F.lit(" with tags "), F.get_json_object("detail", "$.tags")), F.lit("")),
         F.when(from_new, F.concat(F.lit(", from the new address "), F.col("address"))).otherwise(""),
     )
-    own = {name: F.col(name) for name in ("user", "address", "vhost", "object")}
+    own = {name: F.col(name) for name in ("node", "user", "address", "vhost", "object")}
     return rows.select(*_finding("privilege_changed", F.when(from_new, "high").otherwise(severity), sentence, **own))
 
 
 def _said(name: str) -> Column:
-    return F.coalesce(F.col(name), F.lit("?"))
+    return F.coalesce(F.col(name), F.lit(BROKER if name == "user" else "?"))

@@ -5,7 +5,8 @@ that they belong to: all names that are tied to each other, and all events of th
 Rules: 1. Stretches are never made messages of: a name is looked for by first <= number < first + count. 2. A row
 that has a publication and a message of a queue ties the two: `routed`, and the ends that something came of. They are
 followed both ways, so a dead letter leads to where it came from. 3. What comes to the driver is bounded: by
-`messages` names, and by ROWS_MAX rows for each look at the log; `Lives.cut` says so when a bound was met.
+`messages` names, and by ROWS_MAX rows for each look at the log; `Lives.cut` says so when a bound was met. 4. A
+message is named by the `place` of its queue: a source, which several nodes keep, or the node.
 Not here: what a person asks with, and reads (`trace.py`).
 """
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from amqpd_spark.books.places import place
 from amqpd_spark.schema import COLUMNS, OF_QUEUES, STRETCH_MAX
 
 # A message that goes to and fro for ever has any number of events; nobody reads more than this.
@@ -46,6 +48,8 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
+    """`key`: columns of the log, and `place`."""
+
     key: tuple[str, ...]
     number: str
     lowest: int
@@ -54,7 +58,7 @@ class Kind:
 
 KINDS = {
     "publication": Kind(("node", "life"), "publication", 1, (*PUBLISHED, *TOLD, *TIES[1:])),
-    "message": Kind(("node", "queue_id", "epoch"), "first", 0, (*OF_QUEUES, "standing")),
+    "message": Kind(("place", "queue_id", "epoch"), "first", 0, (*OF_QUEUES, "standing")),
 }
 _ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32()}
 _KEPT = [name for name in COLUMNS if name not in ("time", "auto", "address", "object", "detail")]
@@ -91,7 +95,7 @@ class Sought:
         kind = KINDS[self.kind]
         any_of = F.lit(False)
         for *key, low, high in self.ranges:
-            same = [F.col(column).eqNullSafe(F.lit(value)) for column, value in zip(kind.key, key, strict=True)]
+            same = [_column(column).eqNullSafe(F.lit(value)) for column, value in zip(kind.key, key, strict=True)]
             any_of |= reduce(and_, same) & self._meets(F.lit(low), F.lit(high))
         return F.col("event").isin(*kind.events) & any_of
 
@@ -99,10 +103,10 @@ class Sought:
         """Stretches that hold one of them, for any number of ranges."""
         kind = KINDS[self.kind]
         names = [*(f"_{column}" for column in kind.key), "_low", "_high"]
-        types = [*(_ARROW[COLUMNS[column].simpleString()] for column in kind.key), pa.int64(), pa.int64()]
+        types = [*(_ARROW[_type(column)] for column in kind.key), pa.int64(), pa.int64()]
         values = zip(*self.ranges, strict=True)
         table = pa.table([pa.array(column, type_) for column, type_ in zip(values, types, strict=True)], names=names)
-        same = [F.col(column).eqNullSafe(F.col(f"_{column}")) for column in kind.key]
+        same = [_column(column).eqNullSafe(F.col(f"_{column}")) for column in kind.key]
         on = [*same, self._meets(F.col("_low"), F.col("_high"))]
         known = events.where(F.col("event").isin(*kind.events))
         return known.join(F.broadcast(events.sparkSession.createDataFrame(table)), on, "left_semi")
@@ -234,5 +238,14 @@ def _look(events: DataFrame, sought: list[Sought], lives: Lives) -> list[Row]:
 
 
 def _collect(rows: DataFrame, limit: int) -> list[Row]:
-    narrow = rows.select(F.unix_micros("time").alias("us"), *_KEPT)
+    narrow = rows.select(F.unix_micros("time").alias("us"), place().alias("place"), *_KEPT)
     return narrow.orderBy("us", "node", "life", "number").limit(limit).collect()
+
+
+def _column(name: str) -> Column:
+    """Of a kind's key."""
+    return place() if name == "place" else F.col(name)
+
+
+def _type(name: str) -> str:
+    return "string" if name == "place" else COLUMNS[name].simpleString()

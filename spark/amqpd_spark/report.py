@@ -9,6 +9,7 @@ Not here: what the sections say (`report_page/`).
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from amqpd_spark.door import Command, Refused
 from amqpd_spark.options import _SHARED, Options
 from amqpd_spark.output import there
 from amqpd_spark.report_page import activity, words
-from amqpd_spark.report_page.sections import BAD, GOOD, UNKNOWN, UNSURE, Section, Verdict, conservation
+from amqpd_spark.report_page.parts import BAD, GOOD, UNKNOWN, UNSURE, Section, Verdict
+from amqpd_spark.report_page.sections import conservation
 from amqpd_spark.report_page.tables import ROWS_MAX, Tables
 
 _SECTIONS = (conservation, activity.objectives, activity.latency, activity.usage, activity.security)
@@ -48,7 +50,7 @@ def page(spark: SparkSession, folder: str, title: str = "Audit report") -> tuple
         read=tables.read,
         absent=_absent(tables),
         rows_max=ROWS_MAX,
-        css=(Path(__file__).parent / "report_page" / "page.css").read_text().strip(),
+        css=_beside("page.css").strip(),
     )
     return text, [main, *others]
 
@@ -66,10 +68,14 @@ def _absent(tables: Tables) -> dict[str, list[str]]:
 
 
 def _template() -> jinja2.Template:
-    place = jinja2.FileSystemLoader(Path(__file__).parent / "report_page")
     # What is in the tables, names of queues among it, was chosen by whoever could declare one.
-    environment = jinja2.Environment(loader=place, autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.get_template("page.html.j2")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_beside("page.html.j2"))
+
+
+def _beside(name: str) -> str:
+    """Of the page's own files, which may be in an archive that a cluster was given."""
+    return files("amqpd_spark.report_page").joinpath(name).read_text(encoding="utf-8")
 
 
 @click.command("report", cls=Command)

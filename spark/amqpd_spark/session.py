@@ -8,9 +8,11 @@ Not here: whether there is a Java (`java.py`), arguments (`options.py`).
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from pathlib import Path
+from contextlib import ExitStack
+from importlib.resources import as_file, files
 from threading import Thread
 
 from pyspark import SparkConf, SparkContext
@@ -66,7 +68,7 @@ def _start_java(settings: dict[str, str]) -> None:
         return
     # Before the JVM runs: Spark's own level is only there once it has a context. Who has a configuration keeps it.
     if "SPARK_CONF_DIR" not in os.environ:
-        os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(Path(__file__).with_name("log4j2.properties")))
+        os.environ.setdefault("LOG4J_CONFIGURATION_FILE", _log_settings())
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     ours, its = os.pipe()
     Thread(target=_pass_on, args=(ours,), daemon=True).start()
@@ -75,6 +77,14 @@ def _start_java(settings: dict[str, str]) -> None:
     finally:
         os.close(its)
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _log_settings() -> str:
+    """Path of the file. Where we are in an archive, a copy of it, for as long as this process runs: Java wants a
+    file."""
+    kept = ExitStack()
+    atexit.register(kept.close)
+    return str(kept.enter_context(as_file(files("amqpd_spark").joinpath("log4j2.properties"))))
 
 
 def _pass_on(end: int) -> None:

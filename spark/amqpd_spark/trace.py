@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
         ("message", pa.int32()),
         ("time", pa.timestamp("us", tz="UTC")),
         ("relative_ms", pa.float64()),
-        *((name, pa.string()) for name in (*_TEXTS, *_IDS)),
+        *((name, pa.string()) for name in (*_TEXTS, "place", *_IDS)),
         *((name, pa.int32()) for name in _INTS),
         *((name, pa.int64()) for name in ("number", "queue_id", "seq", "publication", "confirm_tag", "body_bytes")),
         *((name, pa.bool_()) for name in _FLAGS),
@@ -99,7 +99,7 @@ def table(lives: Lives) -> list[dict[str, Any]]:
         for _, row, offset in entries:
             begin = row["us"] if begin is None else begin
             known: dict[str, Any] = {name: row[name] for name in (*_TEXTS, *_IDS, *_INTS, *_FLAGS)}
-            known |= {name: row[name] for name in ("number", "queue_id", "body_bytes")}
+            known |= {name: row[name] for name in ("number", "queue_id", "body_bytes", "place")}
             known |= {"message": life + 1, "time": _EPOCH + timedelta(microseconds=row["us"])}
             known["relative_ms"] = (row["us"] - begin) / 1000
             known["seq"] = row["first"] + offset if row["event"] in _OF_MESSAGES else None
@@ -138,7 +138,7 @@ def _fate(life: list[dict[str, Any]]) -> str:
     fates: dict[tuple[Any, ...], str] = {}
     for row in life:
         if row["seq"] is not None:
-            key = row["node"], row["queue_id"], row["epoch"], row["seq"]
+            key = row["place"], row["queue_id"], row["epoch"], row["seq"]
             ended = row["event"] in ENDS
             if ended or key not in fates:
                 reason = f" ({row['reason']})" if ended and row["reason"] else ""

@@ -1,8 +1,8 @@
 """A browser window for tests of the pages, and what went wrong in it.
 
-What comes in: a broker's management API. What goes out: `Visit`, which presses and fills; Chromium itself. A module
-that imports this one is skipped where playwright is not installed; tests that want a browser, where there is no
-Chromium and none can be installed.
+What comes in: a broker's management API. What goes out: `Visit`, which presses and fills; Chromium itself; what axe
+finds on a page. A module that imports this one is skipped where playwright is not installed; tests that want a
+browser, where there is no Chromium and none can be installed.
 Not here: the fixtures (`conftest.py`), the stories (`test_browser*.py`).
 """
 
@@ -19,6 +19,8 @@ from tests.harness.programs import debian_program
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
 
+WRONG = ("serious", "critical")
+"""of axe's words for what it finds"""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -65,3 +67,25 @@ class Visit:
         """The button of a dialog, which closes then."""
         self.press(name, "dialog")
         expect(self.page.locator("dialog")).to_have_count(0)
+
+
+class Axe:
+    """What it finds, by the page; nothing where it does not look."""
+
+    def __init__(self, page: Any, looks: bool = True) -> None:
+        self.found: dict[str, list[str]] = {}
+        self._page = page
+        self._axe: Any = None
+        if looks:
+            package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is not installed")
+            self._axe = package.Axe()
+
+    def look(self, place: str) -> None:
+        if not self._axe:
+            return
+        # Of what is right it says one thing of each rule: all of them are megabytes.
+        answer = self._axe.run(self._page, options={"resultTypes": ["violations"]}).response
+        assert answer["passes"], "axe has looked"
+        wrong = [each for each in answer["violations"] if each["impact"] in WRONG]
+        if wrong:
+            self.found[place] = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in wrong]

@@ -18,13 +18,12 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from tests.admin.browsing import Visit, expect
+from tests.admin.browsing import Axe, Visit, expect
 from tests.admin.conftest import Api
 from tests.harness.slow import slow
 
 # name, width, height, colours
 LIGHT, DARK, PHONE = ("light", 1280, 800, "light"), ("dark", 1280, 800, "dark"), ("phone", 390, 844, "light")
-WRONG = ("serious", "critical")
 
 
 @pytest.fixture(scope="module")
@@ -109,28 +108,6 @@ def form_of_policies(visit: Visit) -> None:
     expect(visit.page.locator(".preview-said")).to_have_text("It matches 2 queues now.")
 
 
-class Axe:
-    """What it finds, by the page; nothing where it does not look."""
-
-    def __init__(self, visit: Visit, looks: bool) -> None:
-        self.found: dict[str, list[str]] = {}
-        self._page = visit.page
-        self._axe: Any = None
-        if looks:
-            package = pytest.importorskip("axe_playwright_python.sync_playwright", reason="it is not installed")
-            self._axe = package.Axe()
-
-    def look(self, place: str) -> None:
-        if not self._axe:
-            return
-        # Of what is right it says one thing of each rule: all of them are megabytes.
-        answer = self._axe.run(self._page, options={"resultTypes": ["violations"]}).response
-        assert answer["passes"], "axe has looked"
-        wrong = [each for each in answer["violations"] if each["impact"] in WRONG]
-        if wrong:
-            self.found[place] = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in wrong]
-
-
 @pytest.mark.parametrize(
     ("look", "width", "height", "colours", "axe_looks"),
     [(*LIGHT, True), slow(*DARK, True), (*PHONE, False), slow(*PHONE, True)],
@@ -140,7 +117,7 @@ def test_each_page_fits_and_axe_finds_nothing_serious(
 ):
     """No page is wider than the window, nothing goes wrong on it; and how it looks is in a file."""
     visit = visited(browser, api, look, width, height, colours)
-    page, axe = visit.page, Axe(visit, axe_looks)
+    page, axe = visit.page, Axe(visit.page, axe_looks)
     page.goto(api.url)
     expect(page.get_by_label("User")).to_be_visible()
     page.screenshot(path=shots / f"{look}-login.png")

@@ -54,7 +54,14 @@ def books(missing: int = 0, uncertain: int = 0) -> list[dict[str, Any]]:
 
 
 def conservation(folder: Path, missing: int = 0, uncertain: int = 0) -> None:
-    write(folder, "conservation/books", books(missing, uncertain), "date")
+    made = books(missing, uncertain)
+    write(folder, "conservation/books", made, "date")
+    flow = [
+        {name: row[name] for name in ("window", "vhost", "queue", "date")}
+        | {"entered": row["accepted"], "ended": row["accepted"] - sum(row[name] for name in DOUBTS)}
+        for row in made
+    ]
+    write(folder, "conservation/flow", flow, "date")
     where = {"vhost": "/", "queue": "orders", "queue_id": 7, "epoch": 3, "publication": 99_000}
     findings = [
         {

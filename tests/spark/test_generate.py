@@ -32,6 +32,13 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     return folder, write(spark, PLAN, folder, frozenset(PLANTS))
 
 
+def test_an_hour_with_three_lives_is_made(spark: SparkSession, tmp_path: Path):
+    """A life of 20 minutes is few enough microseconds for an int, and three of them are not."""
+    write(spark, replace(PLAN, events=500, hours=1), str(tmp_path / "events"))
+    last = events.read(spark, str(tmp_path / "events")).agg(F.max("life")).collect()[0][0]
+    assert last == 3
+
+
 def test_what_was_planted_is_found_and_named_and_nothing_else(spark: SparkSession, planted: tuple[str, list[str]]):
     folder, said = planted
     found = account(events.read(spark, folder)).findings.collect()

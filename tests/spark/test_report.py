@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from amqpd_spark import conservation, report, security, slo, usage
-from amqpd_spark.report_page import charts, words
+from amqpd_spark.report_page import charts, over_time, words
+from amqpd_spark.windows import marked
 from tests.spark import report_tables
 from tests.spark.log import Log
 
@@ -53,8 +54,9 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_verdict_is_first_and_green_when_nothing_is_missing(whole: str):
-    accepted = sum(row["accepted"] for row in report_tables.books())
-    assert f'<h1 class="good">Nothing is missing: {accepted:,} messages accounted for</h1>' in whole
+    accepted, standing = (sum(row[name] for row in report_tables.books()) for name in ("accepted", "standing"))
+    became = f"{accepted - standing:,} of {accepted:,} ended, {standing:,} stand (&lt; 1 %)"
+    assert f'<h1 class="good">Nothing is missing: {became}</h1>' in whole
     assert "2026-11-16 00:00 to 2026-11-22 23:00 UTC" in whole
 
 
@@ -80,7 +82,126 @@ def test_findings_are_faults_or_doubts_or_neither(spark: SparkSession, tmp_path:
     assert {"1 finding: ended twice": "bad", "1 finding: gap": "unsure"}.items() <= said.items()
     assert not any("unconfirmed" in sentence for sentence in said)
     assert "7:3:5 (+2)" in text
-    assert "q in shop" in text
+    assert 'q<span class="where">in shop</span>' in text
+
+
+@pytest.mark.parametrize(
+    ("figures", "tone", "sentence"),
+    [
+        (
+            {"accepted": 400_000, "acked": 180_000, "standing": 220_000},
+            "unsure",
+            "Nothing is missing: 180,000 of 400,000 ended, 220,000 stand (55 %)",
+        ),
+        (
+            {"accepted": 1000, "acked": 901, "standing": 99},
+            "good",
+            "Nothing is missing: 901 of 1,000 ended, 99 stand (10 %)",
+        ),
+        ({"accepted": 10, "acked": 9, "standing": 1}, "unsure", "Nothing is missing: 9 of 10 ended, 1 stands (10 %)"),
+        ({"accepted": 10, "acked": 5, "uncertain": 5}, "unsure", "Nothing is missing: 5 of 10 ended"),
+        ({"accepted": 10, "acked": 10}, "good", "Nothing is missing: all 10 ended"),
+        (
+            {"accepted": 4, "acked": 1, "standing": 2, "missing": 1},
+            "bad",
+            "1 message is missing; 1 of 4 ended, 2 stand (50 %)",
+        ),
+    ],
+)
+def test_what_merely_stands_is_in_the_verdict(
+    spark: SparkSession, tmp_path: Path, figures: dict[str, int], tone: str, sentence: str
+):
+    zeros = dict.fromkeys((*report_tables.FATES, *report_tables.DOUBTS), 0)
+    row = {"window": report_tables.BEGIN, "vhost": "/", "queue": "q", **zeros, **figures}
+    report_tables.write(tmp_path, "conservation/books", [row])
+    _, verdicts = report.page(spark, str(tmp_path))
+    assert (verdicts[0].tone, verdicts[0].sentence) == (tone, sentence)
+
+
+def test_a_fault_is_red_and_nothing_is_green_beside_it(spark: SparkSession, tmp_path: Path):
+    report_tables.conservation(tmp_path)
+    where = {"vhost": "/", "queue": "q", "detail": "why"}
+    kinds = ("ended_twice", "log_hole", "returned_from_the_dead", "rows_removed")
+    report_tables.write(tmp_path, "conservation/findings", [{"kind": kind, **where} for kind in kinds], "kind")
+    _, verdicts = report.page(spark, str(tmp_path))
+    assert verdicts[0].tone == "unsure"
+    assert [(each.tone, each.sentence) for each in verdicts if each.section == "conservation"][1:] == [
+        ("bad", "1 hole in the log: a file is not there"),
+        ("bad", "1 message came back after its end was on disk"),
+        ("bad", "Rows were removed from 1 file of the log"),
+        ("bad", "1 finding: ended twice"),
+    ]
+
+
+def book(at: int, **figures: Any) -> dict[str, Any]:
+    """A row of the books of the minute `at`."""
+    zeros = dict.fromkeys((*report_tables.FATES, *report_tables.DOUBTS), 0)
+    when = report_tables.BEGIN + timedelta(minutes=at)
+    return {"window": when, "node": "n1", "vhost": "/", "queue": "q", **zeros, "missing": 0, **figures}
+
+
+def listed(text: str, caption: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of a list."""
+    part = text.partition(f"<caption>{caption}</caption>")[2].partition("</table>")[0]
+    plain = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line, re.DOTALL) for line in part.split("<tr>")[1:]]
+    cells = [[re.sub(r"<[^>]*>", " ", cell).split() for cell in line] for line in plain]
+    lines = [[" ".join(cell) for cell in line] for line in cells]
+    return lines[0], lines[1:]
+
+
+def test_zeros_are_dashes_and_columns_of_them_are_left_out(spark: SparkSession, tmp_path: Path):
+    one = book(0, accepted=3, acked=3)
+    other = book(0, accepted=2, expired=2, queue="r")
+    report_tables.write(tmp_path, "conservation/books", [one, other])
+    text, _ = report.page(spark, str(tmp_path))
+    assert listed(text, "The books of each queue") == (
+        ["Queue", "Accepted", "Missing", "Acked", "Expired"],
+        [["q", "3", "–", "3", "–"], ["r", "2", "–", "–", "2"]],  # noqa: RUF001
+    )
+
+
+def test_equal_names_are_told_apart_by_virtual_host_and_node(spark: SparkSession, tmp_path: Path):
+    other = {"vhost": "shop", "node": "n2"}
+    report_tables.write(
+        tmp_path, "conservation/books", [book(0, accepted=3, acked=3), book(1, accepted=2, acked=2, **other)]
+    )
+    text, _ = report.page(spark, str(tmp_path))
+    assert [line[0] for line in listed(text, "The books of each queue")[1]] == ["q in / at n1", "q in shop at n2"]
+
+
+def test_one_usual_virtual_host_and_one_node_are_not_named(spark: SparkSession, tmp_path: Path):
+    report_tables.write(tmp_path, "conservation/books", [book(0, accepted=3, acked=3)])
+    text, _ = report.page(spark, str(tmp_path))
+    assert [line[0] for line in listed(text, "The books of each queue")[1]] == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("length", "step"),
+    [("1 minute", "each minute"), ("15 minutes", "each 15 minutes"), ("1 hour", "each hour"), (None, "each hour")],
+)
+def test_the_step_of_the_chart_is_the_tables_window(
+    spark: SparkSession, tmp_path: Path, length: str | None, step: str
+):
+    """Of one burst, too, that begins with an hour; what does not say its window is of an earlier version."""
+    made = spark.createDataFrame([book(0, accepted=3, acked=3)])
+    (marked(made, length) if length else made).write.parquet(str(tmp_path / "conservation" / "books"))
+    text, _ = report.page(spark, str(tmp_path))
+    assert f"Messages that came in {step}, " in text
+
+
+def test_what_stood_is_reckoned_back_from_the_end(spark: SparkSession):
+    """Two had entered before the log begins; one of the second minute ended without a word."""
+    books = [book(0, accepted=5, acked=5), book(1, accepted=4, acked=2, transient=1, standing=1)]
+    moved = [(0, 5, 2), (1, 4, 0), (3, 0, 7)]
+    flow = [
+        {"window": report_tables.BEGIN + timedelta(minutes=at), "entered": entered, "ended": ended}
+        for at, entered, ended in moved
+    ]
+    table = marked(spark.createDataFrame(books), "1 minute")
+    *_, came, stood = over_time.charts(table, spark.createDataFrame(flow))
+    # Before: 2 that had entered; after three minutes: one.
+    assert [value for _, value in stood.series[0].points] == [5, 8, 8, 1]
+    assert [[value for _, value in each.points] for each in came.series] == [[5, 4, 0, 0], [2, 0, 0, 7]]
 
 
 def test_objectives_without_messages_are_not_called_met(spark: SparkSession, tmp_path: Path):
@@ -98,7 +219,7 @@ def test_a_page_with_everything_has_a_part_for_each_table(whole: str):
         *("Top talkers", "Busiest queues", "Oldest messages", "Idle queues", "Fan-out", "Findings", "Failed log-ins"),
     ]
     assert re.findall(r"<figcaption><strong>(.*?)</strong>", whole) == [
-        *("What became of messages", "Burn rate", "Latency", "Published"),
+        *("What became of messages", "Entered and ended", "Standing", "Burn rate", "Latency", "Published"),
     ]
     assert "1 of 3 objectives missed: delivered within 100 ms" in whole
 
@@ -119,7 +240,7 @@ def test_names_in_the_page_are_there_once_and_links_lead_to_them(whole: str):
 
 def test_each_chart_is_told_to_who_does_not_see_it(whole: str):
     drawings = [attributes for tag, attributes in Page(whole).tags if attributes.get("role") == "img"]
-    assert len(drawings) == 4
+    assert len(drawings) == 6
     assert all(attributes["aria-label"] for attributes in drawings)
 
 
@@ -224,6 +345,14 @@ def test_a_period_of_one_day_says_the_day_once():
     begin = datetime(2026, 11, 22, 5, tzinfo=UTC)
     assert words.period(begin, begin + timedelta(hours=3)) == "2026-11-22, 05:00 to 08:00 UTC"
     assert words.period(begin, begin) == "from 2026-11-22 05:00 UTC"
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 3, 150, 170, 2 * 1440 + 100, 85 * 1440])
+def test_times_are_labelled_whatever_the_length(minutes: int):
+    """matplotlib warns, which fails here, where it finds no distance of labels that fits."""
+    begin = datetime(2026, 11, 22, 5, 7, tzinfo=UTC)
+    points = [(begin, 1.0), (begin + timedelta(minutes=minutes), 2.0)]
+    assert charts.lines("t", "", [charts.Series("a", points)], str).narrow.count("<text") > 3
 
 
 def test_one_minute_alone_is_not_shown_among_years():

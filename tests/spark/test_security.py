@@ -33,12 +33,12 @@ def findings(spark: SparkSession, log: Log, limits: Limits = SHORT) -> list[tupl
     return sorted((row["kind"], row["severity"], row["sentence"]) for row in rows)
 
 
-def failed(log: Log, at: float, user: str = "alice", address: str = THERE) -> None:
-    log.add("login_failed", at=at, user=user, address=address, reason="wrong password")
+def failed(log: Log, at: float, user: str = "alice", address: str = THERE, node: str = "n1") -> None:
+    log.add("login_failed", at=at, user=user, address=address, reason="wrong password", node=node)
 
 
-def opened(log: Log, at: float, user: str = "alice", address: str = HERE) -> None:
-    log.add("connection_opened", at=at, user=user, address=address)
+def opened(log: Log, at: float, user: str = "alice", address: str = HERE, node: str = "n1") -> None:
+    log.add("connection_opened", at=at, user=user, address=address, node=node)
 
 
 def test_failed_log_ins_are_counted_by_user_and_address(spark: SparkSession, log: Log):
@@ -124,6 +124,51 @@ def test_privileges_changed_from_a_new_address_are_high(spark: SparkSession, log
             f'alice: user_put of user mallory with tags ["administrator"], from the new address {THERE}',
         ),
         ("privilege_changed", "low", "alice: policy_put of policy limits"),
+    ]
+
+
+def test_users_of_two_brokers_are_not_added_up(spark: SparkSession, log: Log):
+    for at in (0, 1):
+        failed(log, at)
+        failed(log, at + 0.5, node="n2", address="203.0.113.5")
+    opened(log, 0)
+    opened(log, 8 * DAY, node="n2")
+    log.add("permission_refused", at=9, user="alice", object="queue pay")
+    log.add("permission_refused", at=9, user="alice", object="queue pay", node="n2")
+    rows = made(spark, log)
+    assert sorted((row["node"], row["count"]) for row in rows["failed_logins"]) == [("n1", 2), ("n2", 2)]
+    assert sorted((row["node"], row["new"], row["others"]) for row in rows["addresses"]) == [
+        ("n1", False, False),
+        # Of that broker it is the first one.
+        ("n2", True, False),
+    ]
+    assert sorted((row["kind"], row["node"], row["count"]) for row in rows["findings"]) == [
+        ("new_address", "n2", 1),
+        ("permission_refused", "n1", 1),
+        ("permission_refused", "n2", 1),
+    ]
+
+
+def test_failures_from_one_address_are_counted_at_all_nodes(spark: SparkSession, log: Log):
+    for at, node in enumerate(("n1", "n2", "n3")):
+        failed(log, at, node=node, user=f"u{at}")
+    [row] = made(spark, log)["findings"]
+    assert (row["kind"], row["count"], row["node"]) == ("burst_by_address", 3, None)
+
+
+def test_a_change_that_was_asked_for_at_another_node_is_told_once(spark: SparkSession, log: Log):
+    what: dict[str, Any] = {"object": "policy limits", "detail": "{}"}
+    log.add("policy_put", at=1, user="alice", address=HERE, **what)
+    log.add("policy_put", at=2, node="n2", **what)
+    # Long after, and of another object: nobody asked for these.
+    log.add("policy_put", at=100, node="n2", **what)
+    log.add("policy_deleted", at=2, node="n2", object="policy other")
+    log.add("policy_deleted", at=3, user="rmq-cli", object="policy third")
+    assert [sentence for _, _, sentence in findings(spark, log)] == [
+        "alice: policy_put of policy limits",
+        "rmq-cli: policy_deleted of policy third",
+        "the broker: policy_deleted of policy other",
+        "the broker: policy_put of policy limits",
     ]
 
 

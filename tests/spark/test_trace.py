@@ -84,6 +84,24 @@ def test_a_message_is_followed_into_the_next_life_of_the_broker(spark: SparkSess
     ]
 
 
+def test_a_message_that_is_delivered_at_another_node_is_one(spark: SparkSession, log: Log):
+    """Of a quorum queue: its home moved, and its numbers are those of the source."""
+    queue: dict[str, Any] = {"queue": "orders", "queue_id": 7, "epoch": 1, "first": 3, "source": 5}
+    log.add("published", at=1, publication=10)
+    log.add("routed", at=1, publication=10, source_epoch=1, **queue)
+    log.add("delivered", at=2, node="n2", source_epoch=2, **queue)
+    log.add("acked", at=3, node="n3", source_epoch=3, **queue)
+    # A queue of n2's own with the same numbers.
+    log.add("delivered", at=2, node="n2", **{**queue, "source": 0, "queue": "other"})
+    folder = log.write()
+    whole = [(1, "published", None, None), *((1, name, "orders", 3) for name in ("routed", "delivered", "acked"))]
+    assert found(spark, folder, "publication", "1:10") == whole
+    rows = trace.table(trace.run(events.read(spark, folder), "publication", "1:10"))
+    assert {row["place"] for row in rows if row["queue"]} == {"source 5"}
+    both = found(spark, folder, "queue_message", "7:1:3")
+    assert sorted(both) == sorted([*whole, (2, "delivered", "other", 3)])
+
+
 def test_the_same_file_twice_changes_nothing(spark: SparkSession, log: Log):
     folder = life_with_a_dead_letter(log)
     for file in list(log.path.rglob("*.parquet")):

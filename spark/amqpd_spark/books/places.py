@@ -29,10 +29,10 @@ _PLACE = "source "
 def placed(events: DataFrame) -> DataFrame:
     """With `PUBLISHER`, and gaps of sources."""
     named = events.withColumns({"at_node": F.col("node"), "at_life": F.col("life")})
-    is_source = F.coalesce(F.col("source"), F.lit(0)) > 0
+    is_source = _of_source()
     rows = named.withColumns(
         {
-            "node": F.when(is_source, F.concat(F.lit(_PLACE), F.col("source"))).otherwise(F.col("node")),
+            "node": place(),
             "life": F.when(is_source, F.col("source_epoch")).otherwise(F.col("life")),
         }
     )
@@ -40,6 +40,15 @@ def placed(events: DataFrame) -> DataFrame:
     if of_sources.limit(1).isEmpty():
         return rows
     return rows.unionByName(_gaps(rows, of_sources), allowMissingColumns=True)
+
+
+def place() -> Column:
+    """Where the queue of an event is: "source 5", or the node that wrote of it."""
+    return F.when(_of_source(), F.concat(F.lit(_PLACE), F.col("source"))).otherwise(F.col("node"))
+
+
+def _of_source() -> Column:
+    return F.coalesce(F.col("source"), F.lit(0)) > 0
 
 
 def in_source(node: Column) -> Column:

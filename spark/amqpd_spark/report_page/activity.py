@@ -13,24 +13,25 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from amqpd_spark.findings import BROKER
 from amqpd_spark.report_page import words
 from amqpd_spark.report_page.charts import SERIES_MAX, Chart, Series, bars, lines
-from amqpd_spark.report_page.sections import (
+from amqpd_spark.report_page.names import Names
+from amqpd_spark.report_page.parts import (
     BAD,
     GOOD,
-    STEP_S,
     UNKNOWN,
     UNSURE,
     Cell,
     Column,
     Section,
+    count,
     listing,
     text,
     told,
     when,
-    within,
 )
-from amqpd_spark.report_page.tables import POINTS_MAX, ROWS_FEW, Rows, Tables, coarse, rows, sums
+from amqpd_spark.report_page.tables import POINTS_MAX, ROWS_FEW, STEPS_S, Rows, Tables, coarse, rows, sums
 
 _SEVERITIES = {"critical": BAD, "high": BAD, "medium": UNSURE, "warning": UNSURE, "low": "", "info": ""}
 # At this rate the budget of a month is spent in two days, and somebody is woken.
@@ -49,8 +50,8 @@ def latency(tables: Tables) -> Section:
         found = rows(routes, [F.desc("p99_ms"), F.col("queue"), F.col("measure")])
         slowest = max((row["p99_ms"] or 0 for row in found), default=0) or 1
         columns: list[Column] = [
-            ("Exchange", within("exchange", "(default)"), False),
-            ("Queue", text("queue"), False),
+            ("Queue", Names(routes).of("queue", words.NOTHING), False),
+            ("Exchange", text("exchange", "(default)"), False),
             ("From, to", lambda row: _measure(row["measure"]), False),
             ("Messages", told("count", words.number), True),
             ("Half within", told("p50_ms", words.milliseconds), True),
@@ -71,7 +72,7 @@ def _measure(name: Any) -> str:
 
 def _over_time(latencies: DataFrame) -> Chart | None:
     """Percentiles of several queues are no percentile of all: the middle is a mean of medians, the top the worst."""
-    cut, step = coarse(latencies, "minute")
+    cut, step, _ = coarse(latencies, "minute")
     weighted = F.sum(F.col("p50_ms") * F.col("count")) / F.sum("count")
     points = cut.groupBy("measure", "minute").agg(weighted.alias("middle"), F.max("p99_ms").alias("worst"))
     found = rows(points.where("middle > 0"), [F.col("measure"), F.col("minute")], SERIES_MAX * (POINTS_MAX + 2))
@@ -133,7 +134,7 @@ def _budget(row: dict[str, Any]) -> Cell:
 def _burning(tables: Tables, section: Section) -> None:
     burn = tables.table("slo/burn", "name|objective", "minute", "burn_1h")
     if burn is not None:
-        cut, step = coarse(burn, "minute")
+        cut, step, _ = coarse(burn, "minute")
         worst = cut.groupBy("name").agg(F.max("burn_1h").alias("burn_1h"))
         names = [row["name"] for row in rows(worst, [F.desc("burn_1h"), F.col("name")], SERIES_MAX)]
         points = (
@@ -171,36 +172,35 @@ def usage(tables: Tables) -> Section:
     section = Section("usage", "Who used the broker?", command="usage")
     users = tables.table("usage/usage_by_user", "date", "vhost", "user", "published", "published_bytes")
     if users is not None:
+        users = users.withColumn("user", F.coalesce("user", F.lit(BROKER)))
         if (chart := _by_day(users)) is not None:
             section.parts.append(chart)
-        top = sums(users, ["vhost", "user"], ["published", "published_bytes"])
-        section.parts.append(
-            _talkers("Top talkers", top, "user", "published", ("Bytes", "published_bytes", words.octets))
-        )
+        other = "Bytes", "published_bytes", words.octets
+        section.parts.append(_talkers("Top talkers", users, "user", "published", other))
     queues = tables.table("usage/usage_by_queue", "vhost", "queue", "accepted", "delivered")
     if queues is not None:
-        top = sums(queues, ["vhost", "queue"], ["accepted", "delivered"])
-        section.parts.append(
-            _talkers("Busiest queues", top, "queue", "accepted", ("Delivered", "delivered", words.number))
-        )
+        other = "Delivered", "delivered", words.number
+        section.parts.append(_talkers("Busiest queues", queues, "queue", "accepted", other))
     _queues_to_look_at(tables, section)
     return section
 
 
-def _talkers(caption: str, top: DataFrame, who: str, figure: str, other: tuple[str, str, Any]) -> Any:
-    found = rows(top, [F.desc(figure), F.col("vhost"), F.col(who)], ROWS_FEW)
-    most = max((row[figure] or 0 for row in found), default=0) or 1
+def _talkers(caption: str, table: DataFrame, who: str, figure: str, other: tuple[str, str, Any]) -> Any:
+    names = Names(table)
     heading, column, write = other
+    top = sums(table, [*names.keys, who], [figure, column])
+    found = rows(top, [F.desc(figure), *map(F.col, names.keys), F.col(who)], ROWS_FEW)
+    most = max((row[figure] or 0 for row in found), default=0) or 1
     columns: list[Column] = [
-        (who.capitalize(), within(who), False),
-        (figure.capitalize(), lambda row: Cell(words.number(row[figure]), "", (row[figure] or 0) / most), True),
+        (who.capitalize(), names.of(who), False),
+        (figure.capitalize(), count(figure, most), True),
         (heading, told(column, write), True),
     ]
     return listing(caption, found, columns, top)
 
 
 def _by_day(users: DataFrame) -> Chart | None:
-    days, step = coarse(users, "date")
+    days, step, step_s = coarse(users, "date", STEPS_S["day"])
     top = sums(days, ["user"], ["published"])
     names = [row["user"] for row in rows(top, [F.desc("published"), F.col("user")], SERIES_MAX - 1)]
     who = F.when(F.col("user").isin(*names), F.col("user")).otherwise(F.lit("others"))
@@ -211,8 +211,7 @@ def _by_day(users: DataFrame) -> Chart | None:
     by = {(row["date"], row["user"]): float(row["published"] or 0) for row in found}
     order = [*names, *(["others"] if any(user == "others" for _, user in by) else [])]
     series = [Series(name, [(at, by.get((at, name), 0)) for at in dates], at) for at, name in enumerate(order)]
-    step = "day" if step in ("minute", "hour") else step
-    return bars("Published", f"Messages each {step}, by user.", series, words.number, STEP_S[step])
+    return bars("Published", f"Messages each {step}, by user.", series, words.number, step_s)
 
 
 def _queues_to_look_at(tables: Tables, section: Section) -> None:
@@ -220,15 +219,15 @@ def _queues_to_look_at(tables: Tables, section: Section) -> None:
     old: Rows = (
         [] if ages is None else rows(ages.where("standing > 0"), [F.desc("oldest_age_s"), F.col("queue")], ROWS_FEW)
     )
-    where: list[Column] = [("Queue", within("queue"), False)]
-    if old:
-        columns = [*where, ("Messages there", told("standing", words.number), True)]
+    if old and ages is not None:
+        columns: list[Column] = [("Queue", Names(ages).of("queue"), False)]
+        columns.append(("Messages there", told("standing", words.number), True))
         columns.append(("Oldest", told("oldest_age_s", words.seconds), True))
         section.parts.append(listing("Oldest messages", old, columns))
     idle = tables.table("usage/idle_queues", "vhost", "queue", "last_used", "standing", "idle_days")
     unused = [] if idle is None else rows(idle, [F.desc("idle_days"), F.col("queue")])
     if unused and idle is not None:
-        columns = [*where, ("Last used", when("last_used"), False)]
+        columns = [("Queue", Names(idle).of("queue"), False), ("Last used", when("last_used"), False)]
         columns += [
             ("Messages there", told("standing", words.number), True),
             ("Idle days", told("idle_days", words.number), True),
@@ -236,11 +235,12 @@ def _queues_to_look_at(tables: Tables, section: Section) -> None:
         section.parts.append(listing("Idle queues", unused, columns, idle))
     fanout = tables.table("usage/fanout", "vhost", "exchange", "publications", "copies")
     if fanout is not None:
-        spread = sums(fanout, ["vhost", "exchange"], ["publications", "copies"]).where("publications > 0")
+        names = Names(fanout)
+        spread = sums(fanout, [*names.keys, "exchange"], ["publications", "copies"]).where("publications > 0")
         spread = spread.withColumn("each", F.col("copies") / F.col("publications"))
         found = rows(spread, [F.desc("copies"), F.col("exchange")], ROWS_FEW)
         columns = [
-            ("Exchange", within("exchange", "(default)"), False),
+            ("Exchange", names.of("exchange", "(default)"), False),
             ("Publications", told("publications", words.number), True),
             ("Copies in queues", told("copies", words.number), True),
             ("Copies of each", told("each", words.ratio), True),
@@ -270,7 +270,7 @@ def security(tables: Tables) -> Section:
     found = [] if logins is None else rows(logins, [F.desc("count"), F.col("address"), F.col("user")], ROWS_FEW)
     if found and logins is not None:
         columns: list[Column] = [
-            ("Address", text("address"), False),
+            ("Address", Names(logins).of("address", words.NOTHING), False),
             ("User", text("user"), False),
             ("Times", told("count", words.number), True),
             ("First", when("first"), False),
@@ -286,7 +286,7 @@ def _grave_first(findings: DataFrame) -> list[Any]:
         rank = F.when(F.col("severity") == severity, place).otherwise(rank)
     columns: list[Column] = [
         ("Severity", lambda row: Cell(str(row["severity"]), _SEVERITIES.get(row["severity"], BAD)), False),
-        ("What", text("sentence"), False),
+        ("What", Names(findings).of("sentence"), False),
         ("Time", when("time"), False),
         ("Kind", lambda row: _measure(row["kind"]), False),
     ]

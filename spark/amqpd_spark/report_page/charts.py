@@ -141,8 +141,10 @@ def _svg(name: str, size: str, unit: Any, draw: Any) -> str:
         axes.tick_params(which="both", length=0)
         axes.margins(x=0.01)
         dates = _dates.AutoDateLocator(maxticks=8 if size == "wide" else 4, minticks=3)
-        # Two days in few ticks: midnights, which the locator does not think of.
+        # With few ticks it finds nothing that fits two minutes, two hours, two days or a quarter, and warns.
+        dates.intervald[_dates.SECONDLY] = dates.intervald[_dates.MINUTELY] = [1, 2, 5, 10, 15, 20, 30, 60]
         dates.intervald[_dates.HOURLY] = [1, 2, 3, 4, 6, 12, 24]
+        dates.intervald[_dates.DAILY] = [1, 2, 3, 7, 14, 21, 28]
         axes.xaxis.set_major_locator(dates)
         axes.xaxis.set_major_formatter(_dates.ConciseDateFormatter(dates))
         axes.xaxis.get_offset_text().set_color(_INK)

@@ -22,7 +22,7 @@ POINTS_MAX = 500
 """of a line in a chart: more are drawn over each other"""
 
 Rows = list[dict[str, Any]]
-_STEPS = {"minute": 60, "hour": 3600, "day": 86400, "month": 31 * 86400}
+STEPS_S = {"minute": 60, "hour": 3600, "day": 86400, "month": 30 * 86400}
 
 
 class Tables:
@@ -78,12 +78,21 @@ def sums(table: DataFrame, keys: Sequence[str], figures: Sequence[str]) -> DataF
     return table.groupBy(*keys).agg(*(F.sum(name).cast("double").alias(name) for name in figures))
 
 
-def coarse(table: DataFrame, time: str, whole: bool = False) -> tuple[DataFrame, str]:
-    """With `time` cut to a step of which the whole has at most POINTS_MAX; the step. `whole`: where all times are
-    whole hours, an hour is the least."""
+def coarse(table: DataFrame, time: str, length_s: int | None = None) -> tuple[DataFrame, str, int]:
+    """With `time` cut to a step of which the whole has at most POINTS_MAX; the step, and how long it is. No step is
+    shorter than `length_s`, that of the table's own windows."""
     seconds = F.unix_seconds(F.col(time).cast("timestamp"))
-    ends = table.agg(F.min(seconds), F.max(seconds), F.max(seconds % _STEPS["hour"])).first()
-    span, rest = (ends[1] - ends[0], ends[2]) if ends and ends[0] is not None else (0, 0)
-    steps = {name: length for name, length in _STEPS.items() if name != "minute" or rest or not whole}
+    ends = table.agg(F.min(seconds), F.max(seconds)).first()
+    span = ends[1] - ends[0] if ends and ends[0] is not None else 0
+    if length_s and length_s not in STEPS_S.values() and span / length_s <= POINTS_MAX:
+        name, length = next((name, length) for name, length in reversed(STEPS_S.items()) if not length_s % length)
+        return table, f"{length_s // length} {name}s", length_s
+    steps = {name: length for name, length in STEPS_S.items() if length >= (length_s or 0)}
     step = next((name for name, length in steps.items() if span / length <= POINTS_MAX), "month")
-    return table.withColumn(time, F.date_trunc(step, F.col(time).cast("timestamp"))), step
+    return table.withColumn(time, F.date_trunc(step, F.col(time).cast("timestamp"))), step, STEPS_S[step]
+
+
+def whole(table: DataFrame, time: str) -> int:
+    """How long windows are that do not say so: an hour, where all begin with one."""
+    rest = table.agg(F.max(F.unix_seconds(time) % STEPS_S["hour"])).first()
+    return STEPS_S["minute"] if rest and rest[0] else STEPS_S["hour"]

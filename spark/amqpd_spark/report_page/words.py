@@ -38,6 +38,11 @@ def percent(value: Number) -> str:
     return f"{hundredths:.4f} %"
 
 
+def share(value: float) -> str:
+    """55 %: in a sentence, where a part of a hundredth matters only beside nothing and beside all."""
+    return "< 1 %" if 0 < value < 0.01 else "> 99 %" if 0.99 < value < 1 else f"{value * 100:.0f} %"
+
+
 def milliseconds(value: Number) -> str:
     """Three digits that say something, in the unit that fits."""
     if value is None:

@@ -53,7 +53,7 @@ class Clock:
 
     def number(self, at: Column, life: Column, within: Column) -> Column:
         """`within`: below `each_second`."""
-        second = F.floor((at - (life - 1) * self.life_us) / SECOND)
+        second = F.floor((at - (life - 1) * F.lit(self.life_us).cast("long")) / SECOND)
         return F.lit(self.begin) + second * self.each_second + within
 
     def number_of_act(self, at_us: int, life: int, which: int) -> int:
@@ -116,7 +116,8 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
         return F.least(F.exp(math.log(median_us) + spread * normal(what)), F.lit(10.0 * SECOND)).cast("long")
 
     fate = F.col("fate")
-    begin = (F.col("life") - 1) * F.lit(clock.life_us)
+    # Lives of less than 36 minutes are an int to Spark, and three of them are too many microseconds for one.
+    begin = (F.col("life") - 1) * F.lit(clock.life_us).cast("long")
     entered = (begin + QUIET_US + F.col("within") * clock.step_us).cast("long")
     delivered = entered + spent(1, 4_000, 0.8)
     redelivered = delivered + 2 * SECOND
@@ -135,7 +136,7 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
     ended = F.when(~(last & (fate == "undone")), ended)
     found = F.coalesce(F.col("stretch") == F.lit(lost), F.lit(False))
     again = F.coalesce(F.col("stretch") == F.lit(twice), F.lit(False))
-    left = F.col("life") * F.lit(clock.life_us) + SECOND
+    left = F.col("life") * F.lit(clock.life_us).cast("long") + SECOND
     at = {
         PUBLISHED: entered,
         ROUTED: entered,

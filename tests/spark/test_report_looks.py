@@ -1,0 +1,143 @@
+"""The report in a real browser: a page of one hour, of one day and of one month, on a phone and on a screen, in light
+and in dark.
+
+What is verified: it is not wider than its window; a wide list shows that it scrolls, and its first column stays; axe
+finds nothing serious, contrast among it. How it looks is in files, in a temporary directory; `AMQPD_TEST_SCREENSHOTS`
+names another one, to look at them. Skipped where there is no Chromium and none can be installed. A month takes minutes:
+`AMQPD_TEST_SPARK_TIMEOUT_S=1800` on a busy machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from amqpd_spark import conservation, generate, report, security, slo, usage
+from tests.admin.browsing import Axe, launched
+from tests.harness.slow import slow
+
+PERIODS = {"hour": "1", "day": "24", "month": "720"}
+"""hours"""
+PHONE, SCREEN = (390, 844), (1280, 800)
+OBJECTIVES = """
+[[objective]]
+name = "orders are delivered within a second"
+measure = "publish_to_deliver"
+threshold_ms = 1000
+target = 0.99
+window = "30d"
+
+[[objective]]
+name = "confirmed within a millisecond"
+measure = "publish_to_confirm"
+threshold_ms = 1
+target = 0.999
+window = "30d"
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from launched()
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    wanted = os.environ.get("AMQPD_TEST_SCREENSHOTS")
+    folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run(job: Any, *options: str) -> None:
+    answer = CliRunner().invoke(job.command, options)
+    # 1: that something was planted is found.
+    assert answer.exit_code in (0, 1), answer.output
+
+
+def made(folder: Path, hours: str) -> Path:
+    """The page of all jobs on made-up traffic with faults in it."""
+    log, tables = str(folder / "events"), folder / "tables"
+    folder.mkdir(exist_ok=True)
+    (folder / "slo.toml").write_text(OBJECTIVES)
+    size = ("--events", "8000", "--queues", "12", "--hours", hours, "--lives", "3")
+    run(generate, "--output", log, *size, "--plant", "lost,duplicate")
+    for job in (conservation, slo, usage, security):
+        name = job.__name__.rpartition(".")[2]
+        objectives = ("--objectives", str(folder / "slo.toml")) if job is slo else ()
+        run(job, "--input", log, "--output", str(tables / name), *objectives)
+    run(report, "--input", str(tables), "--output", str(folder / "report.html"), "--title", "Shop")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def pages(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Filled as periods are asked for."""
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("period", "window", "colours"),
+    [
+        ("hour", PHONE, "light"),
+        *(
+            slow(period, window, colours)
+            for period in PERIODS
+            for window in (PHONE, SCREEN)
+            for colours in ("light", "dark")
+            if (period, window, colours) != ("hour", PHONE, "light")
+        ),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else value,
+)
+def test_the_page_fits_scrolls_visibly_and_can_be_read(
+    browser: Any,
+    shots: Path,
+    pages: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    period: str,
+    window: tuple[int, int],
+    colours: str,
+):
+    if period not in pages:
+        pages[period] = made(tmp_path_factory.mktemp(period), PERIODS[period])
+    width, height = window
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colours)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.goto(pages[period].as_uri())
+    page.screenshot(path=shots / f"report-{width}-{colours}-{period}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    axe = Axe(page)
+    axe.look(period)
+    wide = [
+        each for each in page.locator(".table").all() if each.evaluate("each => each.scrollWidth > each.clientWidth")
+    ]
+    if window == PHONE:
+        assert wide, "the books of each queue have more columns than a phone is wide"
+    for each in wide:
+        assert "gradient" in each.evaluate("each => getComputedStyle(each).backgroundImage")
+        each.evaluate("each => { each.scrollLeft = each.scrollWidth }")
+        edge = each.evaluate("each => each.getBoundingClientRect().left")
+        moved = "cells => cells.map(cell => cell.getBoundingClientRect().left)"
+        pinned = each.locator("tr > :first-child").evaluate_all(moved)
+        others = each.locator("tr > :nth-child(2)").evaluate_all(moved)
+        assert all(abs(left - edge) < 1 for left in pinned)
+        assert all(left < right for left, right in zip(others, pinned_rights(each), strict=True))
+    assert errors == []
+    context.close()
+    assert axe.found == {}
+
+
+def pinned_rights(listing: Any) -> list[float]:
+    """Where the pinned cells end: what is beside them has moved below them."""
+    return listing.locator("tr > :first-child").evaluate_all(
+        "cells => cells.map(cell => cell.getBoundingClientRect().right)"
+    )
