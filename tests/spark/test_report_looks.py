@@ -3,8 +3,8 @@ and in dark.
 
 What is verified: it is not wider than its window; a wide list shows that it scrolls, and its first column stays; axe
 finds nothing serious, contrast among it. How it looks is in files, in a temporary directory; `AMQPD_TEST_SCREENSHOTS`
-names another one, to look at them. Skipped where there is no Chromium and none can be installed. A month takes minutes:
-`AMQPD_TEST_SPARK_TIMEOUT_S=1800` on a busy machine.
+names another one, to look at them. Skipped where there is no Chromium and none can be installed.
+A month takes minutes: `AMQPD_TEST_SPARK_TIMEOUT_S=1800` on a busy machine.
 """
 
 from __future__ import annotations
