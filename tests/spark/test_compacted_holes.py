@@ -227,6 +227,7 @@ def test_what_jobs_of_an_earlier_version_wrote_has_its_rows_counted(spark: Spark
     assert found(spark, folder / "large") == [("log_hole", gone[0], gone[-1])]
 
 
+@pytest.mark.slow
 def test_what_generate_made_has_numbers_that_jump(spark: SparkSession, tmp_path: Path):
     made = CliRunner().invoke(main, ["generate", "--output", str(tmp_path / "log"), "--events", "2000"])
     assert made.exit_code == 0, made.output
