@@ -258,11 +258,15 @@ class AuditWriter:
                     self._work.set()
 
     async def _convert_all(self) -> None:
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._edges.begin, self._node, limiter=self.threads)
+        begun = False
         while True:
             while self._finished and await self._convert_next():
                 pass
+            if not begun:
+                # What was converted saw to it; where there was nothing, it is still to be done.
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self._edges.begin, self._node, limiter=self.threads)
+                begun = True
             await self._work.wait()
             self._work = trio.Event()
 
