@@ -40,7 +40,7 @@ def broker(folder: Path, node: str) -> Log:
 
 def books(answer: Result, output: Path) -> list[tuple[str, int, int]]:
     assert answer.exit_code == 0, answer.output
-    return sorted((row["node"], row["accepted"], row["acked"]) for row in rows_of(output, "books"))
+    return sorted((row["node"], row["accepted"], row["acked"]) for row in rows_of(output / "books"))
 
 
 @pytest.mark.parametrize("how", ["each", "pattern", "twice"])
