@@ -95,8 +95,9 @@ def command(options: Options, rows_per_file: int) -> None:
     Hours of which the input has events are written whole; others stay. So run it again for an hour when late files
     came; to run it for one that nothing happened to changes nothing.
     """
-    apart(options.input, options.output, both=True)
+    apart(options.inputs, options.output, both=True)
     spark = options.session()
+    apart(options.folders(spark), options.output, both=True)
     options.ready(spark)
     options = whole_hours(options)
     log = options.log(spark)

@@ -31,33 +31,35 @@ def read(
     since: datetime | None = None,
     until: datetime | None = None,
     unique: bool = False,
-    files: Sequence[str] | None = None,
 ) -> DataFrame:
     """Events with since <= time < until (UTC). `folder` is the broker's `audit/events`, or one that `compact` wrote.
-    `files`: of those in it alone. Raises AnalysisException when there is no such folder."""
-    reader = spark.read.schema(_with_folders()).option("basePath", folder)
-    if files is None:
-        found = reader.parquet(folder)
-    elif files:
-        # Else listing many paths is a job of its own.
-        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(files) + 1))
-        found = reader.parquet(*map(_literally, files))
-    else:
-        found = spark.createDataFrame([], _with_folders())
+    Raises AnalysisException when there is no such folder."""
+    found = spark.read.schema(_with_folders()).option("basePath", folder).parquet(_literally(folder))
     if since is not None:
         found = found.where((F.col("date") >= F.lit((since - FOLDER_SLACK).date())) & (F.col("time") >= F.lit(since)))
     if until is not None:
         found = found.where((F.col("date") <= F.lit(until.date())) & (F.col("time") < F.lit(until)))
     found = found.select(*EVENTS.fieldNames())
-    return found.dropDuplicates(list(IDENTITY)) if unique else found
+    return once(found) if unique else found
 
 
-def of_files(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    """All rows of these files, wherever they are."""
+def once(rows: DataFrame) -> DataFrame:
+    """Each event, whatever files it is in."""
+    return rows.dropDuplicates(list(IDENTITY))
+
+
+def of_files(
+    spark: SparkSession, files: Sequence[str], since: datetime | None = None, until: datetime | None = None
+) -> DataFrame:
+    """Rows of these files, wherever they are, with since <= time < until."""
     if not files:
         return spark.createDataFrame([], EVENTS)
+    # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(files) + 1))
-    return spark.read.schema(EVENTS).parquet(*map(_literally, files))
+    found = spark.read.schema(EVENTS).parquet(*map(_literally, files))
+    if since is not None:
+        found = found.where(F.col("time") >= F.lit(since))
+    return found if until is None else found.where(F.col("time") < F.lit(until))
 
 
 def each_message(stretches: DataFrame) -> DataFrame:

@@ -76,6 +76,12 @@ class Edge:
     lives: dict[int, int]
     removed: tuple[int, int] | None
 
+    def with_other(self, other: Edge) -> Edge:
+        """Of two folders that have rows of the same node, as a broker's and an archive: what either has."""
+        lives = {life: max(self.lives.get(life, 0), other.lives.get(life, 0)) for life in {*self.lives, *other.lives}}
+        removed = min(self.removed, other.removed) if self.removed and other.removed else None
+        return Edge(self.node, lives, removed)
+
 
 def named(path: str) -> tuple[str | None, int | None, int | None, str]:
     """What a file's name says, if it is a broker's: node, life, number; and the hour of its folder, as
@@ -111,6 +117,18 @@ class Footers:
         session: Any = spark
         self._jvm = session._jvm
         self._conf = session._jsc.hadoopConfiguration()
+
+    def folders(self, given: str) -> list[str]:
+        """The one that has this name, or all that fit it as a pattern; what is nowhere stays what it is. Raises
+        Refused."""
+        try:
+            files, place = self._place(given)
+            if files.exists(place):
+                return [given]
+            found = files.globStatus(place) or ()
+            return sorted(each.getPath().toString() for each in found if each.isDirectory()) or [given]
+        except Py4JJavaError as error:
+            raise Refused(f"--input {given} cannot be read: {why(error)}") from error
 
     def listed(self, folder: str) -> Iterator[tuple[str, int]]:
         """Each file below it, with its size, except what Spark passes over itself; and each ROWS_FILE. Raises

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
 from amqpd_spark.footers import GENERATE
-from amqpd_spark.options import DAYS_MAX, Moment, Options
+from amqpd_spark.options import _SHARED, DAYS_MAX, Moment, Options
 from amqpd_spark.output import absent
 from amqpd_spark.schema import marked
 from amqpd_spark.traffic.acts import acts, figures, ghost
@@ -124,8 +124,6 @@ def _figure(ctx: click.Context, param: click.Parameter, value: float) -> float:
 @click.option("--seed", type=int, default=1, show_default=True, help="Another one makes another log.")
 @click.option("--start", type=Moment(), default=datetime(2026, 11, 22, tzinfo=UTC), help="First event. [2026-11-22]")
 @click.option("--plant", default="", callback=_plants, metavar="FAULTS", help=f"Some of {', '.join(PLANTS)}.")
-@click.option("--master", metavar="URL", help="Where Spark runs: local[2], spark://..., yarn. [this machine]")
-@click.option("--memory", metavar="SIZE", help="Memory of the driver, with a local master of all: 3g.")
 def command(
     output: str,
     days: float,
@@ -133,6 +131,7 @@ def command(
     plant: frozenset[str],
     master: str | None,
     memory: str | None,
+    conf: tuple[tuple[str, str], ...],
     **given: object,
 ) -> None:
     """Make an audit log of any size, with faults planted in it.
@@ -143,9 +142,13 @@ def command(
 
     The events are those of messages: each is published, routed, confirmed, delivered and acked, most of the time.
     """
-    spark = Options("generate", output, output, master, memory).session()
+    spark = Options("generate", (), output, master, memory, conf).session()
     plan = Plan(hours=days * 24 + hours or 24.0, **given)  # type: ignore[arg-type]
     said = write(spark, plan, output, plant)
     click.echo(f"{plan.per_life * plan.lives:,} stretches in {plan.lives} lives: {output}")
     for sentence in said:
         click.echo(f"planted {sentence}")
+
+
+for _each in _SHARED[2:5]:
+    command = _each(command)

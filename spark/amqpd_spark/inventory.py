@@ -157,7 +157,9 @@ def judged(
     read: Read = NOTHING_READ,
 ) -> Inventory:
     """What follows from the footers. `cut`: files beyond which the log was not looked at."""
-    known = {edge.node: edge for edge in edges}
+    known: dict[str, Edge] = {}
+    for each in edges:
+        known[each.node] = each.with_other(known[each.node]) if each.node in known else each
     told = [file for file in files if file.made_by == BROKER and file.first is not None]
     ranges = [*told, *read.ranges]
     # Ranges that were read are of no file of their own: of a period, their ends are not those of the log.

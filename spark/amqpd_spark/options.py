@@ -7,9 +7,11 @@ Not here: the jobs; how they end (`door.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 import click
@@ -17,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark import door, events, inventory
 from amqpd_spark.door import Refused
+from amqpd_spark.footers import Footers
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.java import NoJava, require_java
 from amqpd_spark.output import apart, writable
@@ -62,13 +65,15 @@ class Log:
 
 @dataclass(frozen=True)
 class Options:
-    """`input`, `output`: folders, or addresses that Spark knows (hdfs://, s3a://)."""
+    """`inputs` (patterns, too), `output`: folders, or addresses that Spark knows (hdfs://, s3a://). `conf`: settings
+    of Spark."""
 
     job: str
-    input: str
+    inputs: tuple[str, ...]
     output: str
     master: str | None = None
     memory: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
 
@@ -78,17 +83,28 @@ class Options:
             require_java()
         except NoJava as error:
             raise Refused(str(error)) from error
-        return start(self.job, self.master, self.memory)
+        return start(self.job, self.master, self.memory, self.conf)
+
+    def folders(self, spark: SparkSession) -> list[str]:
+        """Of the log, each once. Raises Refused."""
+        footers = Footers(spark)
+        return list(dict.fromkeys(folder for given in self.inputs for folder in footers.folders(given)))
 
     def log(self, spark: SparkSession, unique: bool = False, holes: bool = True) -> Log:
         """Says what was passed over. `holes`: and what is missing is asked for. Raises Refused."""
-        found = inventory.take(spark, [self.input], self.since, self.until, holes)
+        folders = self.folders(spark)
+        if self.output:
+            apart(folders, self.output)
+        found = inventory.take(spark, folders, self.since, self.until, holes)
         for sentence in inventory.remarks(found):
             click.echo(f"amqpd-spark: {sentence}", err=True)
         # What was not looked at is not read either.
         whole = not found.foreign and self.since is None and self.until is None
-        files = None if whole else [file.path for file in found.files]
-        return Log(events.read(spark, self.input, self.since, self.until, unique, files), found)
+        if whole:
+            rows = reduce(DataFrame.unionByName, (events.read(spark, folder) for folder in folders))
+        else:
+            rows = events.of_files(spark, [file.path for file in found.files], self.since, self.until)
+        return Log(events.once(rows) if unique else rows, found)
 
     def events(self, spark: SparkSession, unique: bool = False) -> DataFrame:
         """The rows alone."""
@@ -108,8 +124,8 @@ def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     returns is the exit code (None: 0); how else it may end, `door.py` says."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        def call(input: str, output: str, **given: Any) -> int:
-            shared = {key: given.pop(key) for key in ("master", "memory", "since", "until")}
+        def call(input: tuple[str, ...], output: str, **given: Any) -> int:
+            shared = {key: given.pop(key) for key in GIVEN}
             apart(input, output)
             return int(function(Options(name, input, output, **shared), **given) or door.DONE)
 
@@ -123,11 +139,27 @@ def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     return decorate
 
 
+def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    for each in value:
+        if not re.fullmatch(r"spark\.[^=\s]+=.*", each, re.DOTALL):
+            raise click.BadParameter(f"'{each}' is no setting of Spark: write it as spark.executor.memory=4g")
+    return tuple((key, text) for key, _, text in (each.partition("=") for each in value))
+
+
+GIVEN = ("master", "memory", "conf", "since", "until")
+"""of `Options`, by name"""
 _SHARED = (
-    click.option("--input", required=True, metavar="DIR", help="The audit log: a broker's audit/events."),
+    click.option(
+        "--input",
+        required=True,
+        multiple=True,
+        metavar="DIR",
+        help="The audit log: a broker's audit/events. Several, or a pattern, are one log.",
+    ),
     click.option("--output", required=True, metavar="DIR", help="Where the job's tables go."),
     click.option("--master", metavar="URL", help="Where Spark runs: local[2], spark://..., yarn. [this machine]"),
     click.option("--memory", metavar="SIZE", help="Memory of the driver, with a local master of all: 3g."),
+    click.option("--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="A setting of Spark's."),
     click.option("--since", type=Moment(), help="Only events from this time on (UTC)."),
     click.option("--until", type=Moment(), help="Only events before this time (UTC)."),
 )

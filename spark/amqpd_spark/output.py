@@ -20,11 +20,13 @@ from amqpd_spark.footers import why
 _PROBE = "_amqpd_probe"
 
 
-def apart(source: str, target: str, both: bool = False) -> None:
-    """Raises Refused when `target` is `source` or lies in it; with `both`, also when `source` lies in `target`."""
-    first, second = (_place(folder) for folder in (source, target))
-    if first == second or first in second.parents or (both and second in first.parents):
-        raise Refused(f"--output is --input, or one is in the other: {target}. Give a folder beside it")
+def apart(sources: Sequence[str], target: str, both: bool = False) -> None:
+    """Raises Refused when `target` is one of `sources` or lies in it; with `both`, also when one lies in
+    `target`."""
+    second = _place(target)
+    for first in map(_place, sources):
+        if first == second or first in second.parents or (both and second in first.parents):
+            raise Refused(f"--output is --input, or one is in the other: {target}. Give a folder beside it")
 
 
 def writable(spark: SparkSession, folder: str, tables: Sequence[str] = ()) -> None:

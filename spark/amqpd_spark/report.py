@@ -92,7 +92,7 @@ def command(input: str, output: str, title: str, **shared: Any) -> None:
       amqpd-spark conservation --input /var/lib/amqpd/audit/events --output /srv/audit/conservation
       amqpd-spark report --input /srv/audit --output /srv/audit/report.html
     """
-    options = Options("report", input, output, **shared)
+    options = Options("report", (input,), output, **shared)
     try:
         _try(Path(output))
         spark = options.session()
@@ -114,5 +114,5 @@ def _try(output: Path) -> None:
         output.unlink()
 
 
-for _each in _SHARED[2:4]:
+for _each in _SHARED[2:5]:
     command = _each(command)

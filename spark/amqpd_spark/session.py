@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from threading import Thread
@@ -38,9 +39,12 @@ LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.d
 _OF_NO_USE = "WARNING: Using incubator modules"
 
 
-def start(name: str, master: str | None = None, memory: str | None = None) -> SparkSession:
+def start(
+    name: str, master: str | None = None, memory: str | None = None, conf: Iterable[tuple[str, str]] = ()
+) -> SparkSession:
     """`memory` of the driver, which with a local master is all there is ("3g"). Without a `master` the one that
-    spark-submit or spark-defaults.conf gives, else this machine's cores."""
+    spark-submit or spark-defaults.conf gives, else this machine's cores. `conf`: further settings, which go before
+    ours."""
     builder = SparkSession.builder.appName(f"amqpd-spark {name}")
     submitted = "SPARK_ENV_LOADED" in os.environ
     if master is None and not submitted:
@@ -52,6 +56,7 @@ def start(name: str, master: str | None = None, memory: str | None = None) -> Sp
         settings |= LOCAL
     if memory is not None:
         settings["spark.driver.memory"] = memory
+    settings |= dict(conf)
     if not submitted:
         settings["spark.ui.showConsoleProgress"] = str(sys.stderr.isatty()).lower()
         _start_java(settings | {"spark.master": master or "local[*]", "spark.app.name": f"amqpd-spark {name}"})

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import click
@@ -145,15 +146,17 @@ class Stop:
 def source(spark: SparkSession, options: Options, files_max: int) -> DataFrame:
     """Events as files appear, with FILE. Raises Refused when a file that is there cannot be taken; one that comes
     later ends the stream."""
-    inventory.take(spark, [options.input], holes=False)
+    folders = options.folders(spark)
+    inventory.take(spark, folders, holes=False)
     with_folders = StructType([*EVENTS.fields, StructField("date", DateType()), StructField("hour", StringType())])
-    rows = spark.readStream.schema(with_folders).option("maxFilesPerTrigger", files_max)
-    found = rows.option("basePath", options.input).parquet(options.input)
+    reader = spark.readStream.schema(with_folders).option("maxFilesPerTrigger", files_max)
+    each = (reader.option("basePath", folder).parquet(folder) for folder in folders)
+    found = reduce(DataFrame.unionByName, (rows.withColumn(FILE, F.col("_metadata.file_name")) for rows in each))
     if options.since is not None:
         found = found.where(F.col("time") >= F.lit(options.since))
     if options.until is not None:
         found = found.where(F.col("time") < F.lit(options.until))
-    return found.select(*EVENTS.fieldNames(), F.col("_metadata.file_name").alias(FILE))
+    return found.select(*EVENTS.fieldNames(), FILE)
 
 
 def run(rows: DataFrame, step: Callable[[DataFrame, int], None], settings: Settings, stop: Stop) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
 from amqpd_spark.hops import KINDS, PUBLISHED, TOLD, Lives, Name, follow, matching, name_of
-from amqpd_spark.options import _SHARED, Options
+from amqpd_spark.options import _SHARED, GIVEN, Options
 from amqpd_spark.output import apart
 from amqpd_spark.schema import ENDS, OF_QUEUES
 
@@ -201,7 +201,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
     show_default=True,
     help="No more publications and messages than this.",
 )
-def command(input: str, output: str | None, hops: int, messages: int, **given: Any) -> None:
+def command(input: tuple[str, ...], output: str | None, hops: int, messages: int, **given: Any) -> None:
     """One message's whole life: who published it, each queue it was in, each delivery, how it ended, across
     dead-letter hops both ways. Exit code 2: nothing matches.
 
@@ -210,7 +210,7 @@ def command(input: str, output: str | None, hops: int, messages: int, **given: A
     \b
       amqpd-spark trace --input /var/lib/amqpd/audit/events --message-id order-4711
     """
-    shared = {key: given.pop(key) for key in ("master", "memory", "since", "until")}
+    shared = {key: given.pop(key) for key in GIVEN}
     asked = [(by, value) for by, value in given.items() if value is not None]
     if len(asked) != 1:
         raise click.UsageError(f"give exactly one of {', '.join(_option(by) for by in given)}")

@@ -80,10 +80,12 @@ def test_a_late_file_is_in_its_hour_the_next_time_and_other_hours_stay(spark: Sp
 
 
 def test_of_an_hour_all_or_nothing_is_meant():
-    options = Options("compact", "a", "b", since=START + timedelta(minutes=10), until=START + timedelta(minutes=70))
+    options = Options(
+        "compact", ("a",), "b", since=START + timedelta(minutes=10), until=START + timedelta(minutes=70)
+    )
     assert whole_hours(options).since == START
     assert whole_hours(options).until == START + timedelta(hours=2)
-    assert whole_hours(Options("compact", "a", "b", until=START)).until == START
+    assert whole_hours(Options("compact", ("a",), "b", until=START)).until == START
 
 
 @pytest.mark.parametrize(("source", "target"), [("a", "a/"), ("a", "a/b"), ("a/b", "a"), ("s3a://x/a", "s3a://x/a/")])

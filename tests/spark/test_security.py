@@ -196,7 +196,7 @@ def test_a_stream_that_was_killed_finds_what_a_batch_does(
     def write(made: dict[str, DataFrame], options: Options) -> None:
         security.write({"findings": made["findings"]}, options)
 
-    stream = Stream(Options("security", str(folder), str(tmp_path / "out")), SHORT, write)
+    stream = Stream(Options("security", (str(folder),), str(tmp_path / "out")), SHORT, write)
     taken = Settings(stream.options.table("_checkpoint"), once=True, files_max=1)
     run(source(spark, stream.options, 1), stream.step, taken, Stop())
     failed(log, 2)

@@ -31,7 +31,7 @@ MEASURED = ("histogram", "rates")
 
 @pytest.fixture
 def stream(log: Log, tmp_path: Path) -> Stream:
-    return Stream(Options("slo", str(log.path), str(tmp_path / "stream")), WANTED)
+    return Stream(Options("slo", (str(log.path),), str(tmp_path / "stream")), WANTED)
 
 
 def settings(stream: Stream) -> Settings:
@@ -50,15 +50,15 @@ def table(spark: SparkSession, options: Options, name: str) -> list[Any]:
 
 
 def batch(spark: SparkSession, stream: Stream, tmp_path: Path) -> Options:
-    options = Options("slo", stream.options.input, str(tmp_path / "batch"))
-    found = slo_tables.measured(events.read(spark, options.input))
+    options = Options("slo", stream.options.inputs, str(tmp_path / "batch"))
+    found = slo_tables.measured(events.read(spark, options.inputs[0]))
     slo_tables.write(slo_tables.tables(found, WANTED), options)
     return options
 
 
 def measured(spark: SparkSession, stream: Stream) -> dict[str, list[Any]]:
     """What a batch job's tables would be made of."""
-    found = slo_tables.measured(events.read(spark, stream.options.input))
+    found = slo_tables.measured(events.read(spark, stream.options.inputs[0]))
     made = slo_tables.tables(found, [])
     return {name: sorted((row.asDict() for row in made[name].collect()), key=repr) for name in MEASURED}
 

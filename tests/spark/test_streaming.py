@@ -42,7 +42,7 @@ class Copy:
 
 @pytest.fixture
 def options(log: Log, tmp_path: Path) -> Options:
-    return Options("test", str(log.path), str(tmp_path / "out"))
+    return Options("test", (str(log.path),), str(tmp_path / "out"))
 
 
 def take(spark: SparkSession, step: Copy, stop: Stop | None = None) -> None:

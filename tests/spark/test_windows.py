@@ -37,8 +37,8 @@ def message(log: Log, number: int, at: float, acked_at: float, **columns: Any) -
 def fitting(spark: SparkSession, folder: str, *asked: str) -> str:
     """What the job takes for `--window auto`, without its account."""
     with command.make_context("conservation", ["--input", folder, "--output", "unused", *asked]) as context:
-        shared = {name: context.params[name] for name in ("input", "output", "since", "until")}
-        options = Options("conservation", **shared)
+        shared = {name: context.params[name] for name in ("output", "since", "until")}
+        options = Options("conservation", context.params["input"], **shared)
         log = options.log(spark)
         asked_for = context.params["window"]
         return windows.fitting(asked_for, log.inventory, log.events, options.since, options.until)
