@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
-from zlib import crc32
 
 from amqpd_spark.contiguity import Removed
-from amqpd_spark.footers import LOG_FORMAT, ROWS_FILE, THREADS, Edge, Footers
+from amqpd_spark.footers import LOG_FORMAT, ROWS_FILE, THREADS, Edge, Footers, checksum_of
 from amqpd_spark.schema import FORMAT
 
 Reached = dict[int, tuple[int, int]]
@@ -38,7 +37,7 @@ def hour(text: str | None) -> Hour | None:
     try:
         told = json.loads(text or "")
         checksum = told.pop("crc")
-        if checksum != _checksum(told) or told["format"] != FORMAT:
+        if checksum != checksum_of(told) or told["format"] != FORMAT:
             return None
         files = {str(name): int(rows) for name, rows in told["files"].items()}
         return Hour(files, tuple(Removed(*each) for each in told["removed"]))
@@ -58,7 +57,7 @@ def tell(footers: Footers, folder: str, hours: Iterable[str], removed: Sequence[
         }
         known: dict[str, object] = {"format": FORMAT, "files": rows}
         known |= {"removed": [astuple(each) for each in removed if _meets(each, name)]}
-        footers.write(f"{place}/{ROWS_FILE}", json.dumps({**known, "crc": _checksum(known)}))
+        footers.write(f"{place}/{ROWS_FILE}", json.dumps({**known, "crc": checksum_of(known)}))
 
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(one, hours))
@@ -99,7 +98,7 @@ def _text(edge: Edge) -> str:
     known: dict[str, object] = {"format": LOG_FORMAT, "node": edge.node, "lives": lives}
     known["removed"] = None if edge.removed is None else dict(zip(("life", "last"), edge.removed, strict=True))
     known["from"] = "compact"
-    return json.dumps({**known, "crc": _checksum(known)})
+    return json.dumps({**known, "crc": checksum_of(known)})
 
 
 def _meets(removed: Removed, name: str) -> bool:
@@ -108,7 +107,3 @@ def _meets(removed: Removed, name: str) -> bool:
     begin = datetime.fromisoformat(f"{date}T{hour}:00").replace(tzinfo=UTC)
     end_us = (begin + timedelta(hours=1)).timestamp() * 1e6
     return (removed.from_us or 0) < end_us and (removed.to_us or end_us) >= begin.timestamp() * 1e6
-
-
-def _checksum(known: object) -> int:
-    return crc32(json.dumps(known).encode())

@@ -96,12 +96,17 @@ def named(path: str) -> tuple[str | None, int | None, int | None, str]:
     return of_broker[1], int(of_broker[2]), int(of_broker[3]), hour
 
 
+def checksum_of(known: object) -> int:
+    """Of what is written as JSON, without its own key `crc`."""
+    return crc32(json.dumps(known).encode())
+
+
 def edge(text: str) -> Edge | None:
     """None: it is damaged, or of a version that is not known; then nothing is known of the edges."""
     try:
         told = json.loads(text)
         checksum = told.pop("crc")
-        if checksum != crc32(json.dumps(told).encode()) or told["format"] != LOG_FORMAT:
+        if checksum != checksum_of(told) or told["format"] != LOG_FORMAT:
             return None
         lives = {int(life): int(of_life["last"]) for life, of_life in told["lives"].items()}
         removed = told["removed"] and (int(told["removed"]["life"]), int(told["removed"]["last"]))

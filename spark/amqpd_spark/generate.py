@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
 from amqpd_spark.footers import GENERATE
-from amqpd_spark.options import _SHARED, DAYS_MAX, Moment, Options
+from amqpd_spark.options import DAYS_MAX, ENGINE, Moment, Options
 from amqpd_spark.output import absent
 from amqpd_spark.schema import marked
 from amqpd_spark.traffic.acts import acts, figures, ghost
@@ -150,5 +150,5 @@ def command(
         click.echo(f"planted {sentence}")
 
 
-for _each in _SHARED[2:5]:
+for _each in ENGINE:
     command = _each(command)

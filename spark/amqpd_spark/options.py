@@ -132,7 +132,7 @@ def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
         call.__doc__ = function.__doc__
         call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         command: Any = call
-        for option in reversed(_SHARED):
+        for option in reversed((INPUT, _OUTPUT, *ENGINE, *PERIOD)):
             command = option(command)
         return click.command(name, cls=door.Command)(command)
 
@@ -148,18 +148,21 @@ def _settings(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
 
 GIVEN = ("master", "memory", "conf", "since", "until")
 """of `Options`, by name"""
-_SHARED = (
-    click.option(
-        "--input",
-        required=True,
-        multiple=True,
-        metavar="DIR",
-        help="The audit log: a broker's audit/events. Several, or a pattern, are one log.",
-    ),
-    click.option("--output", required=True, metavar="DIR", help="Where the job's tables go."),
+INPUT = click.option(
+    "--input",
+    required=True,
+    multiple=True,
+    metavar="DIR",
+    help="The audit log: a broker's audit/events. Several, or a pattern, are one log.",
+)
+_OUTPUT = click.option("--output", required=True, metavar="DIR", help="Where the job's tables go.")
+ENGINE = (
     click.option("--master", metavar="URL", help="Where Spark runs: local[2], spark://..., yarn. [this machine]"),
     click.option("--memory", metavar="SIZE", help="Memory of the driver, with a local master of all: 3g."),
     click.option("--conf", multiple=True, callback=_settings, metavar="KEY=VALUE", help="A setting of Spark's."),
+)
+"""Spark: where, and how"""
+PERIOD = (
     click.option("--since", type=Moment(), help="Only events from this time on (UTC)."),
     click.option("--until", type=Moment(), help="Only events before this time (UTC)."),
 )

@@ -18,7 +18,7 @@ import jinja2
 from pyspark.sql import SparkSession
 
 from amqpd_spark.door import Command, Refused
-from amqpd_spark.options import _SHARED, Options
+from amqpd_spark.options import ENGINE, Options
 from amqpd_spark.output import there
 from amqpd_spark.report_page import activity, words
 from amqpd_spark.report_page.parts import BAD, GOOD, UNKNOWN, UNSURE, Section, Verdict
@@ -114,5 +114,5 @@ def _try(output: Path) -> None:
         output.unlink()
 
 
-for _each in _SHARED[2:5]:
+for _each in ENGINE:
     command = _each(command)

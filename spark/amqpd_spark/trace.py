@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
 from amqpd_spark.hops import KINDS, PUBLISHED, TOLD, Lives, Name, follow, matching, name_of
-from amqpd_spark.options import _SHARED, GIVEN, Options
+from amqpd_spark.options import ENGINE, GIVEN, INPUT, PERIOD, Options
 from amqpd_spark.output import apart
 from amqpd_spark.schema import ENDS, OF_QUEUES
 
@@ -186,7 +186,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
 
 
 @click.command("trace", cls=Command)
-@_SHARED[0]
+@INPUT
 @click.option("--output", metavar="DIR", help="Where the table `trace` goes; without it nothing is written.")
 @click.option("--message-id", metavar="ID", help="The property message_id.")
 @click.option("--correlation-id", metavar="ID", help="The property correlation_id.")
@@ -232,7 +232,7 @@ def command(input: tuple[str, ...], output: str | None, hops: int, messages: int
         click.echo(f"\nThe table is {options.table('trace')}")
 
 
-for _each in _SHARED[2:]:
+for _each in (*ENGINE, *PERIOD):
     command = _each(command)
 
 
