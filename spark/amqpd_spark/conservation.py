@@ -11,23 +11,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 
 import click
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from amqpd_spark.books.digest import Digest, digest
+from amqpd_spark.books.facts import ENDED, facts
 from amqpd_spark.books.fates import fates
 from amqpd_spark.books.moments import moment_of
 from amqpd_spark.books.places import placed
-from amqpd_spark.books.queues import anchors, settled, slots
-from amqpd_spark.books.spans import confirmed_unpublished, doubtful, holes
+from amqpd_spark.books.queues import anchors, slots, table
+from amqpd_spark.books.spans import doubtful, holes
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
 from amqpd_spark.footers import plain
 from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
 from amqpd_spark.over_time import flow
 from amqpd_spark.schema import ENDS
-from amqpd_spark.windows import AUTO, asked, fitting, marked
+from amqpd_spark.session import kept
+from amqpd_spark.stretches.scan import Rows, tasks
+from amqpd_spark.windows import AUTO, asked, fitting, marked, seconds
 
 FATES = (*ENDS, "transient", "unconfirmed", "standing", "uncertain", "missing")
 """a message that was accepted, found in an anchor, or entered unseen, has one of them"""
@@ -54,64 +59,104 @@ FINDING = {
 ENTRIES = ("accepted", "found", "unseen")
 NOTHING_KNOWN = Inventory([])
 _ENTRY = ("window", "fate", "found", "unseen")
-_NAMED = ("node", "vhost", "queue", "queue_id", "epoch")
+_PLACE = ("node", "vhost", "queue")
+_NAMED = (*_PLACE, "queue_id", "epoch")
+_NEVER_ROUTED = "never routed, between two that were"
 
 
 @dataclass(frozen=True)
 class Account:
-    """`books` and `findings` as docs/audit/conservation.md has them; `before`: messages of before the log."""
+    """`books`, `flow` and `findings` as docs/audit/conservation.md has them; `before`: messages of before the log."""
 
     books: DataFrame
+    flow: DataFrame
     findings: DataFrame
     before: int
 
 
 def account(
-    events: DataFrame,
+    rows: Rows,
     window: str = "1 hour",
     cut: bool = False,
     sampled: bool = False,
     inventory: Inventory = NOTHING_KNOWN,
 ) -> Account:
     """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
-    as_written, events = events, placed(events)
-    heads = settled(anchors(events))
+    events, spark = placed(rows.events), rows.events.sparkSession
+    seen = digest(rows)
+    heads = anchors(seen)
     lost = inventory.lost
-    known = slots(events, heads, lost)
-    outcome = settled(fates(events, known, window, cut))
+    of_queues = slots(seen, heads, lost)
+    known = table(spark, of_queues)
+    parts = tasks(inventory, spark.sparkContext.defaultParallelism)
+    # What is left of the rows after their one shuffle is less by far.
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+    everything = kept(fates(facts(rows, parts, seconds(window) * 1_000_000), known, window, cut))
+    is_ended = F.coalesce(F.col("fate") == ENDED, F.lit(False))
+    outcome = everything.where(~is_ended)
+    sums = _sums(outcome)
     # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
-    suspects = resolved(events, known, outcome).localCheckpoint()
-    normal = outcome.where(F.col("suspect").isNull())
-    names = known.select("slot", "node", "vhost", "queue")
-    counted = normal.select("slot", *_ENTRY, "messages").join(names, "slot")
-    told = suspects.select("slot", *_ENTRY, "messages", "node", "vhost", "queue")
-    rows = counted.unionByName(told)
-    parts = [_of_messages(suspects), _unrecorded(outcome, known), _gaps(as_written), _of_log(events, inventory)]
+    suspects = resolved(events, known, outcome) if sums.suspects else None
+    counted = outcome.where(F.col("suspect").isNull()).select("slot", *_ENTRY, "messages")
+    counted = counted.join(known.select("slot", *_PLACE), "slot")
+    found = [_gaps(spark, seen), _of_log(spark, inventory)]
+    if suspects is not None:
+        counted = counted.unionByName(suspects.select("slot", *_ENTRY, "messages", *_PLACE))
+        found.append(_of_messages(suspects))
+    if sums.unrecorded:
+        found.append(_unrecorded(outcome, known))
     if not sampled:
-        seen = outcome.where(~F.col("found") & ~F.col("unseen"))
-        entered = seen.groupBy("slot").agg(F.sum("messages").alias("entered"))
-        gone = holes(events, known, heads, entered)
-        if lost:
+        gone = holes(events, of_queues, heads, sums.entered)
+        if gone is not None and lost:
             excused, silent = doubtful(events, known, gone)
             gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
-            rows = rows.unionByName(_silent(silent, known, lost, window))
-        gone = gone.select(*_NAMED, *_numbers())
-        parts.append(_finding("hole", gone, F.lit("never routed, between two that were")))
-        if not cut:
-            untold = confirmed_unpublished(events)
-            if lost:
-                # What is known of them may be in the hole.
-                where = F.broadcast(_lives(events, lost))
-                untold = untold.join(where, ["node", "life"], "left_anti")
-            spans = untold.withColumn("count", F.col("high") - F.col("low") + 1)
-            spans = spans.withColumnRenamed("low", "publication")
-            parts.append(_finding("confirmed_unpublished", spans, F.lit("confirmed, and never published")))
-    books = _books(rows).localCheckpoint()
-    findings = parts[0]
-    for part in parts[1:]:
-        findings = findings.unionByName(part)
-    strangers = normal.where(F.col("fate") == "stranger").agg(F.coalesce(F.sum("messages"), F.lit(0)))
-    return Account(books, findings.localCheckpoint(), strangers.collect()[0][0])
+            counted = counted.unionByName(_silent(silent, known, lost, window))
+        if gone is not None:
+            found.append(_finding("hole", gone.select(*_NAMED, *_numbers()), F.lit(_NEVER_ROUTED)))
+        if not cut and seen.untold:
+            found.append(_untold(spark, seen, lost))
+    findings = reduce(DataFrame.unionByName, found)
+    books = kept(_books(counted))
+    ended = everything.where(is_ended).join(known.select("slot", *_PLACE), "slot")
+    return Account(books, flow(books, ended), kept(findings), sums.before)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of all fates: `entered`, slot -> messages that the log saw enter; `before`: of before the log."""
+
+    entered: dict[int, int]
+    suspects: bool
+    unrecorded: bool
+    before: int
+
+
+def _sums(outcome: DataFrame) -> Sums:
+    entered = ~F.col("found") & ~F.col("unseen")
+    stranger = (F.col("fate") == "stranger") & F.col("suspect").isNull()
+
+    def sum_of(condition: Column) -> Column:
+        return F.sum(F.when(condition, F.col("messages")).otherwise(0))
+
+    suspect, unrecorded = F.max(F.col("suspect").isNotNull()), F.max("unrecorded")
+    rows = outcome.groupBy("slot").agg(sum_of(entered), F.max(entered), suspect, unrecorded, sum_of(stranger))
+    told = rows.collect()
+    return Sums(
+        {row[0]: row[1] for row in told if row[2]},
+        any(row[3] for row in told),
+        any(row[4] for row in told),
+        sum(row[5] for row in told),
+    )
+
+
+def _untold(spark: SparkSession, seen: Digest, lost: Sequence[Hole]) -> DataFrame:
+    # What is known of them may be in the hole.
+    lives = {(hole.node, hole.life) for hole in lost}
+    runs = [
+        (node, life, low, high - low + 1) for node, life, low, high in seen.untold if (node, life) not in lives
+    ]
+    made = spark.createDataFrame(runs, "node string, life int, publication bigint, count bigint")
+    return _finding("confirmed_unpublished", made, F.lit("confirmed, and never published"))
 
 
 def _books(counted: DataFrame) -> DataFrame:
@@ -146,14 +191,7 @@ def _silent(silent: DataFrame, known: DataFrame, lost: Sequence[Hole], window: s
     )
 
 
-def _lives(events: DataFrame, lost: Sequence[Hole]) -> DataFrame:
-    """Those with a hole of the log."""
-    return events.sparkSession.createDataFrame(
-        sorted({(hole.node, hole.life) for hole in lost}), "node string, life int"
-    )
-
-
-def _of_log(events: DataFrame, inventory: Inventory) -> DataFrame:
+def _of_log(spark: SparkSession, inventory: Inventory) -> DataFrame:
     """What is wrong with the log itself."""
 
     def row(kind: str, of: Hole | Removed, begin: int | None, end: int | None, told: str) -> tuple[object, ...]:
@@ -170,7 +208,7 @@ def _of_log(events: DataFrame, inventory: Inventory) -> DataFrame:
         for each in inventory.removed_rows
     ]
     columns = "kind string, node string, life int, rows_from bigint, rows_to bigint, begin bigint, end bigint"
-    made = events.sparkSession.createDataFrame(rows, f"{columns}, told string")
+    made = spark.createDataFrame(rows, f"{columns}, told string")
     times = {"entered": F.timestamp_micros("begin"), "last_seen": F.timestamp_micros("end")}
     return _finding(None, made.withColumns(times), F.col("told"))
 
@@ -219,13 +257,14 @@ def _unrecorded(outcome: DataFrame, known: DataFrame) -> DataFrame:
     return _finding("unrecorded", joined, between)
 
 
-def _gaps(events: DataFrame) -> DataFrame:
-    gaps = events.where(F.col("event") == "gap").groupBy("node", "life", "number")
-    rows = gaps.agg(*(F.min(name).alias(name) for name in ("time", "reason", "detail"))).drop("number")
+def _gaps(spark: SparkSession, seen: Digest) -> DataFrame:
+    rows = [(row.node, row.life, row.us, row.reason, row.detail) for row in seen.of("gap")]
+    gaps = spark.createDataFrame(rows, "node string, life int, us bigint, reason string, detail string")
     begin = F.to_timestamp(F.get_json_object("detail", "$.from"))
     told = F.concat_ws(" ", F.lit("not recorded:"), "reason", F.lit("from"), F.get_json_object("detail", "$.from"))
-    rows = rows.select("node", "life", begin.alias("entered"), F.col("time").alias("last_seen"), told.alias("told"))
-    return _finding("gap", rows, F.col("told"))
+    end = F.timestamp_micros("us")
+    made = gaps.select("node", "life", begin.alias("entered"), end.alias("last_seen"), told.alias("told"))
+    return _finding("gap", made, F.col("told"))
 
 
 def _finding(kind: str | None, rows: DataFrame, detail: Column) -> DataFrame:
@@ -265,9 +304,8 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     options.ready(spark, "books", "flow", "findings")
     log = options.log(spark)
     window = fitting(window, log.inventory, log.events, options.since, options.until)
-    found = account(log.events, window, options.since is not None, sampled, log.inventory)
-    over_time = flow(log.events, found.books, window, log.inventory.duplicates)
-    for name, made in (("books", found.books), ("flow", over_time)):
+    found = account(log.rows, window, options.since is not None, sampled, log.inventory)
+    for name, made in (("books", found.books), ("flow", found.flow)):
         marked(made, window).write.mode("overwrite").partitionBy("date").parquet(options.table(name))
     # All of it: with dynamic overwrite a kind of which there is none any more would stay.
     writer = found.findings.write.mode("overwrite").option("partitionOverwriteMode", "static")

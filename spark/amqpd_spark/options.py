@@ -24,6 +24,7 @@ from amqpd_spark.inventory import Inventory
 from amqpd_spark.java import NoJava, require_java
 from amqpd_spark.output import apart, writable
 from amqpd_spark.session import start
+from amqpd_spark.stretches.scan import Rows
 
 YEARS = range(1970, 9000)
 """of times that are given; those beside them overflow somewhere"""
@@ -57,10 +58,11 @@ def number(name: str, least: int, default: int, unit: str, help: str, most: int 
 
 @dataclass(frozen=True)
 class Log:
-    """The audit log: its rows, and what its files say before one of them is read."""
+    """The audit log: its rows as Spark reads them, the same as columns, and what its files say before that."""
 
     events: DataFrame
     inventory: Inventory
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Options:
             rows = reduce(DataFrame.unionByName, (events.read(spark, folder) for folder in folders))
         else:
             rows = events.of_files(spark, [file.path for file in found.files], self.since, self.until)
-        return Log(events.once(rows) if unique else rows, found)
+        files = [(file.path, file.size) for file in found.files]
+        return Log(events.once(rows) if unique else rows, found, Rows(rows, files, self.since, self.until))
 
     def events(self, spark: SparkSession, unique: bool = False) -> DataFrame:
         """The rows alone."""

@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from importlib.resources import as_file, files
 from threading import Thread
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 # On every master: what the jobs' results depend on, and what only costs time.
 COMMON = {
@@ -54,6 +54,8 @@ def start(
     settings = dict(COMMON)
     if master is not None and master.startswith("local"):
         settings |= LOCAL
+        # Else Spark takes the first python3 that it finds for what runs beside the JVM.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if memory is not None:
         settings["spark.driver.memory"] = memory
     settings |= dict(conf)
@@ -65,6 +67,11 @@ def start(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def kept(table: DataFrame) -> DataFrame:
+    """Computed once, when it is first asked for; a lost executor's part of it is computed again."""
+    return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _start_java(settings: dict[str, str]) -> None:

@@ -52,10 +52,18 @@ def marked(table: DataFrame, length: str) -> DataFrame:
     return table.withColumn("window", F.col("window").alias("window", metadata={LENGTH_KEY: length}))
 
 
+def seconds(length: str) -> int:
+    """Of a window's length."""
+    found = _FORM.fullmatch(length)
+    if found is None:
+        raise ValueError(f"{length!r} is no length of a window")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
 def length_s(table: DataFrame) -> int | None:
     """Seconds of a table's windows. None: an earlier version wrote it."""
-    found = _FORM.fullmatch(str(table.schema["window"].metadata.get(LENGTH_KEY, "")))
-    return None if found is None else int(found[1]) * _SECONDS[found[2]]
+    length = str(table.schema["window"].metadata.get(LENGTH_KEY, ""))
+    return seconds(length) if _FORM.fullmatch(length) else None
 
 
 def _length_s(inventory: Inventory, events: DataFrame, since: datetime | None, until: datetime | None) -> float:

@@ -124,7 +124,7 @@ def test_a_file_that_came_twice_changes_nothing(
 def test_what_entered_before_since_is_not_held_against_the_log(spark: SparkSession, log: Log):
     log.add("started")
     log.add("acked", at=60, queue="q", queue_id=1, count=3)
-    found = account(events.read(spark, log.write()), cut=True)
+    found = account(of_dataframe(events.read(spark, log.write())), cut=True)
     assert (found.before, found.findings.count(), found.books.count()) == (3, 0, 0)
 
 

@@ -41,7 +41,7 @@ def test_an_hour_with_three_lives_is_made(spark: SparkSession, tmp_path: Path):
 
 def test_what_was_planted_is_found_and_named_and_nothing_else(spark: SparkSession, planted: tuple[str, list[str]]):
     folder, said = planted
-    found = account(events.read(spark, folder)).findings.collect()
+    found = account(of_dataframe(events.read(spark, folder))).findings.collect()
     names = {
         row["kind"]: f"{row['vhost']} {row['queue']} (id {row['queue_id']}, epoch {row['epoch']}) {row['first']}"
         for row in found

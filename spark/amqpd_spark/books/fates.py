@@ -1,10 +1,9 @@
-"""Each message's fate, from all its events: the one heavy stage.
+"""Each message's fate, from its facts.
 
-What comes in: events, `slots`. What goes out: `fates`: a row for each slot, window of time and fate, with the number
-of messages; and a row of its own for each message that is suspect.
-Rules: 1. One shuffle of all messages, by (slot, number in the queue): a hot queue is spread over all tasks. 2. An end
-is void when the message stands in a later life: its broker was killed before the end was on disk. 3. What a hole of
-the log may have taken is uncertain; where all rows are there, a hole excuses nothing.
+What comes in: `facts.py`'s rows, the slots. What goes out: `fates`: a row for each slot, window of time and fate, with
+the number of messages; and a row of its own for each message that is suspect.
+Rules: 1. An end is void when the message stands in a later life: its broker was killed before the end was on disk. 2.
+What a hole of the log may have taken is uncertain; where all rows are there, a hole excuses nothing.
 Not here: what becomes of the suspects (`suspects.py`).
 """
 
@@ -13,93 +12,56 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqpd_spark import events as log
-from amqpd_spark.books.moments import backwards, event_of, life_of, moment, number_backwards, number_of
-from amqpd_spark.books.queues import QUEUE, in_queues
-from amqpd_spark.schema import ENDS
-
-LIVES_MAX = 62
-"""of a message, that are told apart when its ends are counted; later ones count as one"""
+from amqpd_spark.books.facts import LIVES_MAX
+from amqpd_spark.books.moments import event_of, life_of, number_backwards, number_of
 
 MOMENTS = ("routed", "last", "end_first", "end_last", "after")
 """columns of a suspect: when it entered, was seen last, ended first and last, the first anchor after all that"""
+MOVED = ("ends", "stands")
+"""of a suspect that ended and stood: all its ends, all anchors that have it; moments, sorted"""
 
 
-def messages(events: DataFrame, slots: DataFrame) -> DataFrame:
-    """A row for each message in a queue: `slot`, `first` (its number) and what its events come to."""
-    is_end = F.col("event").isin(list(ENDS))
-    standing = F.col("event") == "standing"
-    lives = F.least(F.greatest(F.col("life") - F.col("epoch"), F.lit(0)), F.lit(LIVES_MAX))
-    rows = events.where(in_queues()).join(slots.select(*QUEUE, "epoch", "slot"), [*QUEUE, "epoch"])
-    # Before the stretches are taken apart, so that it is worked out once for each.
-    rows = rows.select(
-        *("slot", "first", "count", "time", "persistent"),
-        # Of the end it would be the letter's.
-        F.when(F.col("event") == "routed", F.col("publication")).otherwise(0).alias("publication"),
-        F.when(F.col("event") == "routed", F.col("connection").isNull()).alias("own"),
-        moment().alias("at"),
-        F.when(F.col("event") == "routed", moment()).alias("routed_at"),
-        F.when(standing, moment()).alias("stood_at"),
-        F.when(is_end, moment()).alias("ended_at"),
-        F.when(is_end, backwards()).alias("ended_back"),
-        F.when(is_end, F.call_function("shiftleft", F.lit(1).cast("long"), lives)).alias("ended_lives"),
-        (standing & (F.col("life") == F.col("epoch"))).alias("at_home"),
-    )
-    return (
-        log.each_message(rows)
-        .groupBy("slot", "first")
-        .agg(
-            F.min("time").alias("time"),
-            F.max("persistent").alias("persistent"),
-            F.max("publication").alias("publication"),
-            F.max("own").alias("own"),
-            F.min("at").alias("seen_first"),
-            F.max("at").alias("last"),
-            F.max("routed_at").alias("routed"),
-            F.max("stood_at").alias("stood"),
-            F.min("ended_at").alias("end_first"),
-            F.max("ended_at").alias("end_last"),
-            F.max("ended_back").alias("end_back"),
-            F.bit_or("ended_lives").alias("end_lives"),
-            F.max("at_home").alias("at_home"),
-        )
-    )
-
-
-def fates(events: DataFrame, slots: DataFrame, window: str, cut: bool) -> DataFrame:
+def fates(facts: DataFrame, slots: DataFrame, window: str, cut: bool) -> DataFrame:
     """Columns: slot, `window` (its start), `fate`, `found` (first seen in an anchor), `unseen` (it may have entered
     in a hole of the log), `unrecorded`, `suspect` (null, or why), of suspects `seq`, `publication`, `own` (the broker
-    published it) and `MOMENTS`; `messages`, `low` and `high` (their numbers). `cut`: the log was read from some time
-    on, so messages may have entered before."""
+    published it), `MOMENTS` and `MOVED`; `messages`, `low` and `high` (their numbers). `cut`: the log was read from
+    some time on, so messages may have entered before."""
     known = slots.select("slot", "epoch", F.col("anchors"), "gaps", "log_holes", "last_life", "begun", "recorded")
-    each = (
-        messages(events, slots)
-        .join(known, "slot")
-        .withColumns({"stood_life": F.coalesce(life_of(F.col("stood")), F.lit(0))})
-    )
+    each = facts.join(known, "slot", "left")
+    each = each.withColumn("time", F.timestamp_micros("us"))
+    each = each.withColumn("stood_life", F.coalesce(life_of(F.col("stood")), F.lit(0)))
     each = each.withColumn("ended", F.coalesce(life_of(F.col("end_last")) >= F.col("stood_life"), F.lit(False)))
     after = F.get(F.filter("anchors", lambda anchor: anchor > F.col("last")), F.lit(0))
-    each = each.withColumn("after", F.when(~F.col("ended"), after))
-    each = each.withColumn("unseen", F.col("routed").isNull() & _entered_in_hole() & F.lit(not cut))
-    each = each.withColumn("suspect", _suspect(cut)).withColumn("fate", _fate())
-    found = F.col("routed").isNull() & ~F.col("unseen")
+    plain = F.col("plain").isNotNull()
+    each = each.withColumn("after", F.when(~F.col("ended") & ~plain, after))
+    unseen = F.when(plain, False).otherwise(F.col("routed").isNull() & _entered_in_hole() & F.lit(not cut))
+    each = each.withColumn("unseen", unseen)
+    each = each.withColumn("suspect", F.when(~plain, _suspect(cut)))
+    each = each.withColumn("fate", F.coalesce("plain", _fate()))
+    found = ~plain & F.col("routed").isNull() & ~F.col("unseen")
     away = found & F.col("stood").isNotNull() & ~F.col("at_home") & F.col("recorded")
+    is_suspect = F.col("suspect").isNotNull()
+    # A row for each suspect, and one for all others of an interval.
+    apart = F.when(is_suspect, F.sequence(F.lit(0).cast("long"), F.col("messages") - 1))
+    each = each.withColumn("_i", F.explode(F.coalesce(apart, F.array(F.lit(0).cast("long")))))
+    each = each.withColumn("seq", F.col("first") + F.col("_i"))
+    moved = F.when(F.col("publication") > 0, F.col("publication") + F.col("_i"))
+    each = each.withColumn("publication", F.coalesce(moved, F.col("publication")))
     by = [
         F.col("slot"),
         F.window("time", window)["start"].alias("window"),
         F.col("fate"),
         found.alias("found"),
         F.col("unseen"),
-        (away & F.lit(not cut)).alias("unrecorded"),
+        F.coalesce(away & F.lit(not cut), F.lit(False)).alias("unrecorded"),
         F.col("suspect"),
-        *(F.when(F.col("suspect").isNotNull(), F.col(name)).alias(alias) for name, alias in _OF_SUSPECTS),
+        *(F.when(is_suspect, F.col(name)).alias(name) for name in ("seq", "publication", "own", *MOMENTS, *MOVED)),
     ]
     return each.groupBy(*by).agg(
-        F.count("*").alias("messages"), F.min("first").alias("low"), F.max("first").alias("high")
+        F.sum(F.when(is_suspect, 1).otherwise(F.col("messages"))).alias("messages"),
+        F.min("seq").alias("low"),
+        F.max(F.when(is_suspect, F.col("seq")).otherwise(F.col("high"))).alias("high"),
     )
-
-
-_OF_SUSPECTS = (("first", "seq"), *((name, name) for name in ("publication", "own", *MOMENTS)))
 
 
 def _fate() -> Column:

@@ -1,26 +1,102 @@
 """What is known of each queue and life: the small table that all messages are held against.
 
-What comes in: events. What goes out: `slots`, a row for each (node, queue_id, epoch), with a number of its own; its
+What comes in: the digest of the log, and its holes. What goes out: `Slot`, one for each (place, queue_id, epoch): its
 names; the moments of the queue's anchors, of the broker's gaps; what the log should have of it.
 Rules: 1. An anchor (the header of `standing` rows) counts when all its stretches are in the log: from half of one
-nothing can be concluded. 2. Small: as many rows as queues times lives, so it is broadcast (up to `SMALL` rows).
+nothing can be concluded. 2. A gap of a node is one of the sources that it was the home of then; so is a hole of the
+log, and an epoch that has no rows may lie in any hole. 3. As many as queues times lives: on the driver, and from there
+to every task (up to `SMALL`).
 """
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark.books.moments import KINDS, LAST_KIND, NUMBER_SHIFT, moment
-from amqpd_spark.books.places import HOLES, PUBLISHER, log_holes
+from amqpd_spark.books.digest import Digest, Rare
+from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
+from amqpd_spark.books.places import PLACE
 from amqpd_spark.inventory import Hole
 
 QUEUE = ("node", "queue_id")
-PROOFS = "array<struct<from: bigint, to: bigint, stopped: boolean>>"
 SMALL = 500_000
 """rows; some 100 octets each, in each executor"""
+_STANDING = KINDS.index("standing")
+
+Span = tuple[int, int]
+"""moments, from and to"""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A whole one. `next`: the next number to be given out; `follow`: how many stretches; `at`: a moment."""
+
+    node: str | None
+    queue_id: int
+    life: int
+    number: int
+    reason: str | None
+    next: int
+    follow: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """`slot`: its name in shuffles. `first`, `last` routed (None: none); `anchors`, `gaps`: moments, sorted, of the
+    queue and of the node; `stops`: lives whose end has an anchor; `last_life`: of the node; `begun`: the log has the
+    start of the life `epoch`; `recorded`: and should have what entered in it; PUBLISHER: of what was routed;
+    `log_holes`: of the place; `proofs`: anchors after which an end that they know of cannot be undone, and whether
+    one `stopped` the life."""
+
+    slot: int
+    node: str | None
+    queue_id: int
+    epoch: int
+    vhost: str | None
+    queue: str | None
+    first: int | None
+    last: int | None
+    last_life: int
+    at_node: str | None
+    at_life: int | None
+    anchors: list[int]
+    gaps: list[int]
+    stops: list[int]
+    log_holes: list[dict[str, int]]
+    proofs: list[dict[str, Any]]
+    begun: bool
+    recorded: bool
+
+
+_SPAN = [("from", pa.int64()), ("to", pa.int64())]
+_ARROW = pa.schema(
+    [
+        *(("slot", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64()), ("epoch", pa.int32())),
+        *(("vhost", pa.string()), ("queue", pa.string()), ("first", pa.int64()), ("last", pa.int64())),
+        *(("last_life", pa.int32()), ("at_node", pa.string()), ("at_life", pa.int32())),
+        *((name, pa.list_(pa.int64())) for name in ("anchors", "gaps")),
+        ("stops", pa.list_(pa.int32())),
+        ("log_holes", pa.list_(pa.struct(_SPAN))),
+        ("proofs", pa.list_(pa.struct([*_SPAN, ("stopped", pa.bool_())]))),
+        *((name, pa.bool_()) for name in ("begun", "recorded")),
+    ]
+)
+
+
+def slot_of(node: str | None, queue_id: int, epoch: int) -> int:
+    """63 bits: two of a million queues are mixed up in one log of twenty million."""
+    name = json.dumps([node, queue_id, epoch]).encode()
+    return int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1
 
 
 def settled(table: DataFrame) -> DataFrame:
@@ -40,101 +116,157 @@ def in_queues() -> Column:
     return F.col("event").isin(list(KINDS[1:])) & (F.col("count") > 0)
 
 
-def anchors(events: DataFrame) -> DataFrame:
-    """Whole ones: node, queue_id, life, number, `reason`, `next` (the next number to be given out), `follow` (how
-    many stretches), `at`."""
-    standing = events.where(F.col("event") == "standing")
-    identity = (*QUEUE, "life", "number")
-    heads = standing.where(F.col("count") == 0).groupBy(*identity)
-    follow = F.coalesce(F.min(F.expr("try_cast(detail as bigint)")), F.lit(0))
-    headers = settled(
-        heads.agg(
-            F.min("reason").alias("reason"),
-            F.min("first").alias("next"),
-            follow.alias("follow"),
-            F.min(moment()).alias("at"),
+def table(spark: SparkSession, slots: Sequence[Slot]) -> DataFrame:
+    """For joins."""
+    made = spark.createDataFrame(pa.Table.from_pylist([vars(slot) for slot in slots], _ARROW))
+    return F.broadcast(made) if len(slots) <= SMALL else made
+
+
+def anchors(found: Digest) -> list[Anchor]:
+    """In order."""
+    headers: dict[tuple[str | None, int, int, int], list[Rare]] = defaultdict(list)
+    for row in found.of("standing"):
+        headers[row.node, row.queue_id, row.life, row.number].append(row)
+    made = [_anchor(key, rows) for key, rows in headers.items()]
+    return sorted((each for each in made if _is_whole(each, found)), key=lambda each: each.at)
+
+
+def _anchor(key: tuple[str | None, int, int, int], rows: Sequence[Rare]) -> Anchor:
+    reasons = [row.reason for row in rows if row.reason is not None]
+    follow = min((int(row.detail) for row in rows if row.detail and row.detail.isdecimal()), default=0)
+    next_number = min(row.first for row in rows)
+    return Anchor(*key, min(reasons, default=None), next_number, follow, _moment(key[2], key[3]) + _STANDING)
+
+
+def _is_whole(anchor: Anchor, found: Digest) -> bool:
+    if not anchor.follow:
+        return True
+    runs = found.stands.get((anchor.node, anchor.queue_id, anchor.life))
+    if runs is None:
+        return False
+    low, high = anchor.number + 1, anchor.number + anchor.follow
+    at = int(np.searchsorted(runs[1], low, "right")) - 1
+    # What is contiguous is one run, so it is in one or not whole.
+    return at >= 0 and int(runs[2][at]) >= high
+
+
+def slots(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) -> list[Slot]:
+    """`heads`: the anchors. `holes`: of the log."""
+    lives: dict[str | None, set[int]] = defaultdict(set)
+    for node, life in found.homes:
+        lives[node].add(life)
+    starts = {(row.node, row.life) for row in found.of("started", "source_begins")}
+    unflushed = {(row.node, row.life) for row in found.of("stopped") if _said(row, "flushed") is False}
+    gaps = _gaps(found)
+    spans = log_holes(found, holes)
+    own: dict[tuple[str | None, int], list[Anchor]] = defaultdict(list)
+    for anchor in heads:
+        own[anchor.node, anchor.queue_id].append(anchor)
+    made = []
+    for (node, queue_id, epoch), known in found.queues.items():
+        mine = own[node, queue_id]
+        proofs = (_proof(anchor, (node, anchor.life) in unflushed) for anchor in mine)
+        begun = (node, epoch) in starts
+        told = known.first is not None or any(anchor.life == epoch for anchor in mine)
+        made.append(
+            Slot(
+                *(slot_of(node, queue_id, epoch), node, queue_id, epoch, known.vhost, known.queue),
+                *(known.first, known.last, max(lives[node], default=0), known.at_node, known.at_life),
+                sorted({anchor.at for anchor in mine}),
+                sorted(gaps.get(node, ())),
+                sorted({anchor.life for anchor in mine if anchor.reason == "stopped"}),
+                [{"from": low, "to": high} for low, high in spans.get(node, ())],
+                [proof for proof in proofs if proof is not None],
+                begun,
+                begun and told,
+            )
         )
-    )
-    stretches = standing.where(F.col("count") > 0).select(*QUEUE, "life", F.col("number").alias("row")).distinct()
-    mine = F.col("row").between(F.col("number") + 1, F.col("number") + F.col("follow"))
-    counted = (
-        stretches.join(headers, [*QUEUE, "life"]).where(mine).groupBy(*identity).agg(F.count("*").alias("found"))
-    )
-    whole = F.coalesce("found", F.lit(0)) == F.col("follow")
-    return headers.join(counted, list(identity), "left").where(whole).drop("found")
+    return made
 
 
-def slots(events: DataFrame, heads: DataFrame, holes: Sequence[Hole] = ()) -> DataFrame:
-    """node, queue_id, epoch, `slot` (its number), vhost, queue; `first`, `last` routed (null: none); `anchors`,
-    `gaps` (moments, sorted; of the queue, of the node), `stops` (lives whose end has an anchor), `last_life` of the
-    node, `begun` (the log has the start of the life `epoch`), `recorded` (and should have what entered in it);
-    `PUBLISHER` of what was routed; `log_holes` (of the place), `proofs` (anchors after which an end that they know of
-    cannot be undone: `from`, `to`, moments, and whether one `stopped` the life). `holes`: of the log."""
-    routed = F.col("event") == "routed"
-    named = (
-        events.where(in_queues())
-        .groupBy(*QUEUE, "epoch", "vhost", "queue")
-        .agg(
-            F.min(F.when(routed, F.col("first"))).alias("first"),
-            F.max(F.when(routed, F.col("first") + F.col("count") - 1)).alias("last"),
-            *(F.min(F.when(routed, F.col(name))).alias(name) for name in PUBLISHER),
-        )
-    )
-    known = named.groupBy(*QUEUE, "epoch").agg(
-        *(F.min(name).alias(name) for name in ("vhost", "queue", "first", *PUBLISHER)), F.max("last").alias("last")
-    )
-    stopped = F.collect_set(F.when(F.col("reason") == "stopped", F.col("life")))
-    heads = heads.join(F.broadcast(_cut_short(events)), ["node", "life"], "left")
-    own = heads.groupBy(*QUEUE).agg(
-        F.array_sort(F.collect_set("at")).alias("anchors"),
-        stopped.alias("stops"),
-        F.collect_set("life").alias("anchored"),
-        F.array_sort(F.collect_set(_proof())).alias("proofs"),
-    )
-    joined = known.join(own, list(QUEUE), "left").join(_nodes(events), "node", "left")
-    joined = joined.join(log_holes(events, holes), "node", "left")
-    begun = F.coalesce(F.array_contains("starts", F.col("epoch")), F.lit(False))
-    told = F.col("first").isNotNull() | F.coalesce(F.array_contains("anchored", F.col("epoch")), F.lit(False))
-    return settled(
-        joined.select(
-            *(*QUEUE, "epoch", "vhost", "queue", "first", "last", "last_life", *PUBLISHER),
-            *(_or_empty(name, "array<bigint>") for name in ("anchors", "gaps")),
-            _or_empty("stops", "array<int>"),
-            _or_empty("log_holes", HOLES),
-            _or_empty("proofs", PROOFS),
-            begun.alias("begun"),
-            (begun & told).alias("recorded"),
-            F.monotonically_increasing_id().alias("slot"),
-        )
-    )
+def _proof(anchor: Anchor, unflushed: bool) -> dict[str, Any] | None:
+    """None: the anchor is none. `unflushed`: the stop of its life did not wait for the disk."""
+    stops = anchor.reason == "stopped" and not unflushed
+    if not stops and anchor.reason != "recovered":
+        return None
+    last = anchor.at + (anchor.follow << NUMBER_SHIFT) + LAST_KIND
+    return {"from": anchor.at, "to": last, "stopped": stops}
 
 
-def _proof() -> Column:
-    """null: the anchor is none."""
-    stops = (F.col("reason") == "stopped") & F.col("unflushed").isNull()
-    last = F.shiftleft(F.col("follow"), NUMBER_SHIFT) + LAST_KIND
-    span = F.struct(F.col("at").alias("from"), (F.col("at") + last).alias("to"), stops.alias("stopped"))
-    return F.when(stops | (F.col("reason") == "recovered"), span)
+def _gaps(found: Digest) -> dict[str | None, set[int]]:
+    """Of nodes, and of sources: what lies in an epoch of one, or may have taken its end."""
+    told = found.of("gap")
+    made: dict[str | None, set[int]] = defaultdict(set)
+    for row in told:
+        made[row.node].add(_moment(row.life, row.number))
+    if not told:
+        return made
+    ends = _of_epochs(found, "source_ends", min)
+    for (place, life), homes in found.homes.items():
+        if not _is_source(place):
+            continue
+        for node, at_life in homes:
+            ended = ends.get((place, life, node, at_life))
+            for row in told:
+                if row.at_node != node:
+                    continue
+                before = _said(row, "life")
+                if row.at_life == at_life and (ended is None or row.number < ended):
+                    made[place].add(_moment(life, row.number))
+                elif ended is None and at_life == (row.at_life - 1 if not isinstance(before, int) else before):
+                    made[place].add(_moment(life, NUMBER_MAX))
+    return made
 
 
-def _cut_short(events: DataFrame) -> DataFrame:
-    """node, life, `unflushed`: lives whose stop did not wait for the disk, as the act `stopped` says."""
-    said = F.get_json_object("detail", "$.flushed") == "false"
-    lives = events.where((F.col("event") == "stopped") & said).select("node", "life").distinct()
-    return lives.withColumn("unflushed", F.lit(True))
+def log_holes(found: Digest, holes: Sequence[Hole]) -> dict[str | None, list[Span]]:
+    """Of each place that has one."""
+    if not holes:
+        return {}
+    spans: dict[str | None, set[Span]] = defaultdict(set)
+    for hole in holes:
+        spans[hole.node].add(_span(hole.life, hole.first, hole.last))
+    begins, ends = _of_epochs(found, "source_begins", min), _of_epochs(found, "source_ends", max)
+    epochs: dict[str | None, set[int]] = defaultdict(set)
+    for (place, life), homes in found.homes.items():
+        if not _is_source(place):
+            continue
+        epochs[place].add(life)
+        for node, at_life in homes:
+            begun, ended = (each.get((place, life, node, at_life)) for each in (begins, ends))
+            for hole in holes:
+                mine = (hole.node, hole.life) == (node, at_life)
+                if mine and (ended is None or ended > hole.first) and (begun is None or begun < hole.last):
+                    spans[place].add(_span(life, hole.first, hole.last))
+    for place, there in epochs.items():
+        for missing in {*range(1, max(there) + 1)} - there:
+            spans[place].add(_span(missing, 0, NUMBER_MAX))
+    return {place: sorted(each) for place, each in spans.items()}
 
 
-def _nodes(events: DataFrame) -> DataFrame:
-    started = F.when(F.col("event").isin("started", "source_begins"), F.col("life"))
-    gap = F.when(F.col("event") == "gap", moment())
-    # Two steps, for sets do not spill: the first leaves a row for each life and kind of row.
-    facts = events.select("node", "life", started.alias("start"), gap.alias("gap")).distinct()
-    return facts.groupBy("node").agg(
-        F.max("life").alias("last_life"),
-        F.collect_set("start").alias("starts"),
-        F.array_sort(F.collect_set("gap")).alias("gaps"),
-    )
+def _of_epochs(found: Digest, event: str, choose: Any) -> dict[tuple[str | None, int, str | None, int], int]:
+    """(source, epoch, node, life) -> number of the row."""
+    numbers = defaultdict(list)
+    for row in found.of(event):
+        numbers[row.node, row.life, row.at_node, row.at_life].append(row.number)
+    return {key: choose(each) for key, each in numbers.items()}
 
 
-def _or_empty(name: str, kind: str) -> Column:
-    return F.coalesce(F.col(name), F.array().cast(kind)).alias(name)
+def _is_source(place: str | None) -> bool:
+    return place is not None and place.startswith(PLACE)
+
+
+def _said(row: Rare, key: str) -> Any:
+    try:
+        return json.loads(row.detail or "{}").get(key)
+    except (ValueError, AttributeError):
+        return None
+
+
+def _moment(life: int, number: int) -> int:
+    return (life << LIFE_SHIFT) + (number << NUMBER_SHIFT)
+
+
+def _span(life: int, low: int, high: int) -> Span:
+    return _moment(life, low), _moment(life, high) + LAST_KIND
+
+

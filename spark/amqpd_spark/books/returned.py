@@ -14,35 +14,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqpd_spark import events as log
-from amqpd_spark.books.moments import life_of, moment
-from amqpd_spark.books.queues import QUEUE, counted
-from amqpd_spark.schema import ENDS
+from amqpd_spark.books.moments import life_of
 
 RETURNED = "struct<end: bigint, proof: bigint, stood: bigint>"
 """moments"""
 
 
-def returned(events: DataFrame, slots: DataFrame, suspects: DataFrame) -> DataFrame:
+def returned(slots: DataFrame, suspects: DataFrame) -> DataFrame:
     """`suspects` with `returned`: null, or RETURNED of the first time."""
-    names = (*QUEUE, "epoch")
-    came_back = suspects.where(F.col("suspect") == "came_back")
-    wanted, many = counted(came_back.select("slot", "seq", *names))
-    if not many:
-        return suspects.withColumn("returned", F.lit(None).cast(RETURNED))
-    spans = F.broadcast(wanted.groupBy("slot", *names).agg(F.min("seq").alias("_low"), F.max("seq").alias("_high")))
-    told = events.where(F.col("event").isin("standing", *ENDS) & (F.col("count") > 0))
-    near = told.select(*names, "first", "count", "event", moment().alias("at")).join(spans, list(names))
-    near = near.where((F.col("first") <= F.col("_high")) & (F.col("first") + F.col("count") > F.col("_low")))
-    each = log.each_message(near).withColumnRenamed("first", "seq")
-    stood = F.col("event") == "standing"
-    moments = each.join(wanted.select("slot", "seq"), ["slot", "seq"]).groupBy("slot", "seq")
-    sets = moments.agg(
-        F.array_sort(F.collect_set(F.when(~stood, F.col("at")))).alias("ends"),
-        F.array_sort(F.collect_set(F.when(stood, F.col("at")))).alias("stands"),
-    )
-    proven = sets.join(slots.select("slot", "proofs"), "slot").select("slot", "seq", _first().alias("returned"))
-    return suspects.join(proven, ["slot", "seq"], "left")
+    proven = suspects.join(slots.select("slot", "proofs"), "slot", "left")
+    came_back = F.col("suspect") == "came_back"
+    return proven.withColumn("returned", F.when(came_back, _first()).cast(RETURNED)).drop("proofs")
 
 
 def _first() -> Column:

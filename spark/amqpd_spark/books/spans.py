@@ -7,14 +7,13 @@ twice covers what it covers once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.moments import life_of, moment
-from amqpd_spark.books.places import PUBLISHER
-from amqpd_spark.books.queues import QUEUE, in_queues, settled
+from amqpd_spark.books.queues import QUEUE, Anchor, Slot, in_queues, settled
 
 BUCKET = 1 << 20
 
@@ -45,34 +44,45 @@ def uncovered(spans: DataFrame, keys: Sequence[str]) -> DataFrame:
     return _joined(levels.where((F.col("wanting") > 0) & (F.col("covering") == 0)).select(*keys, "low", "high"), keys)
 
 
-def holes(events: DataFrame, slots: DataFrame, heads: DataFrame, entered: DataFrame) -> DataFrame:
-    """node, queue_id, epoch, vhost, queue, low, high: never routed, between two that were. `entered`: `slot`, and how
-    many messages of it have. What an anchor `level` or `gap` comes after is none: it was not to be recorded."""
-    reached = heads.groupBy(*QUEUE, F.col("life").alias("epoch")).agg((F.max("next") - 1).alias("reached"))
+def holes(
+    events: DataFrame, slots: Sequence[Slot], heads: Sequence[Anchor], entered: Mapping[int, int]
+) -> DataFrame | None:
+    """node, queue_id, epoch, vhost, queue, low, high: never routed, between two that were; None: there are none.
+    `entered`: slot -> how many messages of it have. What an anchor `level` or `gap` comes after is none: it was not
+    to be recorded."""
+    reached: dict[tuple[str | None, int, int], int] = {}
+    for head in heads:
+        key = head.node, head.queue_id, head.life
+        reached[key] = max(reached.get(key, -1), head.next - 1)
     names = (*QUEUE, "epoch", "vhost", "queue")
-    wanted = (
-        slots.where(F.col("first").isNotNull())
-        .join(reached, [*QUEUE, "epoch"], "left")
-        .join(entered, "slot")
-        .select(*names, F.col("first").alias("low"), F.greatest("last", "reached").alias("high"), "entered")
-        .where(F.col("entered") < F.col("high") - F.col("low") + 1)
-        .drop("entered")
-        .localCheckpoint()
-    )
-    if wanted.isEmpty():
-        return wanted
+    lacking = []
+    for slot in slots:
+        if slot.first is None or slot.last is None or slot.slot not in entered:
+            continue
+        high = max(slot.last, reached.get((slot.node, slot.queue_id, slot.epoch), -1))
+        if entered[slot.slot] < high - slot.first + 1:
+            lacking.append((*(getattr(slot, name) for name in names), slot.first, high))
+    if not lacking:
+        return None
+    spark = events.sparkSession
+    kinds = "node string, queue_id bigint, epoch int, vhost string, queue string, low bigint, high bigint"
+    wanted = spark.createDataFrame(lacking, kinds)
     routed = (
         events.where((F.col("event") == "routed") & (F.col("count") > 0))
         .select(*QUEUE, "epoch", F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high"))
         .join(F.broadcast(wanted.select(*names)), [*QUEUE, "epoch"])
     )
     spans = wanted.withColumn("covers", F.lit(False)).unionByName(routed.withColumn("covers", F.lit(True)))
-    begins = heads.where(F.col("reason").isin("level", "gap")).select(*QUEUE, F.col("life").alias("epoch"), "next")
+    gone = uncovered(spans, names)
+    told = [(head.node, head.queue_id, head.life, head.next) for head in heads if head.reason in ("level", "gap")]
+    if not told:
+        return gone
+    begins = spark.createDataFrame(told, "node string, queue_id bigint, epoch int, next bigint")
     excused = [
         *(F.col(f"hole.{name}") == F.col(f"begin.{name}") for name in (*QUEUE, "epoch")),
         F.col("next").between(F.col("low") + 1, F.col("high") + 1),
     ]
-    return uncovered(spans, names).alias("hole").join(begins.alias("begin"), excused, "left_anti")
+    return gone.alias("hole").join(F.broadcast(begins).alias("begin"), excused, "left_anti")
 
 
 def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -116,20 +126,6 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
     )
     placed = silent.join(F.broadcast(excused).alias("of"), within).select("silent.*", "of.at")
     return excused.select(*names, "low"), placed.select("slot", "low", "high", "at")
-
-
-def confirmed_unpublished(events: DataFrame) -> DataFrame:
-    """node, life, low, high: publications that were confirmed, and of which nothing else is known."""
-    published = F.col("event").isin("published", "returned", "unroutable", "routed")
-    rows = events.where((published | (F.col("event") == "confirmed")) & (F.col("publication") > 0))
-    spans = rows.where(F.col("count") > 0).select(
-        *PUBLISHER,
-        F.col("publication").alias("low"),
-        (F.col("publication") + F.col("count") - 1).alias("high"),
-        published.alias("covers"),
-    )
-    found = uncovered(spans, PUBLISHER)
-    return found.withColumnsRenamed({"at_node": "node", "at_life": "life"})
 
 
 def _joined(pieces: DataFrame, keys: Sequence[str]) -> DataFrame:

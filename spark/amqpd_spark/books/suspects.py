@@ -13,6 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from amqpd_spark.books.fates import MOVED
 from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
@@ -45,12 +46,12 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
     doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
     fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
-    known = returned(events, slots, known)
+    known = returned(slots, known)
     back = F.when(F.col("returned").isNotNull(), F.lit("returned_from_the_dead"))
     kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
-    told = told.drop("publication").localCheckpoint()
+    told = told.drop("publication", *MOVED).localCheckpoint()
     return _with_entries(events, told)
 
 

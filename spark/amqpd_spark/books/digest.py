@@ -1,0 +1,117 @@
+"""What the books need beside messages: one look at all rows, of which little comes back.
+
+What comes in: the log's rows. What goes out: `Digest`: queues and lives that there are, anchors' headers, gaps, and
+what publishers were told and the log does not say otherwise.
+Rules: 1. The same row twice changes nothing. 2. It is for the driver: as much as there are queues and lives.
+Not here: the look itself (`gather.py`); what follows (`queues.py`, `fates.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from amqpd_spark.books.gather import COLUMNS, SCHEMA, gathered
+from amqpd_spark.books.places import Life
+from amqpd_spark.stretches.runs import Runs, joined, without
+from amqpd_spark.stretches.scan import Rows
+
+QueueKey = tuple[str | None, int, int]
+"""place, queue_id, epoch"""
+
+
+@dataclass
+class Known:
+    """Of one queue and epoch: names; `first` and `last` that was routed, and whose publications those were."""
+
+    vhost: str | None = None
+    queue: str | None = None
+    first: int | None = None
+    last: int | None = None
+    at_node: str | None = None
+    at_life: int | None = None
+
+
+@dataclass(frozen=True)
+class Rare:
+    """A row of `gather.RARE`, or the header of an anchor (`first`: the next number to be given out)."""
+
+    event: str
+    node: str | None
+    life: int
+    at_node: str | None
+    at_life: int
+    number: int
+    us: int
+    queue_id: int
+    first: int
+    reason: str | None
+    detail: str | None
+
+
+@dataclass
+class Digest:
+    """`stands`: (place, queue_id, life) -> runs of the numbers of rows that follow headers. `homes`: of each life,
+    whose log it is in. `untold`: (node, life, low, high), publications that were confirmed and of which nothing else
+    is known."""
+
+    queues: dict[QueueKey, Known] = field(default_factory=dict)
+    rare: list[Rare] = field(default_factory=list)
+    stands: dict[tuple[str | None, int, int], Runs] = field(default_factory=dict)
+    homes: dict[Life, set[Life]] = field(default_factory=lambda: defaultdict(set))
+    untold: list[tuple[str | None, int, int, int]] = field(default_factory=list)
+
+    def of(self, *events: str) -> list[Rare]:
+        """Rows of these events, each once."""
+        return [row for row in self.rare if row.event in events]
+
+
+def digest(rows: Rows) -> Digest:
+    return _merged(rows.mapped(gathered, COLUMNS, SCHEMA).toArrow())
+
+
+def _merged(found: pa.Table) -> Digest:
+    made = Digest()
+    rare: dict[Rare, None] = {}
+    runs: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for row in found.to_pylist():
+        node, life, low, high = row["node"], row["life"], row["low"], row["high"]
+        if row["what"] == "rare":
+            names = ("event", "node", "life", "at_node", "at_life", "number", "queue_id", "reason", "detail")
+            rare[Rare(us=high, first=low, **{name: row[name] for name in names})] = None
+        elif row["what"] == "life":
+            made.homes[node, life].add((row["at_node"], row["at_life"]))
+        elif row["what"] == "queue":
+            _take(made.queues.setdefault((node, row["queue_id"], row["epoch"]), Known()), row)
+        else:
+            runs[row["what"], node, row["queue_id"], life].append((low, high))
+    made.rare = sorted(rare, key=lambda row: (row.node or "", row.life, row.number))
+    made.stands = {(node, of, life): _runs(each) for (what, node, of, life), each in runs.items() if what == "stands"}
+    for (what, node, _, life), each in runs.items():
+        if what == "confirmed":
+            left = without(_runs(each), _runs(runs.get(("published", node, None, life), ())))
+            made.untold += [(node, life, low, high) for low, high in zip(*map(np.ndarray.tolist, left[1:]), strict=True)]
+    return made
+
+
+def _take(known: Known, row: dict[str, Any]) -> None:
+    known.vhost, known.queue = _least(known.vhost, row["vhost"]), _least(known.queue, row["queue"])
+    if row["low"] is None:
+        return
+    known.first = _least(known.first, row["low"])
+    known.last = row["high"] if known.last is None else max(known.last, row["high"])
+    known.at_node, known.at_life = _least(known.at_node, row["at_node"]), _least(known.at_life, row["at_life"])
+
+
+def _least(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _runs(pairs: Iterable[tuple[int, int]]) -> Runs:
+    low, high = np.array(list(pairs), np.int64).reshape(-1, 2).T
+    return joined(np.zeros(len(low), np.int64), low, high)
