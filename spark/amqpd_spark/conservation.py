@@ -152,9 +152,7 @@ def _sums(outcome: DataFrame) -> Sums:
 def _untold(spark: SparkSession, seen: Digest, lost: Sequence[Hole]) -> DataFrame:
     # What is known of them may be in the hole.
     lives = {(hole.node, hole.life) for hole in lost}
-    runs = [
-        (node, life, low, high - low + 1) for node, life, low, high in seen.untold if (node, life) not in lives
-    ]
+    runs = [(node, life, low, high - low + 1) for node, life, low, high in seen.untold if (node, life) not in lives]
     made = spark.createDataFrame(runs, "node string, life int, publication bigint, count bigint")
     return _finding("confirmed_unpublished", made, F.lit("confirmed, and never published"))
 

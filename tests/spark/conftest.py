@@ -36,6 +36,9 @@ SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn300m -Xshare:auto",
 }
 
+# Else Spark takes the first python3 that it finds for what runs beside the JVM.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
 # For what hangs; a machine may be many times slower than ours.
 TIMEOUT_S = float(os.environ.get("AMQPD_TEST_SPARK_TIMEOUT_S", "600"))
 # What hangs elsewhere than in the JVM is found by pytest's own timeout, later.

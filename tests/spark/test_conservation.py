@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from amqpd_spark import events
 from amqpd_spark.conservation import FATES, account, command
+from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.conservation_chains import special
 from tests.spark.conservation_stories import STORIES, Queue
 from tests.spark.log import Log

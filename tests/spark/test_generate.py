@@ -15,6 +15,7 @@ from amqpd_spark import events
 from amqpd_spark.conservation import account
 from amqpd_spark.door import Refused
 from amqpd_spark.generate import PLANTS, command, write
+from amqpd_spark.stretches.scan import of_dataframe
 from amqpd_spark.traffic.cycle import Plan, cycle
 from amqpd_spark.traffic.rows import rows
 

@@ -95,7 +95,8 @@ def _merged(found: pa.Table) -> Digest:
     for (what, node, _, life), each in runs.items():
         if what == "confirmed":
             left = without(_runs(each), _runs(runs.get(("published", node, None, life), ())))
-            made.untold += [(node, life, low, high) for low, high in zip(*map(np.ndarray.tolist, left[1:]), strict=True)]
+            pairs = zip(left[1].tolist(), left[2].tolist(), strict=True)
+            made.untold += [(node, life, low, high) for low, high in pairs]
     return made
 
 

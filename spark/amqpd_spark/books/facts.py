@@ -11,7 +11,7 @@ Not here: what follows for a message (`fates.py`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, 
 from amqpd_spark.books.places import Places
 from amqpd_spark.books.queues import slot_of
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, combined
-from amqpd_spark.stretches.scan import Rows
+from amqpd_spark.stretches.scan import Rows, in_tasks
 from amqpd_spark.stretches.sweep import BLOCK_BITS, Part, swept
 
 LIVES_MAX = 62
@@ -43,24 +43,22 @@ _FACTS = {
     **dict.fromkeys(("persistent", "own", "at_home"), "boolean"),
     **dict.fromkeys(("ends", "stands"), "array<bigint>"),
 }
-_TYPES = {
-    **{"bigint": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "array<bigint>": pa.list_(pa.int64())}
-}
+_TYPES = {"bigint": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "array<bigint>": pa.list_(pa.int64())}
 _ARROW = pa.schema([(name, _TYPES[kind]) for name, kind in _FACTS.items()])
 _LEAST = np.iinfo(np.int64).min
 _GREATEST = np.iinfo(np.int64).max
 
 
 def facts(rows: Rows, parts: int, window_us: int) -> DataFrame:
-    """Columns: slot, first, `high` (the last number), `messages`; `plain` (the fate of plain ones, whose numbers lie
-    between first and high; ENDED: no messages' fate, but how many ended in a window; else null), `us` (of the first event, of plain ones the window's begin). Of others what
-    `fates.py` takes: persistent, publication (of the first message), own, moments, `end_back` (for the first end),
-    `end_lives` (bits, of lives from the epoch on), at_home; `ends` and `stands` (moments) where it has both.
-    `parts`: tasks of the shuffle."""
+    """Columns: slot, first, `high` (the last number), `messages`; `plain`: the fate of plain ones, whose numbers lie
+    between first and high, or ENDED: no messages' fate, but how many ended in a window; else null; `us` of the first
+    event, of plain ones the window's begin. Of others what `fates.py` takes: persistent, publication (of the first
+    message), own, moments, `end_back` (for the first end), `end_lives` (bits, of lives from the epoch on), at_home;
+    `ends` and `stands` (moments) where it has both. `parts`: tasks of the shuffle."""
     schema = ", ".join(f"{name} bigint" for name in _PIECE)
     cut = rows.mapped(_pieces, _COLUMNS, schema)
     made = cut.repartition(parts, "slot", "block")
-    return made.mapInArrow(_Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
+    return in_tasks(made, _Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
 
 
 def _pieces(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
@@ -165,8 +163,12 @@ class _Sums:
     def rows(self) -> Iterator[dict[str, object]]:
         for (slot, window, kind), (low, high, many) in self._of.items():
             yield {
-                **{"slot": slot, "us": window * self.window_us, "plain": KINDS[kind] or ENDED},
-                **{"first": low, "high": high, "messages": many},
+                "slot": slot,
+                "us": window * self.window_us,
+                "plain": KINDS[kind] or ENDED,
+                "first": low,
+                "high": high,
+                "messages": many,
             }
 
 
@@ -220,9 +222,13 @@ def _open(made: dict[str, Longs], which: Longs, part: Part, at: Longs) -> pa.Rec
             columns[name] = pa.array(values == 1, mask=values == _NONE)
         else:
             columns[name] = pa.array(values, mask=values == _NONE)
-    moments = [np.sort(at[part.stretches(int(of))]) if back else None for of, back in zip(which, came_back, strict=True)]
-    kinds = [None if each is None else each & LAST_KIND for each in moments]
-    for name, is_one in (("ends", is_end), ("stands", lambda kind: kind == STANDING)):
-        lists = [None if each is None else each[is_one(kind)] for each, kind in zip(moments, kinds, strict=True)]
-        columns[name] = pa.array(lists, pa.list_(pa.int64()))
+    pairs = zip(which.tolist(), came_back.tolist(), strict=True)
+    moments = [np.sort(at[part.stretches(of)]) if back else None for of, back in pairs]
+    columns["ends"] = _lists(moments, is_end)
+    columns["stands"] = _lists(moments, lambda kind: kind == STANDING)
     return pa.RecordBatch.from_arrays([columns[name] for name in _FACTS], schema=_ARROW)
+
+
+def _lists(moments: list[Longs | None], are_meant: Callable[[Longs], Flags]) -> pa.Array:
+    lists = [None if each is None else each[are_meant(each & LAST_KIND)] for each in moments]
+    return pa.array(lists, pa.list_(pa.int64()))

@@ -1,6 +1,6 @@
 """Each message's fate, from its facts.
 
-What comes in: `facts.py`'s rows, the slots. What goes out: `fates`: a row for each slot, window of time and fate, with
+What comes in: the rows of `facts.py`, the slots. What goes out: a row for each slot, window of time and fate, with
 the number of messages; and a row of its own for each message that is suspect.
 Rules: 1. An end is void when the message stands in a later life: its broker was killed before the end was on disk. 2.
 What a hole of the log may have taken is uncertain; where all rows are there, a hole excuses nothing.

@@ -130,14 +130,14 @@ class _Found:
         # Times as the others: numbers of a column that rows of this kind do not use.
         us, ids, first = chunk.longs("time")[at], chunk.longs("queue_id")[at], chunk.longs("first")[at]
         number = chunk.longs("number")[at]
-        texts = [table.column(name).cast(pa.string()).to_pylist() for name in ("event", "reason", "detail")]
+        names = ("event", "reason", "detail")
+        texts = [table.column(name).cast(pa.string()).to_pylist() for name in names]
         for i, row in enumerate(at.tolist()):
             node, life = places.home(row)
-            self.rare.append(
-                {"what": "rare", "node": places.name(row), "life": int(places.life[row])}
-                | {"at_node": node, "at_life": life, "queue_id": int(ids[i]), "low": int(first[i]), "high": int(us[i]), "number": int(number[i])}
-                | {name: text[i] for name, text in zip(("event", "reason", "detail"), texts, strict=True)}
-            )
+            whose = {"node": places.name(row), "life": int(places.life[row]), "at_node": node, "at_life": life}
+            figures = {"queue_id": int(ids[i]), "number": int(number[i]), "low": int(first[i]), "high": int(us[i])}
+            said = {name: text[i] for name, text in zip(names, texts, strict=True)}
+            self.rare.append({"what": "rare", **whose, **figures, **said})
 
     def rows(self) -> Iterator[dict[str, Any]]:
         yield from self.rare

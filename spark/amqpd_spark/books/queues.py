@@ -4,8 +4,8 @@ What comes in: the digest of the log, and its holes. What goes out: `Slot`, one 
 names; the moments of the queue's anchors, of the broker's gaps; what the log should have of it.
 Rules: 1. An anchor (the header of `standing` rows) counts when all its stretches are in the log: from half of one
 nothing can be concluded. 2. A gap of a node is one of the sources that it was the home of then; so is a hole of the
-log, and an epoch that has no rows may lie in any hole. 3. As many as queues times lives: on the driver, and from there
-to every task (up to `SMALL`).
+log, and an epoch that has no rows may lie in any hole. 3. As many as queues times lives: on the driver, and from
+there to every task (up to `SMALL`).
 """
 
 from __future__ import annotations
@@ -268,5 +268,3 @@ def _moment(life: int, number: int) -> int:
 
 def _span(life: int, low: int, high: int) -> Span:
     return _moment(life, low), _moment(life, high) + LAST_KIND
-
-

@@ -16,9 +16,10 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+import amqpd_spark
 from amqpd_spark import events
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
@@ -71,25 +72,34 @@ def of_dataframe(rows: DataFrame) -> Rows:
     return Rows(rows)
 
 
+def in_tasks(rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], object], schema: str) -> DataFrame:
+    """What `function` yields of each task's rows, in its Python."""
+    # With the code in it: so only numpy and pyarrow need to be where the tasks run.
+    cloudpickle.register_pickle_by_value(amqpd_spark)
+    return rows.mapInArrow(function, schema)  # type: ignore[arg-type]
+
+
 def tasks(inventory: Inventory, cores: int) -> int:
     """Of a shuffle of all rows."""
     return max(cores, -(-sum(file.rows for file in inventory.files) // TASK_ROWS))
 
 
-def _of_bytes(spark: SparkSession, paths: Sequence[str], read: object, schema: str) -> DataFrame:
+def _of_bytes(
+    spark: SparkSession, paths: Sequence[str], read: Callable[[Iterator[pa.RecordBatch]], object], schema: str
+) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(paths) + 1))
     found = spark.read.format("binaryFile").load([events.literally(path) for path in paths])
-    return found.select("content").mapInArrow(read, schema)  # type: ignore[arg-type]
+    return in_tasks(found.select("content"), read, schema)
 
 
 def _of_rows(rows: DataFrame, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(_gathered(batches))
 
-    return rows.select(*columns).mapInArrow(read, schema)
+    return in_tasks(rows.select(*columns), read, schema)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:

@@ -26,8 +26,8 @@ _WIDTH = BLOCK * 2
 
 @dataclass(frozen=True)
 class Part:
-    """Intervals `low` to `high` (numbers) of `key`. Their stretches' values are added up by the methods, each of which
-    takes a value for each stretch."""
+    """Intervals `low` to `high` (numbers) of `key`. The methods take a value for each stretch, and give what those of
+    each interval come to."""
 
     key: Longs
     low: Longs
