@@ -79,6 +79,8 @@ def _of_spark(error: BaseException) -> str:
         return _OUT_OF_MEMORY
     if type(error).__name__ == "Py4JNetworkError" or "Answer from Java side is empty" in said:
         return "Spark's Java ended before the job did; if it had too little memory: --memory 3g"
+    if (lacking := re.search(r"No module named '(numpy|pandas|pyarrow)'", said)) is not None:
+        return f"the Python of Spark's tasks has no {lacking[1]}: install it there, or name another in PYSPARK_PYTHON"
     condition = getattr(error, "getCondition", lambda: None)() or ""
     if condition == "JAVA_GATEWAY_EXITED":
         return "Java did not start: look at --memory and --master, and at what it says above"

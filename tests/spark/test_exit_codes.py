@@ -88,11 +88,19 @@ def with_a_strange_key(file: Path) -> None:
     pq.write_table(table.replace_schema_metadata({"amqpd.audit.format": "1", "amqpd.audit.rows": "[]"}), file)
 
 
+def damaged_rows(file: Path) -> None:
+    """The footer is whole."""
+    octets = bytearray(file.read_bytes())
+    octets[4:80] = b"\xff" * 76
+    file.write_bytes(octets)
+
+
 WRONG: dict[Callable[[Path], None], str] = {
     garbage: "is no whole Parquet file",
     cut_off: "is no whole Parquet file",
     emptied: "is no whole Parquet file",
     count_as_text: "column count is binary (STRING), and should be bigint",
+    damaged_rows: "cannot be read",
     without_reason: "has no column reason",
     of_format_2: "has format 2; this amqpd-spark reads 1: install a newer one",
     with_a_strange_key: "amqpd.audit.rows",

@@ -37,7 +37,7 @@ _HERE = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK), "SPARK_NO_DAEM
 def environment(**more: str) -> dict[str, str]:
     """For a process of Spark, or a job."""
     paths = os.pathsep.join(str(ROOT / name) for name in (".", "spark"))
-    return {**os.environ, **_HERE, "PYTHONPATH": paths, **more}
+    return {**os.environ, **_HERE, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, **more}
 
 
 class Process:

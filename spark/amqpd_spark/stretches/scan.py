@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import amqpd_spark
 from amqpd_spark import events
+from amqpd_spark.door import Refused
+from amqpd_spark.footers import plain
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
 from amqpd_spark.stretches.chunk import Chunk
@@ -62,8 +64,7 @@ class Rows:
         period = tuple(None if at is None else round(at.timestamp() * 1e6) for at in (self.since, self.until))
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            contents = (each.as_buffer() for batch in batches for each in batch.column(0))
-            yield from function(_chunks(contents, columns, period[0], period[1]))
+            yield from function(_chunks(_files(batches), columns, period[0], period[1]))
 
         return read
 
@@ -75,7 +76,7 @@ def of_dataframe(rows: DataFrame) -> Rows:
 def in_tasks(rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], object], schema: str) -> DataFrame:
     """What `function` yields of each task's rows, in its Python."""
     # With the code in it: so only numpy and pyarrow need to be where the tasks run.
-    cloudpickle.register_pickle_by_value(amqpd_spark)
+    cloudpickle.register_pickle_by_value(amqpd_spark)  # type: ignore[no-untyped-call]
     return rows.mapInArrow(function, schema)  # type: ignore[arg-type]
 
 
@@ -92,7 +93,7 @@ def _of_bytes(
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(paths) + 1))
     found = spark.read.format("binaryFile").load([events.literally(path) for path in paths])
-    return in_tasks(found.select("content"), read, schema)
+    return in_tasks(found.select("path", "content"), read, schema)
 
 
 def _of_rows(rows: DataFrame, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
@@ -114,21 +115,35 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
         yield Chunk(pa.Table.from_batches(held))
 
 
+def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer]]:
+    for batch in batches:
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            yield path.as_py(), content.as_buffer()
+
+
 def _chunks(
-    contents: Iterable[pa.Buffer], columns: Sequence[str], since_us: int | None, until_us: int | None
+    files: Iterable[tuple[str, pa.Buffer]], columns: Sequence[str], since_us: int | None, until_us: int | None
 ) -> Iterator[Chunk]:
     bounded = since_us is not None or until_us is not None
     names = [*columns, *(["time"] if bounded and "time" not in columns else [])]
-    texts = [name for name in columns if COLUMNS[name].simpleString() == _TEXT]
-    for content in contents:
+    for path, content in files:
+        for batch in _decoded(path, content, names):
+            table = _with_all(pa.Table.from_batches([batch]), names)
+            if bounded:
+                table = table.filter(_in_period(table.column("time"), since_us, until_us))
+            if table.num_rows:
+                yield Chunk(table)
+
+
+def _decoded(path: str, content: pa.Buffer, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Raises Refused."""
+    texts = [name for name in names if COLUMNS[name].simpleString() == _TEXT]
+    try:
         with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as file:
             there = [name for name in names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(ROWS, columns=there, use_threads=False):
-                table = _with_all(pa.Table.from_batches([batch]), names)
-                if bounded:
-                    table = table.filter(_in_period(table.column("time"), since_us, until_us))
-                if table.num_rows:
-                    yield Chunk(table)
+            yield from file.iter_batches(ROWS, columns=there, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise Refused(f"{plain(path)} cannot be read: {error}") from error
 
 
 def _with_all(table: pa.Table, names: Sequence[str]) -> pa.Table:
