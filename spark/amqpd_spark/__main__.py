@@ -15,8 +15,9 @@ import click
 
 from amqpd_spark import door
 
-# Job -> its one line in the list of jobs; the module has the job's name.
+# Job -> its one line in the list of jobs; the module has the job's name, but for that of `all`.
 JOBS = {
+    "all": "all jobs below that look at the whole log, in one Spark, and the page",
     "conservation": "account for every message; exit 1 when one is missing",
     "slo": "latencies, errors and redeliveries against objectives",
     "trace": "one message's whole life",
@@ -26,6 +27,7 @@ JOBS = {
     "generate": "make audit data of any size, with planted faults",
     "report": "a page with charts from the other jobs' tables",
 }
+_MODULES = {"all": "all_jobs"}
 
 
 class _Jobs(door.Group):
@@ -37,7 +39,7 @@ class _Jobs(door.Group):
             return None
         if importlib.util.find_spec("pyspark") is None:
             raise door.Refused("PySpark is not installed: pip install 'amqpd[spark]'")
-        command: click.Command = importlib.import_module(f"amqpd_spark.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"amqpd_spark.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
