@@ -34,12 +34,11 @@ def command(options: Options, objectives: str | None, title: str) -> int:
     The tables are in a folder for each job, the page is report.html beside them. Spark is started once, so together
     they take less time than one by one. Exit code 1 when one of them found what must not be.
     """
-    codes = []
+    codes, steps = [], len(JOBS) + 1
     for number, name in enumerate(JOBS, 1):
         own = ["--objectives", objectives] if name == "slo" and objectives else []
-        codes.append(
-            _run(name, f"{number} of {len(JOBS) + 1}", [*_log(options), "--output", options.table(name), *own])
-        )
+        arguments = [*_log(options), "--output", options.table(name), *own]
+        codes.append(_run(name, f"{number} of {steps}", arguments))
     if "://" in options.output:
         click.echo(f"no page: {options.output} is no folder of this machine (amqpd-spark report --help)")
     else:
