@@ -15,7 +15,7 @@ import click
 
 from amqpd_spark import door
 
-# Job -> its one line in the list of jobs; the module has the job's name, but for that of `all`.
+# Job -> its one line in the list of jobs; the module has the job's name, except that of `all`.
 JOBS = {
     "all": "all jobs below that look at the whole log, in one Spark, and the page",
     "conservation": "account for every message; exit 1 when one is missing",
