@@ -34,7 +34,7 @@ def read(
 ) -> DataFrame:
     """Events with since <= time < until (UTC). `folder` is the broker's `audit/events`, or one that `compact` wrote.
     Raises AnalysisException when there is no such folder."""
-    found = spark.read.schema(_with_folders()).option("basePath", folder).parquet(_literally(folder))
+    found = spark.read.schema(_with_folders()).option("basePath", folder).parquet(literally(folder))
     if since is not None:
         found = found.where((F.col("date") >= F.lit((since - FOLDER_SLACK).date())) & (F.col("time") >= F.lit(since)))
     if until is not None:
@@ -56,7 +56,7 @@ def of_files(
         return spark.createDataFrame([], EVENTS)
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(files) + 1))
-    found = spark.read.schema(EVENTS).parquet(*map(_literally, files))
+    found = spark.read.schema(EVENTS).parquet(*map(literally, files))
     if since is not None:
         found = found.where(F.col("time") >= F.lit(since))
     return found if until is None else found.where(F.col("time") < F.lit(until))
@@ -79,7 +79,7 @@ def _moved(name: str) -> Column:
     return F.when(F.col(name) > 0, F.col(name) + F.col("_i")).otherwise(F.lit(0).cast("long"))
 
 
-def _literally(path: str) -> str:
+def literally(path: str) -> str:
     """Spark takes a path for a pattern."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 

@@ -13,10 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from amqpd_spark import events, slo, slo_tables
+from amqpd_spark.batches import Batches
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.slo_stream import Stream
-from amqpd_spark.streaming import Batches, Settings, Stop, run, source
+from amqpd_spark.streaming import Settings, Stop, run
 from tests.spark.log import Log
 
 QUEUE = {"queue": "q", "queue_id": 7}
@@ -40,7 +41,7 @@ def settings(stream: Stream) -> Settings:
 
 def take(spark: SparkSession, stream: Stream) -> Batches:
     """Without the tables, which cost more than the batches."""
-    run(source(spark, stream.options, 1), stream.step, settings(stream), Stop())
+    run(spark, stream.options, stream.step, settings(stream), Stop())
     return Batches(spark, stream.options)
 
 

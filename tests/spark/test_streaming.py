@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from amqpd_spark.batches import Batches, NotOurs
 from amqpd_spark.options import Options
-from amqpd_spark.streaming import FILE, Batches, NotOurs, Settings, Stop, run, settings, source
+from amqpd_spark.streaming import Settings, Step, Stop, run, settings
 from tests.spark.log import Log
 
 
@@ -25,14 +26,11 @@ class Copy:
         self.fails_at: str | None = None
         self.done: list[int] = []
 
-    def __call__(self, rows: DataFrame, number: int) -> None:
-        batches = Batches(rows.sparkSession, self.options)
-        if not batches.begin(number):
-            return
-        self.done.append(number)
-        batches.write("rows", number, rows.select("number", FILE))
+    def __call__(self, step: Step) -> None:
+        self.done.append(step.number)
+        step.batches.write("rows", step.number, step.rows.select("number"))
         self._fail("before the end")
-        batches.end(number, rows.sparkSession.range(1), ())
+        step.batches.end(step.number, step.batches.spark.range(1), ())
         self._fail("after the end")
 
     def _fail(self, place: str) -> None:
@@ -47,7 +45,7 @@ def options(log: Log, tmp_path: Path) -> Options:
 
 def take(spark: SparkSession, step: Copy, stop: Stop | None = None) -> None:
     taken = Settings(step.options.table("_checkpoint"), once=True, files_max=1)
-    run(source(spark, step.options, taken.files_max), step, taken, stop or Stop())
+    run(spark, step.options, step, taken, stop or Stop())
 
 
 def rows(spark: SparkSession, step: Copy) -> list[int]:
@@ -94,7 +92,7 @@ def test_a_checkpoint_that_is_not_of_the_output_is_refused(spark: SparkSession, 
     shutil.rmtree(options.table("_stream"))
     log.add("started")
     log.write()
-    with pytest.raises(StreamingQueryException, match=NotOurs.__name__):
+    with pytest.raises(NotOurs, match="delete both"):
         take(spark, step)
 
 
@@ -112,11 +110,11 @@ def test_a_signal_ends_the_stream_after_the_batch_under_way(spark: SparkSession,
     stop = Stop()
 
     class Signalled(Copy):
-        def __call__(self, rows: DataFrame, number: int) -> None:
+        def __call__(self, step: Step) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             while not stop.asked:  # the main thread takes it at its next bytecode
                 pass
-            super().__call__(rows, number)
+            super().__call__(step)
 
     step = Signalled(options)
     with stop.on_signals():
