@@ -1,8 +1,8 @@
 """The files that a batch of a stream is made of: which are there, and which are the log's.
 
 What comes in: the batch that Spark is in. What goes out: `Arrived`, or a refusal that names the file.
-Rules: 1. The plan of the batch says which files Spark wrote down for it: no row is read, so one that Spark cannot read
-is found, and so is an empty one, which Spark passes over. 2. Each footer is read before a row is, as for a job
+Rules: 1. The plan of the batch says which files Spark wrote down for it: no row is read, so one that Spark cannot
+read is found, and so is an empty one, which Spark passes over. 2. Each footer is read before a row is, as for a job
 (`inventory.py`). 3. A file that is gone is said, and does not stop the stream, which would never go on: when it is
 started again, Spark gives it the same files.
 Not here: which of their rows were taken before (`seen.py`).
