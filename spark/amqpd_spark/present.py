@@ -3,9 +3,9 @@
 What comes in: the rows of files that Spark wrote (`compact`), or that have no statistics. What goes out: ranges of
 rows that are there, and the rows with which a broker says what it did not record.
 Rules: 1. Masks of 64 numbers are added up by Spark, so the driver gets ranges, never rows. 2. Where more than
-ISLANDS_MAX ranges are among a million numbers, all between the first and the last of them counts as missing. 3. Times
-of a range are those of 64 rows around its ends.
-Not here: what follows (`contiguity.py`).
+ISLANDS_MAX ranges are among a million numbers, the driver gets the first and the last of them: all between counts as
+missing. 3. Times of a range are those of 64 rows around its ends.
+Not here: what follows (`contiguity.py`), also in a stream (`seen.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from amqpd_spark.contiguity import Gap, Removed
 from amqpd_spark.footers import File
 
 ISLANDS_MAX = 256
+LIFE = ("node", "life")
 BLOCK_BITS, PART_BITS = 6, 14
 """numbers of a mask, masks of a part, as powers of two"""
-_LIFE = ("node", "life")
 _OF_GAP = ("life", "rows_from", "rows_to")
 
 
@@ -31,16 +31,15 @@ def ranges(spark: SparkSession, files: Sequence[File], sparse: bool = True) -> t
     """As if each range were a file, and whether any life was left out: without `sparse`, one in which most numbers
     are missing, as in what `generate` of an earlier version made."""
     rows = events.of_files(spark, [file.path for file in files])
-    blocks = _blocks(rows).persist()
+    blocks = masks(rows).persist()
     try:
         parts = _parts(blocks).persist()
-        whole = F.col("rows") == F.col("last") - F.col("first") + 1
-        lives = parts.groupBy(*_LIFE).agg(
+        lives = parts.groupBy(*LIFE).agg(
             *(F.sum("rows").alias("rows"), F.min("first").alias("first"), F.max("last").alias("last"))
         )
         jump = F.col("rows") * 2 < F.col("last") - F.col("first") + 1
         left_out = set() if sparse else {(row["node"], row["life"]) for row in lives.where(jump).collect()}
-        found = parts.where(whole).drop("part", "rows").unionByName(_islands(blocks, parts.where(~whole))).collect()
+        found = _islands(blocks, parts).drop("part", "many").collect()
     finally:
         parts.unpersist()
         blocks.unpersist()
@@ -48,11 +47,17 @@ def ranges(spark: SparkSession, files: Sequence[File], sparse: bool = True) -> t
     return [each for each in there if (each.node, each.life) not in left_out], bool(left_out)
 
 
+def islands(blocks: DataFrame) -> DataFrame:
+    """node, life, `part` (of a million numbers), first, last, from_us, to_us, `many`: ranges of the part. Where these
+    are more than ISLANDS_MAX, there are the first and the last one only. `blocks`: `masks`, best persisted."""
+    return _islands(blocks, _parts(blocks))
+
+
 def spans(spark: SparkSession, path: str, gone: int) -> list[Removed]:
     """Of a file that lost `gone` rows: the rows that it has, of each life."""
     rows = events.of_files(spark, [path])
     us = F.unix_micros("time")
-    of_lives = rows.groupBy(*_LIFE).agg(F.min("number"), F.max("number"), F.min(us), F.max(us))
+    of_lives = rows.groupBy(*LIFE).agg(F.min("number"), F.max("number"), F.min(us), F.max(us))
     return [Removed(path, row[0], row[1], row[2], row[3], gone, row[4], row[5]) for row in of_lives.collect()]
 
 
@@ -73,12 +78,12 @@ def _gap(node: str, life: int, number: int, reason: str | None, detail: str | No
     return Gap(node, life, number, reason or "", of, low, high, file if isinstance(file, str) else None)
 
 
-def _blocks(rows: DataFrame) -> DataFrame:
+def masks(rows: DataFrame) -> DataFrame:
     """node, life, `block`, `mask` (bit i: number 64 * block + i is there), first, last, from_us, to_us."""
     us = F.unix_micros("time")
     bit = F.expr(f"shiftleft(1L, cast(number & {(1 << BLOCK_BITS) - 1} as int))")
     known = rows.where("node is not null and life is not null and number > 0")
-    return known.groupBy(*_LIFE, F.shiftright("number", BLOCK_BITS).alias("block")).agg(
+    return known.groupBy(*LIFE, F.shiftright("number", BLOCK_BITS).alias("block")).agg(
         F.bit_or(bit).alias("mask"),
         *(F.min("number").alias("first"), F.max("number").alias("last")),
         *(F.min(us).alias("from_us"), F.max(us).alias("to_us")),
@@ -87,31 +92,37 @@ def _blocks(rows: DataFrame) -> DataFrame:
 
 def _parts(blocks: DataFrame) -> DataFrame:
     """Of about a million numbers each: first, last, from_us, to_us, how many rows."""
-    return blocks.groupBy(*_LIFE, F.shiftright("block", PART_BITS).alias("part")).agg(
+    return blocks.groupBy(*LIFE, F.shiftright("block", PART_BITS).alias("part")).agg(
         *(F.min("first").alias("first"), F.max("last").alias("last")),
         *(F.min("from_us").alias("from_us"), F.max("to_us").alias("to_us")),
         F.sum(F.bit_count("mask")).alias("rows"),
     )
 
 
-def _islands(blocks: DataFrame, broken: DataFrame) -> DataFrame:
+def _islands(blocks: DataFrame, parts: DataFrame) -> DataFrame:
+    whole = F.col("rows") == F.col("last") - F.col("first") + 1
+    columns = (*LIFE, "part", "first", "last", "from_us", "to_us")
+    one = parts.where(whole).select(*columns, F.lit(1).alias("many"))
+    return one.unionByName(_of_broken(blocks, parts.where(~whole)).select(*columns, "many"))
+
+
+def _of_broken(blocks: DataFrame, broken: DataFrame) -> DataFrame:
     """Ranges within the parts that have not all numbers between their first and last."""
-    keys = F.broadcast(broken.select(*_LIFE, "part"))
-    mine = blocks.withColumn("part", F.shiftright("block", PART_BITS)).join(keys, [*_LIFE, "part"])
+    keys = F.broadcast(broken.select(*LIFE, "part"))
+    mine = blocks.withColumn("part", F.shiftright("block", PART_BITS)).join(keys, [*LIFE, "part"])
     size = 1 << BLOCK_BITS
     is_there = F.expr(f"filter(sequence(0, {size - 1}), i -> (shiftrightunsigned(mask, i) & 1L) = 1L)")
     each = F.transform(is_there, lambda i: F.struct(*(2 * [(F.col("block") * size + i)])))
     pair = "array<struct<low: bigint, high: bigint>>"
     parts = F.when(F.col("mask") == -1, F.array(F.struct("first", "last")).cast(pair)).otherwise(each.cast(pair))
-    runs = mine.withColumn("run", F.explode(parts)).select(*_LIFE, "part", "run.*", "from_us", "to_us")
-    ordered = Window.partitionBy(*_LIFE, "part").orderBy("low")
+    runs = mine.withColumn("run", F.explode(parts)).select(*LIFE, "part", "run.*", "from_us", "to_us")
+    ordered = Window.partitionBy(*LIFE, "part").orderBy("low")
     apart = F.coalesce(F.col("low") > F.lag("high").over(ordered) + 1, F.lit(True)).cast("int")
     numbered = runs.withColumn("begins", apart).withColumn("island", F.sum("begins").over(ordered))
-    islands = numbered.groupBy(*_LIFE, "part", "island").agg(
+    found = numbered.groupBy(*LIFE, "part", "island").agg(
         *(F.min("low").alias("first"), F.max("high").alias("last")),
         *(F.min("from_us").alias("from_us"), F.max("to_us").alias("to_us")),
     )
-    many = F.max("island").over(Window.partitionBy(*_LIFE, "part"))
+    many = F.max("island").over(Window.partitionBy(*LIFE, "part"))
     kept = (F.col("many") <= ISLANDS_MAX) | (F.col("island") == 1) | (F.col("island") == F.col("many"))
-    columns = (*_LIFE, "first", "last", "from_us", "to_us")
-    return islands.withColumn("many", many).where(kept).select(*columns)
+    return found.withColumn("many", many).where(kept)

@@ -2,9 +2,8 @@
 
 What comes in: batches of events. What goes out: in `_stream` the acts of each batch; after each batch that has acts,
 the tables of a batch job, and a line for each new finding that is high.
-Rules: acts are few, so they are kept: a finding may need those of days ago, and who was known then. Each is told by
-(node, life, number), so files that come twice change nothing.
-Not here: how batches are done once (`streaming.py`), findings (`findings.py`).
+Rules: acts are few, so they are kept: a finding may need those of days ago, and who was known then.
+Not here: how batches are done once (`streaming.py`), and events counted once (`seen.py`); findings (`findings.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark.events import IDENTITY
+from amqpd_spark.batches import Batches
 from amqpd_spark.findings import Limits, acts, tables
 from amqpd_spark.options import Options
-from amqpd_spark.streaming import Batches, Settings, Stop, run, source
+from amqpd_spark.streaming import Settings, Step, Stop, run
 
 SAID_MAX = 20
 """lines after a batch; the table has all"""
@@ -33,26 +32,23 @@ class Stream:
 
     def run(self, spark: SparkSession, settings: Settings, stop: Stop) -> bool:
         """Whether there is anything in the tables."""
-        run(source(spark, self.options, settings.files_max), self.step, settings, stop)
+        run(spark, self.options, self.step, settings, stop)
         return self._fold(spark, Batches(spark, self.options).last())
 
-    def step(self, rows: DataFrame, number: int) -> None:
-        batches = Batches(rows.sparkSession, self.options)
-        if not batches.begin(number):
-            return
-        batches.write("acts", number, acts(rows).coalesce(1))
+    def step(self, step: Step) -> None:
+        number, batches = step.number, step.batches
+        batches.write("acts", number, acts(step.rows).coalesce(1))
         new = batches.read("acts", number).agg(F.count("*"), F.min("time")).collect()[0]
         # Tables before `done`: killed in between, they are made again.
         if new[0]:
-            self._fold(rows.sparkSession, number)
-            self._say(rows.sparkSession, batches.read("acts", number))
-        batches.end(number, rows.sparkSession.range(1), ())
+            self._fold(batches.spark, number)
+            self._say(batches.spark, batches.read("acts", number))
+        batches.end(number, batches.spark.range(1), ())
 
     def _fold(self, spark: SparkSession, number: int | None) -> bool:
         if number is None:
             return False
-        once = Batches(spark, self.options).up_to("acts", number).dropDuplicates(list(IDENTITY))
-        self.write(tables(once, self.limits), self.options)
+        self.write(tables(Batches(spark, self.options).up_to("acts", number), self.limits), self.options)
         return True
 
     def _say(self, spark: SparkSession, new: DataFrame) -> None:

@@ -3,9 +3,9 @@
 What comes in: batches of events. What goes out: in `_stream` a histogram and rates of each batch, and the messages
 that wait for more; from all of them, the tables of a batch job.
 Rules: 1. A message is counted when it is over (acknowledged, confirmed, ended), or when nothing was heard of it for
-`lateness`. 2. A file that was there before, whatever its folder, is not taken again: by its name. 3. The tables count
-messages that are not over too, as a batch job over the same events does.
-Not here: how batches are done once (`streaming.py`); the tables (`slo_tables.py`).
+`lateness`. 2. The tables count messages that are not over too, as a batch job over the same events does.
+Not here: how batches are done once (`streaming.py`), and events counted once (`seen.py`); the tables
+(`slo_tables.py`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark import flows, histogram, latencies, rates, slo_tables
+from amqpd_spark.batches import Batches
 from amqpd_spark.flows import NAMES
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.slo_tables import Measured
-from amqpd_spark.streaming import FILE, Batches, Settings, Stop, run, source
+from amqpd_spark.streaming import Settings, Step, Stop, run
 
 LATENESS_S = 3600
 TABLES_EVERY = 20
 """batches between two times that the tables are written: they are of all time, a batch is of a minute"""
-_CARRIED = ("messages", "names", "files")
+_CARRIED = ("messages", "names")
 
 
 @dataclass(frozen=True)
@@ -38,22 +39,17 @@ class Stream:
 
     def run(self, spark: SparkSession, settings: Settings, stop: Stop) -> bool:
         """Whether there is anything in the tables, which are written at the end in any case."""
-        run(source(spark, self.options, settings.files_max), self.step, settings, stop)
+        run(spark, self.options, self.step, settings, stop)
         return self.fold(spark)
 
-    def step(self, rows: DataFrame, number: int) -> None:
-        batches = Batches(rows.sparkSession, self.options)
-        if not batches.begin(number):
-            return
-        spark = rows.sparkSession
+    def step(self, step: Step) -> None:
+        rows, number, batches = step.rows, step.number, step.batches
+        spark = batches.spark
         before = batches.facts(number - 1).collect()[0]["watermark"] if number else 0
-        if number:
-            rows = rows.join(F.broadcast(batches.read("files", number - 1)), FILE, "left_anti")
         counts = flows.counted(rows).localCheckpoint()
         names = self._names(batches, counts, number)
         total, newest = counts.agg(F.sum("count"), F.max("newest_us")).collect()[0]
         watermark = max(before, newest or 0)
-        self._files(batches, rows, number)
         self._messages(batches, rows, number, total or 0, watermark)
         merged = batches.read("messages", number)
         over = merged.where("over")
@@ -70,12 +66,6 @@ class Stream:
             names = names.unionByName(batches.read("names", number - 1)).distinct()
         batches.write("names", number, names.coalesce(1))
         return batches.read("names", number)
-
-    def _files(self, batches: Batches, rows: DataFrame, number: int) -> None:
-        files = rows.select(FILE).distinct()
-        if number:
-            files = files.unionByName(batches.read("files", number - 1))
-        batches.write("files", number, files.coalesce(1))
 
     def _messages(self, batches: Batches, rows: DataFrame, number: int, total: int, watermark: int) -> None:
         cut = latencies.stretches(rows)

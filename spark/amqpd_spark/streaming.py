@@ -1,12 +1,13 @@
 """Jobs as streams: files are taken as they come, each event once, whatever is killed when.
 
-What comes in: the audit log's folder; a step that a job does for each batch. What goes out: tables of batches below
-the job's output, in `_stream`, from which the job makes its own.
+What comes in: the audit log's folders; a step that a job does for each batch. What goes out: tables of batches below
+the job's output, in `_stream`, from which the job makes its own; a refusal that names a file.
 Rules: 1. A batch is the same files under the same number until it is done: Spark writes them down before it starts.
 2. A step writes only to folders of its number, over what a killed one left there, and reads only those of batches
 before it. So a batch that is done again gives the same. 3. Its last write is `done`; a batch that has it is not done
-again. 4. What a batch carries over for the next one stays until the next but one is done.
-Not here: what the jobs do (`slo_stream.py`, `security_stream.py`).
+again. 4. A file that cannot be taken ends the stream before anything of its batch is written but what rule 2 allows.
+Not here: the tables of batches (`batches.py`); the files of one (`arrivals.py`), and what of them was taken before
+(`seen.py`); what the jobs do (`slo_stream.py`, `security_stream.py`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,18 @@ from typing import Any
 import click
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from amqpd_spark import inventory
+from amqpd_spark import events, seen
+from amqpd_spark.arrivals import arrived, remarks
+from amqpd_spark.batches import Batches
+from amqpd_spark.door import Refused
+from amqpd_spark.events import literally
+from amqpd_spark.footers import Footers
 from amqpd_spark.options import Options, number
 from amqpd_spark.schema import EVENTS
 
-FILE = "file"
-"""column of the stream's rows: the name of their file, without its folder"""
 FILES_MAX = 100
 EVERY_S = 30
-_DONE = "done"
-_QUERY = "sql.streaming.queryId"
-"""local property of the thread that runs a batch; the same after a restart"""
-_STOPPED = "the stream was asked to stop"
 
 
 @dataclass(frozen=True)
@@ -48,78 +46,8 @@ class Settings:
     every_s: int = EVERY_S
 
 
-class NotOurs(Exception):
-    """The checkpoint and the output are of different streams."""
-
-
-class Batches:
-    """Tables of a stream's batches: ROOT/<name>/batch=<number>."""
-
-    def __init__(self, spark: SparkSession, options: Options) -> None:
-        self.spark = spark
-        self.root = options.table("_stream")
-
-    def path(self, name: str, number: int) -> str:
-        return f"{self.root}/{name}/batch={number}"
-
-    def write(self, name: str, number: int, rows: DataFrame) -> None:
-        rows.write.mode("overwrite").parquet(self.path(name, number))
-
-    def read(self, name: str, number: int) -> DataFrame:
-        return self.spark.read.parquet(self.path(name, number))
-
-    def up_to(self, name: str, number: int) -> DataFrame:
-        """All batches' rows, without those of one that is under way."""
-        return self.spark.read.parquet(f"{self.root}/{name}").where(F.col("batch") <= number).drop("batch")
-
-    def last(self) -> int | None:
-        """The last batch that is done."""
-        files, path = self._place(f"{self.root}/{_DONE}")
-        if not files.exists(path):
-            return None
-        numbers = [int(each.getPath().getName().removeprefix("batch=")) for each in files.listStatus(path)]
-        return max((number for number in numbers if self.is_done(number)), default=None)
-
-    def is_done(self, number: int) -> bool:
-        files, path = self._place(f"{self.path(_DONE, number)}/_SUCCESS")
-        return bool(files.exists(path))
-
-    def forget(self, name: str, number: int) -> None:
-        self._delete(self.path(name, number))
-
-    def begin(self, number: int) -> bool:
-        """Whether batch `number` has still to be done. Raises NotOurs."""
-        # The checkpoint keeps this name: who deletes it begins again, and what is here is not of that stream.
-        files, name = self._place(f"{self.root}/stream={self.spark.sparkContext.getLocalProperty(_QUERY)}")
-        if not files.exists(name):
-            if number > 0:
-                raise NotOurs(f"the checkpoint is at batch {number}, and {self.root} is not: delete both")
-            self._delete(self.root)
-            files.mkdirs(name)
-        if self.is_done(number):
-            return False
-        if number > 0 and not self.is_done(number - 1):
-            raise NotOurs(f"the checkpoint is at batch {number}, and {self.root} has no batch before it: delete both")
-        return True
-
-    def end(self, number: int, facts: DataFrame, carried: tuple[str, ...]) -> None:
-        """The batch is done. `facts`: some rows that the next one needs; `carried`: tables that only it needs."""
-        self.write(_DONE, number, facts.coalesce(1))
-        for name in (*carried, _DONE):
-            self.forget(name, number - 2)
-
-    def facts(self, number: int) -> DataFrame:
-        return self.read(_DONE, number)
-
-    def _delete(self, folder: str) -> None:
-        files, path = self._place(folder)
-        files.delete(path, True)
-
-    def _place(self, path: str) -> tuple[Any, Any]:
-        # Spark's own view of files: the output may be on anything that it can write to.
-        spark: Any = self.spark
-        place = spark._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
+class _Stopped(Exception):
+    """It was asked to stop before a batch began."""
 
 
 class Stop:
@@ -143,45 +71,74 @@ class Stop:
                 signal.signal(number, handler)
 
 
-def source(spark: SparkSession, options: Options, files_max: int) -> DataFrame:
-    """Events as files appear, with FILE. Raises Refused when a file that is there cannot be taken; one that comes
-    later ends the stream."""
-    folders = options.folders(spark)
-    inventory.take(spark, folders, holes=False)
-    with_folders = StructType([*EVENTS.fields, StructField("date", DateType()), StructField("hour", StringType())])
-    reader = spark.readStream.schema(with_folders).option("maxFilesPerTrigger", files_max)
-    each = (reader.option("basePath", folder).parquet(folder) for folder in folders)
-    found = reduce(DataFrame.unionByName, (rows.withColumn(FILE, F.col("_metadata.file_name")) for rows in each))
-    if options.since is not None:
-        found = found.where(F.col("time") >= F.lit(options.since))
-    if options.until is not None:
-        found = found.where(F.col("time") < F.lit(options.until))
-    return found.select(*EVENTS.fieldNames(), FILE)
+@dataclass(frozen=True)
+class Step:
+    """A batch, as a job takes it: its events, each once and none that an earlier batch had; where its tables go. The
+    last call of a step is `batches.end`."""
+
+    rows: DataFrame
+    number: int
+    batches: Batches
 
 
-def run(rows: DataFrame, step: Callable[[DataFrame, int], None], settings: Settings, stop: Stop) -> None:
-    """Until `stop`, or with `once` until all files are taken."""
+def run(spark: SparkSession, options: Options, do: Callable[[Step], None], settings: Settings, stop: Stop) -> None:
+    """Until `stop`, or with `once` until all files are taken. Raises Refused when a file cannot be."""
+    failed: list[Exception] = []
 
-    def do(batch: DataFrame, number: int) -> None:
-        if stop.asked:
-            raise RuntimeError(_STOPPED)
-        # Batches are small, and Spark's usual 200 tasks for each shuffle would be most of their time.
-        own = batch.sparkSession
-        own.conf.set("spark.sql.shuffle.partitions", str(2 * own.sparkContext.defaultParallelism))
-        step(batch, number)
+    def step(batch: DataFrame, number: int) -> None:
+        # What Spark makes of an exception in here are pages of words, so it is kept as it is.
+        try:
+            _one(spark, batch.sparkSession, options, do, number, stop)
+        except Exception as error:
+            failed.append(error)
+            raise
 
-    writer = rows.writeStream.foreachBatch(do).option("checkpointLocation", settings.checkpoint)
+    writer = _files(spark, options, settings).writeStream.foreachBatch(step)
+    writer = writer.option("checkpointLocation", settings.checkpoint)
     writer = writer.trigger(availableNow=True) if settings.once else writer.trigger(processingTime=_every(settings))
     query = writer.start()
     try:
         while not query.awaitTermination(1):
             if stop.asked and not query.status["isTriggerActive"]:
                 break
-    except StreamingQueryException as error:
-        if _STOPPED not in str(error):
+    except StreamingQueryException:
+        if failed and isinstance(failed[-1], Refused):
+            raise failed[-1] from None
+        if not (failed and isinstance(failed[-1], _Stopped)):
             raise
     finally:
         query.stop()
+
+
+def _files(spark: SparkSession, options: Options, settings: Settings) -> DataFrame:
+    """A stream of the folders' files. Raises Refused when there is no such folder."""
+    folders = options.folders(spark)
+    for folder in folders:
+        next(Footers(spark).listed(folder), None)
+    # Its rows are never read: a batch is its files. Folders of dates are none of its business, and a batch that is
+    # done again has the files that it had, whether they are still there or not.
+    reader = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", settings.files_max)
+    reader = reader.options(recursiveFileLookup=True, ignoreMissingFiles=True)
+    return reduce(DataFrame.unionByName, (reader.parquet(literally(folder)) for folder in folders))
+
+
+def _one(
+    spark: SparkSession, own: SparkSession, options: Options, do: Callable[[Step], None], number: int, stop: Stop
+) -> None:
+    """A batch, in Spark's thread; `own` is the session of the query."""
+    if stop.asked:
+        raise _Stopped
+    batches = Batches(own, options)
+    if not batches.begin(number):
+        return
+    # Batches are small, and Spark's usual 200 tasks for each shuffle would be most of their time.
+    own.conf.set("spark.sql.shuffle.partitions", str(2 * own.sparkContext.defaultParallelism))
+    found = arrived(spark)
+    for sentence in remarks(found):
+        click.echo(f"amqpd-spark: {sentence}", err=True)
+    rows = events.of_files(own, [file.path for file in found.files], options.since, options.until)
+    with seen.new(batches, number, found.files, rows) as new:
+        do(Step(new, number, batches))
 
 
 def until_stopped(

@@ -15,7 +15,7 @@ from amqpd_spark import events, security
 from amqpd_spark.findings import Limits, acts, tables
 from amqpd_spark.options import Options
 from amqpd_spark.security_stream import Stream
-from amqpd_spark.streaming import Settings, Stop, run, source
+from amqpd_spark.streaming import Settings, Stop, run
 from tests.spark.log import Log
 
 DAY = 86400.0
@@ -198,7 +198,7 @@ def test_a_stream_that_was_killed_finds_what_a_batch_does(
 
     stream = Stream(Options("security", (str(folder),), str(tmp_path / "out")), SHORT, write)
     taken = Settings(stream.options.table("_checkpoint"), once=True, files_max=1)
-    run(source(spark, stream.options, 1), stream.step, taken, Stop())
+    run(spark, stream.options, stream.step, taken, Stop())
     failed(log, 2)
     log.write()
     # A file comes again under another name, while a batch is killed after its tables.
@@ -211,7 +211,7 @@ def test_a_stream_that_was_killed_finds_what_a_batch_does(
     with monkeypatch.context() as patched:
         patched.setattr(Stream, "_say", killed)
         with pytest.raises(StreamingQueryException, match="killed"):
-            run(source(spark, stream.options, 1), stream.step, taken, Stop())
+            run(spark, stream.options, stream.step, taken, Stop())
     assert stream.run(spark, taken, Stop())
     found = spark.read.parquet(stream.options.table("findings")).select("kind", "count").collect()
     assert sorted(found) == [("burst_by_address", 3), ("burst_by_user", 3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from amqpd_spark import events, slo, slo_tables
+from amqpd_spark.batches import Batches
+from amqpd_spark.compact import compact
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.slo_stream import Stream
-from amqpd_spark.streaming import Batches, Settings, Stop, run, source
+from amqpd_spark.streaming import Settings, Stop, run
 from tests.spark.log import Log
 
 QUEUE = {"queue": "q", "queue_id": 7}
@@ -40,7 +43,7 @@ def settings(stream: Stream) -> Settings:
 
 def take(spark: SparkSession, stream: Stream) -> Batches:
     """Without the tables, which cost more than the batches."""
-    run(source(spark, stream.options, 1), stream.step, settings(stream), Stop())
+    run(spark, stream.options, stream.step, settings(stream), Stop())
     return Batches(spark, stream.options)
 
 
@@ -67,21 +70,22 @@ def without_date(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "date"} for row in rows]
 
 
-def three_files(log: Log) -> None:
-    """Messages that begin, go on and end in different files; some do not end."""
+def three_files(log: Log, write: Callable[[], object] | None = None) -> None:
+    """Messages that begin, go on and end in different files; some do not end. `write`: called after each part."""
+    write = write or log.write
     log.add("published", count=5, confirm_tag=1, publication=1, exchange="x", **PUBLISHER)
     log.add("routed", first=0, count=5, publication=1, exchange="x", **QUEUE)
     log.add("delivered", at=1, first=0, count=4, **QUEUE)
-    log.write()
+    write()
     log.add("confirmed", at=61, confirm_tag=1, publication=1, count=3, **PUBLISHER)
     log.add("refused", at=61, confirm_tag=4, publication=4, **PUBLISHER)
     log.add("acked", at=62, first=0, count=2, **QUEUE)
     log.add("requeued", at=62, first=2, count=2, **QUEUE)
-    log.write()
+    write()
     log.add("delivered", at=130, first=2, redelivered=True, **QUEUE)
     log.add("acked", at=131, first=2, **QUEUE)
     log.add("expired", at=131, first=3, **QUEUE)
-    log.write()
+    write()
 
 
 def test_it_adds_up_to_what_a_batch_does_though_it_was_killed(
@@ -130,6 +134,40 @@ def test_a_file_that_comes_again_in_another_folder_is_not_taken_again(spark: Spa
     batches = take(spark, stream)
     assert batches.last() == 1
     assert [batches.up_to(name, 1).count() for name in ("rates", "histogram")] == [1, 1]
+
+
+def test_an_hour_that_was_taken_and_then_compacted_counts_once(
+    spark: SparkSession, log: Log, stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A broker's folder and an archive of it; the hour is compacted after each file, and the stream started again,
+    before that or after it; it is killed, too."""
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    options = replace(stream.options, inputs=(str(log.path), str(archive)))
+    stream = replace(stream, objectives=[], options=options)
+    write = Batches.write
+
+    def killed(self: Batches, name: str, number: int, rows: Any) -> None:
+        write(self, name, number, rows)
+        if (name, number) == ("late", 2):
+            raise ValueError("killed")
+
+    def part() -> None:
+        log.write_as_broker()
+        take(spark, stream)
+        compact(events.read(spark, str(log.path)), str(archive), 100)
+        if len(log.files) == 2:
+            with monkeypatch.context() as patched:
+                patched.setattr(Batches, "write", killed)
+                with pytest.raises(StreamingQueryException, match="killed"):
+                    take(spark, stream)
+
+    log.path.mkdir()
+    three_files(log, part)
+    assert stream.run(spark, settings(stream), Stop())
+    for name, expected in measured(spark, stream).items():
+        assert without_date(table(spark, stream.options, name)) == expected, name
+    assert table(spark, stream.options, "late") == []
 
 
 def test_what_is_not_heard_of_is_given_up_and_said_when_it_comes_late(spark: SparkSession, log: Log, stream: Stream):

@@ -1,20 +1,39 @@
-"""Streams: each batch once, whatever is killed when; ends that are asked for."""
+"""Streams: each batch once, whatever is killed when; files that come later and cannot be taken; ends that are asked
+for."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from amqpd_spark.batches import Batches, NotOurs
+from amqpd_spark.door import Refused
 from amqpd_spark.options import Options
-from amqpd_spark.streaming import FILE, Batches, NotOurs, Settings, Stop, run, settings, source
+from amqpd_spark.streaming import Settings, Step, Stop, run, settings
+from tests.harness.slow import slow
 from tests.spark.log import Log
+from tests.spark.test_exit_codes import (
+    WRONG,
+    called,
+    count_as_text,
+    emptied,
+    garbage,
+    of_format_2,
+    process,
+    refused,
+    small,
+)
 
 
 class Copy:
@@ -25,14 +44,11 @@ class Copy:
         self.fails_at: str | None = None
         self.done: list[int] = []
 
-    def __call__(self, rows: DataFrame, number: int) -> None:
-        batches = Batches(rows.sparkSession, self.options)
-        if not batches.begin(number):
-            return
-        self.done.append(number)
-        batches.write("rows", number, rows.select("number", FILE))
+    def __call__(self, step: Step) -> None:
+        self.done.append(step.number)
+        step.batches.write("rows", step.number, step.rows.select("number"))
         self._fail("before the end")
-        batches.end(number, rows.sparkSession.range(1), ())
+        step.batches.end(step.number, step.batches.spark.range(1), ())
         self._fail("after the end")
 
     def _fail(self, place: str) -> None:
@@ -47,7 +63,7 @@ def options(log: Log, tmp_path: Path) -> Options:
 
 def take(spark: SparkSession, step: Copy, stop: Stop | None = None) -> None:
     taken = Settings(step.options.table("_checkpoint"), once=True, files_max=1)
-    run(source(spark, step.options, taken.files_max), step, taken, stop or Stop())
+    run(spark, step.options, step, taken, stop or Stop())
 
 
 def rows(spark: SparkSession, step: Copy) -> list[int]:
@@ -94,7 +110,7 @@ def test_a_checkpoint_that_is_not_of_the_output_is_refused(spark: SparkSession, 
     shutil.rmtree(options.table("_stream"))
     log.add("started")
     log.write()
-    with pytest.raises(StreamingQueryException, match=NotOurs.__name__):
+    with pytest.raises(NotOurs, match="delete both"):
         take(spark, step)
 
 
@@ -112,11 +128,11 @@ def test_a_signal_ends_the_stream_after_the_batch_under_way(spark: SparkSession,
     stop = Stop()
 
     class Signalled(Copy):
-        def __call__(self, rows: DataFrame, number: int) -> None:
+        def __call__(self, step: Step) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             while not stop.asked:  # the main thread takes it at its next bytecode
                 pass
-            super().__call__(rows, number)
+            super().__call__(step)
 
     step = Signalled(options)
     with stop.on_signals():
@@ -124,6 +140,75 @@ def test_a_signal_ends_the_stream_after_the_batch_under_way(spark: SparkSession,
     assert step.done == [0]
     assert rows(spark, step) == [1]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+LATER = [each if each in (garbage, emptied, count_as_text) else slow(each) for each in WRONG]
+
+
+@pytest.mark.parametrize("spoil", LATER, ids=lambda each: each.__name__)
+def test_a_later_file_that_cannot_be_taken_ends_the_stream(
+    spark: SparkSession, spoil: Callable[[Path], None], log: Log, options: Options
+):
+    step = Copy(options)
+    log.path.mkdir()
+    (log.path / "first.txt").write_text("of another")
+    take(spark, step)
+    spoil(later := small(log))
+    with pytest.raises(Refused, match=re.escape(WRONG[spoil])) as refusal:
+        take(spark, step)
+    assert (str(later) in str(refusal.value), step.done) == (True, [0])
+
+
+def test_later_files_of_others_are_passed_over_and_counted(
+    spark: SparkSession, log: Log, options: Options, capsys: pytest.CaptureFixture[str]
+):
+    step = Copy(options)
+    small(log)
+    take(spark, step)
+    (log.path / "README.txt").write_text("what these are")
+    pq.write_table(pa.table({"count": ["of another type"]}), log.files[0].parent / "counts.parquet")
+    (log.files[0].parent / "_rows.json").write_text("of compact")
+    take(spark, step)
+    small(log)
+    take(spark, step)
+    assert rows(spark, step) == [1, 2, 3, 4, 5, 6]
+    said = capsys.readouterr().err.splitlines()
+    foreign = log.path / "README.txt", log.files[0].parent / "counts.parquet"
+    assert said == [f"amqpd-spark: 1 file that is not amqpd's was passed over: {file}" for file in foreign]
+
+
+def test_the_stream_goes_on_when_the_file_is_removed(
+    spark: SparkSession, log: Log, options: Options, capsys: pytest.CaptureFixture[str]
+):
+    step = Copy(options)
+    wrong = small(log)
+    wrong.write_bytes(b"")
+    with pytest.raises(Refused, match="is no whole Parquet file"):
+        take(spark, step)
+    wrong.unlink()
+    small(log)
+    take(spark, step)
+    assert rows(spark, step) == [4, 5, 6]
+    assert f"amqpd-spark: 1 file was removed before it was taken: {wrong}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", ["security", slow("slo")])
+def test_a_later_file_of_a_newer_format_is_exit_code_2(spark: SparkSession, job: str, log: Log, tmp_path: Path):
+    arguments: list[str | Path] = [job, "--stream", "--once", "--input", log.path, "--output", tmp_path / "out"]
+    small(log)
+    assert called(*arguments).exit_code == 0
+    small(log)
+    of_format_2(log.files[-1])
+    refused(called(*arguments), str(log.files[-1]), "has format 2; this amqpd-spark reads 1: install a newer one")
+
+
+@pytest.mark.slow
+def test_spark_does_not_say_it_too(log: Log, tmp_path: Path):
+    small(log).write_bytes(b"no Parquet")
+    done = process("security", "--stream", "--once", "--input", log.path, "--output", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = [line for line in done.stderr.splitlines() if not line.startswith(("WARNING: ", "WARN ", "Picked up "))]
+    assert said == [f"amqpd-spark: {log.files[0]} is no whole Parquet file: {said[0].partition('file: ')[2]}"]
 
 
 def test_options_of_streams_need_a_stream(options: Options):
