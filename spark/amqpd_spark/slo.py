@@ -13,7 +13,7 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark import objectives, slo_stream, slo_tables, streaming
+from amqpd_spark import objectives, slo_stream, slo_sums, slo_tables, streaming
 from amqpd_spark.objectives import Objective, WrongObjectives
 from amqpd_spark.options import Options, job_command, number
 
@@ -54,7 +54,8 @@ def command(options: Options, file: str | None, fail: bool, lateness: int, **giv
     spark = options.session()
     options.ready(spark)
     if settings is None:
-        found = slo_tables.measured(options.events(spark))
+        log = options.log(spark, holes=False)
+        found = slo_sums.measured(log.rows, log.inventory)
         slo_tables.write(slo_tables.tables(found, wanted, options.until), options)
     elif not streaming.until_stopped(slo_stream.Stream(options, wanted, lateness).run, spark, settings):
         click.echo("no events yet")
