@@ -8,18 +8,15 @@ empty name (which is the default exchange).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from amqpd_spark.stretches.chunk import Longs, combined
 
 NAMES = ("vhost", "exchange", "queue")
-SCHEMA = f"flow bigint, {', '.join(f'{name} string' for name in NAMES)}"
 Names = tuple[str | None, ...]
 
 
@@ -72,10 +69,15 @@ def wide(names: Names) -> Names:
     return (names[0], None, None)
 
 
-def table(spark: SparkSession, names: Iterable[tuple[int, Names]]) -> DataFrame:
-    return spark.createDataFrame([(flow, *each) for flow, each in names], SCHEMA)
+class Named:
+    """Flows' names, for columns of flows."""
 
+    def __init__(self, names: Mapping[int, Names]) -> None:
+        self._flows = np.array(sorted(names), np.int64)
+        texts = zip(*(names[flow] for flow in self._flows.tolist()), strict=True)
+        self._texts = [pa.array(each, pa.string()) for each in texts]
 
-def with_names(rows: DataFrame, names: DataFrame) -> DataFrame:
-    """`flow` becomes the names; null where there is none."""
-    return rows.join(F.broadcast(names), "flow", "left").drop("flow")
+    def of(self, flow: Longs) -> dict[str, pa.Array]:
+        """NAMES of each row. Its flow is known."""
+        at = pa.array(np.searchsorted(self._flows, flow))
+        return {name: text.take(at) for name, text in zip(NAMES, self._texts, strict=True)}

@@ -10,6 +10,7 @@ Not here: which durations (`latencies.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def added(rows: Columns, keys: Sequence[str] = KEYS) -> Columns:
     return summed(rows, keys, ("count", "sum_us"), ("max_us",))
 
 
-def percentiles(histogram: Columns, by: Sequence[str]) -> tuple[Columns, dict[str, Doubles]]:
+def percentiles(histogram: Columns, by: Sequence[str]) -> dict[str, NDArray[Any]]:
     """For each value of the columns `by`: those and `count`; mean, percentiles (nearest rank) and the longest, in
     ms. All rows of such a value must be there; there is at least one row."""
     rows = added(histogram, (*by, "bucket"))
@@ -80,9 +81,10 @@ def percentiles(histogram: Columns, by: Sequence[str]) -> tuple[Columns, dict[st
     longest = groups.max(rows["max_us"]) / 1000
     up_to = np.cumsum(rows["count"])
     before = up_to[groups.starts] - rows["count"][groups.starts]
-    made = {"mean_ms": groups.sum(rows["sum_us"]) / count / 1000}
+    made: dict[str, NDArray[Any]] = {name: groups.heads(rows[name]) for name in by} | {"count": count}
+    made["mean_ms"] = groups.sum(rows["sum_us"]) / count / 1000
     for name, share in PERCENTILES.items():
         rank = np.ceil(count * share).astype(np.int64)
         value = midpoints(rows["bucket"][np.searchsorted(up_to, before + rank)])
         made[name] = np.minimum(value / 1000, longest)
-    return {name: groups.heads(rows[name]) for name in by} | {"count": count}, made | {"max_ms": longest}
+    return made | {"max_ms": longest}

@@ -11,7 +11,7 @@ Not here: messages (`latencies.py`), tables (`slo_tables.py`), the stream (`slo_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +25,24 @@ from amqpd_spark.footers import named
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Longs
-from amqpd_spark.stretches.packed import SCHEMA, Columns, hashed, of_columns, packed, sent, spread, together, unpacked
+from amqpd_spark.stretches.packed import (
+    SCHEMA,
+    Columns,
+    Function,
+    hashed,
+    mapped,
+    of_columns,
+    packed,
+    sent,
+    spread,
+    together,
+    unpacked,
+)
 from amqpd_spark.stretches.scan import TASK_ROWS, Rows, tasks
 from amqpd_spark.stretches.sums import joined
 
 HISTOGRAM, RATES, NAMES = "histogram", "rates", "names"
 DAY_MIN = 24 * 60
-Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def measured(rows: Rows, inventory: Inventory) -> Measured:
     parts = tasks(inventory, rows.events.sparkSession.sparkContext.defaultParallelism)
     cut = rows.mapped(pieces.pieces(parts), pieces.COLUMNS, SCHEMA)
     shares = shares_of(inventory)
-    return together_of(sent(cut, parts).mapInArrow(_of_pieces(shares), SCHEMA), shares)
+    return together_of(mapped(sent(cut, parts), _of_pieces(shares)), shares)
 
 
 def shares_of(inventory: Inventory) -> Shares:
@@ -74,7 +85,7 @@ def shares_of(inventory: Inventory) -> Shares:
 
 def together_of(partial: DataFrame, shares: Shares) -> Measured:
     """Of sums that tasks have made."""
-    sums = kept(sent(partial, shares.parts).mapInArrow(_added, SCHEMA))
+    sums = kept(mapped(sent(partial, shares.parts), _added))
     names: dict[int, Names] = {}
     for row in sums.where(F.col("what") == NAMES).select("bytes").collect():
         names.update(flows.read(pa.ipc.open_stream(row[0]).read_all()))

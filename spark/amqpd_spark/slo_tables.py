@@ -7,14 +7,14 @@ Not here: sums (`slo_sums.py`), objectives (`objectives.py`, `burn.py`), the com
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark import burn, flows, histogram, rates
@@ -24,14 +24,13 @@ from amqpd_spark.latencies import MEASURES
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.session import kept
-from amqpd_spark.slo_sums import HISTOGRAM, RATES, Measured
-from amqpd_spark.stretches.chunk import Longs
-from amqpd_spark.stretches.packed import SCHEMA, hashed, sent, spread, together, unpacked
+from amqpd_spark.slo_sums import DAY_MIN, HISTOGRAM, RATES, Measured
+from amqpd_spark.stretches.packed import Function, hashed, mapped, packed, sent, spread, together, unpacked
 
 SCOPES = ("route", "vhost")
 _BY_DATE = ("latency", "histogram", "rates")
 _LATENCY = ("mean_ms", *PERCENTILES, "max_ms")
-Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Made = dict[str, NDArray[Any]]
 
 
 def tables(found: Measured, wanted: Sequence[Objective], until: datetime | None = None) -> dict[str, DataFrame]:
@@ -55,50 +54,35 @@ def tables(found: Measured, wanted: Sequence[Objective], until: datetime | None 
 
 
 def histogram_of(found: Measured) -> DataFrame:
-    """NAMES, minute, measure, bucket, FIGURES."""
-
-    def read(table: pa.Table) -> dict[str, Any]:
-        columns = {name: table.column(name) for name in ("flow", *histogram.FIGURES)}
-        narrow = {name: table.column(name).cast(pa.int32()) for name in ("measure", "bucket")}
-        return columns | narrow | {"minute": _minutes(np.asarray(table.column("minute").to_numpy()))}
-
-    figures = ", ".join(f"{name} bigint" for name in histogram.FIGURES)
-    schema = f"flow bigint, minute timestamp, measure int, bucket int, {figures}"
-    return _named(found, _rows(found.of(HISTOGRAM), read, schema), "minute", "measure", "bucket", *histogram.FIGURES)
+    """NAMES, minute, measure, bucket, FIGURES, date."""
+    columns = ("minute", "measure", "bucket", *histogram.FIGURES)
+    return _rows(found, found.of(HISTOGRAM), lambda table: {**together([table])}, columns)
 
 
 def rates_of(found: Measured) -> DataFrame:
-    """NAMES, minute, FIGURES."""
+    """NAMES, minute, FIGURES, date."""
 
-    def read(table: pa.Table) -> dict[str, Any]:
-        made = rates.wide(together([table]))
-        return made | {"minute": _minutes(made["minute"])}
+    def read(table: pa.Table) -> Made:
+        return {**rates.wide(together([table]))}
 
-    schema = f"flow bigint, minute timestamp, {', '.join(f'{name} bigint' for name in rates.FIGURES)}"
-    return _named(found, _rows(found.of(RATES), read, schema), "minute", *rates.FIGURES)
+    return _rows(found, found.of(RATES), read, ("minute", *rates.FIGURES))
 
 
 def _latency(found: Measured) -> DataFrame:
-    def read(table: pa.Table) -> dict[str, Any]:
-        made, figures = histogram.percentiles(together([table]), ("flow", "minute", "measure"))
-        made["measure"] = made["measure"].astype(np.int32)
-        return made | figures | {"minute": _minutes(made["minute"])}
+    def read(table: pa.Table) -> Made:
+        return histogram.percentiles(together([table]), ("flow", "minute", "measure"))
 
-    figures = ", ".join(f"{name} double" for name in _LATENCY)
-    schema = f"flow bigint, minute timestamp, measure int, count bigint, {figures}"
-    return _named(
-        found, _rows(found.of(HISTOGRAM), read, schema), "minute", "measure", "count", *_LATENCY
-    )
+    return _rows(found, found.of(HISTOGRAM), read, ("minute", "measure", "count", *_LATENCY))
 
 
 def _totals(found: Measured) -> DataFrame:
     """The same of all minutes, of routes and of virtual hosts."""
-    figures = ", ".join(f"{name} double" for name in _LATENCY)
-    schema = f"scope int, flow bigint, measure int, count bigint, {figures}"
-    parts = sent(found.of(HISTOGRAM).mapInArrow(_of_all_minutes(found.names, found.parts), SCHEMA), found.parts)
-    scope = F.element_at(F.array(*map(F.lit, SCOPES)), F.col("scope") + 1)
-    rows = parts.mapInArrow(_total, schema).withColumn("scope", scope)
-    return _named(found, rows, "measure", "count", *_LATENCY, "scope")
+
+    def read(table: pa.Table) -> Made:
+        return histogram.percentiles(together([table]), ("scope", "flow", "measure"))
+
+    parts = mapped(found.of(HISTOGRAM), _of_all_minutes(found.names, found.parts))
+    return _rows(found, mapped(sent(parts, found.parts), _one), read, ("measure", "count", *_LATENCY, "scope"))
 
 
 def _of_all_minutes(names: dict[int, Names], parts: int) -> Function:
@@ -120,38 +104,40 @@ def _of_all_minutes(names: dict[int, Names], parts: int) -> Function:
     return read
 
 
-def _total(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held = together([table for _, _, table in unpacked(batches)])
-    if held:
-        made, figures = histogram.percentiles(held, ("scope", "flow", "measure"))
-        narrow = {name: made[name].astype(np.int32) for name in ("scope", "measure")}
-        yield pa.RecordBatch.from_pydict(made | narrow | figures)
+def _one(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All of a task in one row."""
+    if tables := [table for _, _, table in unpacked(batches)]:
+        yield packed(HISTOGRAM, pa.concat_tables(tables))
 
 
-def _rows(sums: DataFrame, read: Callable[[pa.Table], dict[str, Any]], schema: str) -> DataFrame:
-    names = [column.split()[0] for column in schema.split(", ")]
+def _rows(found: Measured, sums: DataFrame, read: Callable[[pa.Table], Made], columns: Sequence[str]) -> DataFrame:
+    """Rows with names, of what `read` makes of a row of `sums`; with `date`, where they have a minute."""
+    columns = (*columns, "date") if "minute" in columns else columns
+    names = found.names | {number_of(*each): each for each in {wide(each) for each in found.names.values()}}
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        named = flows.Named(names)
         for _, _, table in unpacked(batches):
             made = read(table)
-            yield from pa.table({name: made[name] for name in names}).combine_chunks().to_batches()
+            shown = named.of(made["flow"]) | {name: _shown(name, made) for name in columns}
+            yield from pa.table(shown).to_batches()
 
-    return sums.mapInArrow(rows, schema)
-
-
-def _named(found: Measured, rows: DataFrame, *columns: str) -> DataFrame:
-    of_vhosts = {wide(each) for each in found.names.values()}
-    every = found.names | {number_of(*each): each for each in of_vhosts}
-    named = flows.with_names(rows, flows.table(rows.sparkSession, every.items()))
-    return named.select(*NAMES, *(_measure() if name == "measure" else name for name in columns))
+    types = {**dict.fromkeys((*NAMES, "measure", "scope"), "string"), "minute": "timestamp", "date": "date"}
+    types |= {"bucket": "int", **dict.fromkeys(_LATENCY, "double")}
+    return mapped(sums, rows, ", ".join(f"{name} {types.get(name, 'bigint')}" for name in (*NAMES, *columns)))
 
 
-def _measure() -> Column:
-    return F.element_at(F.array(*map(F.lit, MEASURES)), F.col("measure") + 1).alias("measure")
-
-
-def _minutes(minute: Longs) -> pa.Array:
-    return pa.array(minute * rates.MINUTE_US).cast(pa.timestamp("us", "UTC"))
+def _shown(name: str, made: Made) -> pa.Array:
+    """A column as it is in the table."""
+    if name == "minute":
+        return pa.array(made[name] * rates.MINUTE_US).cast(pa.timestamp("us", "UTC"))
+    if name == "date":
+        return pa.array((made["minute"] // DAY_MIN).astype(np.int32)).cast(pa.date32())
+    if name == "bucket":
+        return pa.array(made[name].astype(np.int32))
+    if name in ("measure", "scope"):
+        return pa.array(MEASURES if name == "measure" else SCOPES).take(pa.array(made[name]))
+    return pa.array(made[name])
 
 
 def _end(by_minute: DataFrame) -> datetime:
@@ -164,7 +150,6 @@ def write(made: dict[str, DataFrame], options: Options) -> None:
     for name, table in made.items():
         # Few files for each date: these tables are small, and their readers many.
         if name in _BY_DATE:
-            dated = table.withColumn("date", F.to_date("minute"))
-            dated.write.mode("overwrite").partitionBy("date").parquet(options.table(name))
+            table.write.mode("overwrite").partitionBy("date").parquet(options.table(name))
         else:
             table.coalesce(1).write.mode("overwrite").parquet(options.table(name))

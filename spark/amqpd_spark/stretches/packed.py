@@ -9,8 +9,10 @@ Not here: what the columns mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,7 @@ from amqpd_spark.stretches.chunk import Longs
 
 SCHEMA = "what string, part int, bytes binary"
 Columns = dict[str, Longs]
+Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ARROW = pa.schema([("what", pa.string()), ("part", pa.int32()), ("bytes", pa.binary())])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -59,6 +62,28 @@ def together(tables: Iterable[pa.Table]) -> Columns:
         return {}
     table = pa.concat_tables(held)
     return {name: np.asarray(table.column(name).to_numpy(), np.int64) for name in table.column_names}
+
+
+def mapped(rows: DataFrame, function: Function, schema: str = SCHEMA) -> DataFrame:
+    """`function` in each task."""
+    return rows.mapInArrow(short_of_zips(function), schema)  # type: ignore[arg-type]
+
+
+def short_of_zips(function: Function) -> Function:
+    """The same function, that leaves no archives to be read again. Before each task Spark lets Python forget what is in
+    the folders that it imports from, and of `pyspark.zip` the whole list is read again, once for each package in it
+    that was imported from: 0.1 to 0.3 s of each task's processor time."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from function(batches)
+        finally:
+            for path, finder in list(sys.path_importer_cache.items()):
+                if isinstance(finder, zipimporter):
+                    # Made again when something is imported, from the list that was read the first time.
+                    del sys.path_importer_cache[path]
+
+    return run
 
 
 def sent(rows: DataFrame, parts: int) -> DataFrame:

@@ -23,6 +23,8 @@ from amqpd_spark import events
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
 from amqpd_spark.stretches.chunk import Chunk
+from amqpd_spark.stretches.packed import Function as OfTask
+from amqpd_spark.stretches.packed import mapped
 
 TASK_ROWS = 500_000
 """of the log, that a task of a shuffle gets on average: some hundred MB"""
@@ -57,7 +59,7 @@ class Rows:
         rows = events.of_files(spark, large, self.since, self.until)
         return made.unionByName(_of_rows(rows, function, columns, schema))
 
-    def _within(self, function: Function, columns: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], object]:
+    def _within(self, function: Function, columns: Sequence[str]) -> OfTask:
         period = tuple(None if at is None else round(at.timestamp() * 1e6) for at in (self.since, self.until))
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,20 +78,20 @@ def tasks(inventory: Inventory, cores: int) -> int:
     return max(cores, -(-sum(file.rows for file in inventory.files) // TASK_ROWS))
 
 
-def _of_bytes(spark: SparkSession, paths: Sequence[str], read: object, schema: str) -> DataFrame:
+def _of_bytes(spark: SparkSession, paths: Sequence[str], read: OfTask, schema: str) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(paths) + 1))
     found = spark.read.format("binaryFile").load([events.literally(path) for path in paths])
-    return found.select("content").mapInArrow(read, schema)  # type: ignore[arg-type]
+    return mapped(found.select("content"), read, schema)
 
 
 def _of_rows(rows: DataFrame, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(_gathered(batches))
 
-    return rows.select(*columns).mapInArrow(read, schema)
+    return mapped(rows.select(*columns), read, schema)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
