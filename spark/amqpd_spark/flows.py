@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark.stretches.chunk import Longs, combined
 
@@ -67,6 +68,12 @@ def read(table: pa.Table) -> dict[int, Names]:
 def wide(names: Names) -> Names:
     """What a flow is a part of: its virtual host."""
     return (names[0], None, None)
+
+
+def table(spark: SparkSession, names: Mapping[int, Names]) -> DataFrame:
+    """`flow` and NAMES."""
+    columns = ", ".join(f"{name} string" for name in NAMES)
+    return spark.createDataFrame([(flow, *each) for flow, each in names.items()], f"flow bigint, {columns}")
 
 
 class Named:

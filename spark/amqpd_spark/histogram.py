@@ -38,7 +38,7 @@ def buckets(us: Longs) -> Longs:
     high = value >> _HALF
     bits = np.where(high > 0, np.frexp(high)[1] + _HALF, np.frexp(value & ((1 << _HALF) - 1))[1])
     shift = np.maximum(bits - 1 - _BITS, 0).astype(np.int64)
-    return shift * _SHARE + (value >> shift)
+    return np.asarray(shift * _SHARE + (value >> shift), np.int64)
 
 
 def bucket_of(us: int) -> int:

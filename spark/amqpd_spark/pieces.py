@@ -1,7 +1,7 @@
 """What `slo` takes of the log's rows, cut so that a hot queue is spread over tasks.
 
-What comes in: chunks of the log. What goes out: packed `pieces`, for the task that gets all of their (key, block), and
-`names` of flows.
+What comes in: chunks of the log. What goes out: packed PIECES, for the task that gets all of their (key, block), and
+NAMES of flows.
 Rules: 1. One shuffle for everything, of stretches and not of messages: they are cut at multiples of BLOCK. 2. A row
 that is in two files comes to one task twice, and is known there by (`origin`, `row`, `first`). 3. Only numbers are
 sent, and each task's names once.
@@ -33,21 +33,27 @@ OTHER, PUBLISHED, ROUTED, CONFIRMED, DELIVERED, ACKED, REFUSED, ENDED = range(8)
 """kinds of pieces: of no measure; ACKED: by its consumer, else it is ENDED"""
 _KINDS = {
     **dict.fromkeys(ENDS, ENDED),
-    **{"published": PUBLISHED, "routed": ROUTED, "confirmed": CONFIRMED, "delivered": DELIVERED},
-    **{"acked": ACKED, "refused": REFUSED},
+    "published": PUBLISHED,
+    "routed": ROUTED,
+    "confirmed": CONFIRMED,
+    "delivered": DELIVERED,
+    "acked": ACKED,
+    "refused": REFUSED,
 }
 OF_PUBLISHERS = (PUBLISHED, CONFIRMED, REFUSED)
 NONE = -1
 """of a flow or a figure that a piece does not have"""
+PIECES, NAMES = "pieces", "names"
 _NARROW = {"kind": np.int8, "figure": np.int8, "count": np.int32}
 
 
 def pieces(parts: int) -> Callable[[Iterator[Chunk]], Iterator[pa.RecordBatch]]:
-    """The function of a task. Columns of `pieces`: key, first, count (numbers of the message), `kind`, us; `flow` (of a
-    queue, or of an exchange), of ROUTED `route` (of both); origin, row, and `figure` that it adds to."""
+    """The function of a task. Columns of PIECES: key, first, count (numbers of the messages), kind, us; `flow` (of a
+    queue, or of an exchange), of ROUTED `route` (of both); origin, row, and the `figure` that it adds to."""
 
     def read(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
-        flows, held = Flows(), []
+        flows = Flows()
+        held: list[Columns] = []
         for chunk in chunks:
             held += _cut(_of_chunk(chunk, flows))
             # Files may be small, and each time that something is sent has its price.
@@ -56,16 +62,20 @@ def pieces(parts: int) -> Callable[[Iterator[Chunk]], Iterator[pa.RecordBatch]]:
                 held = []
         if held:
             yield from _sent(held, parts)
-        yield packed("names", flows.table())
+        yield packed(NAMES, flows.table())
 
     return read
 
 
 def _sent(held: list[Columns], parts: int) -> Iterator[pa.RecordBatch]:
     made = joined(held)
-    part = hashed(made["key"], made["first"] >> BLOCK_BITS) % np.uint64(parts)
     columns = {name: column.astype(_NARROW.get(name, np.int64)) for name, column in made.items()}
-    return spread("pieces", part.astype(np.int64), parts, columns)
+    return spread(PIECES, part_of(made["key"], made["first"], parts), parts, columns)
+
+
+def part_of(key: Longs, number: Longs, parts: int) -> Longs:
+    """The task that gets these messages: all that is said of one gets to the same."""
+    return (hashed(key, number >> BLOCK_BITS) % np.uint64(parts)).astype(np.int64)
 
 
 def _of_chunk(chunk: Chunk, flows: Flows) -> Columns:

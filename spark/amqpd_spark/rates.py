@@ -12,7 +12,7 @@ import numpy as np
 
 from amqpd_spark.stretches.chunk import Chunk, Longs, Texts
 from amqpd_spark.stretches.packed import Columns
-from amqpd_spark.stretches.sums import grouped, summed
+from amqpd_spark.stretches.sums import grouped, joined, summed
 
 MINUTE_US = 60_000_000
 OF_EXCHANGES = ("published", "returned", "unroutable", "refused")
@@ -63,6 +63,18 @@ def wide(rows: Columns) -> Columns:
             meant |= rows["figure"] == NUMBERS["redelivered"]
         made[name] = groups.sum(np.where(meant, rows["count"], 0))
     return made
+
+
+def long(rows: Columns) -> Columns:
+    """KEYS and `count`, of what `wide` made."""
+    held = []
+    for name, number in NUMBERS.items():
+        count = rows[name] - rows["redelivered"] if name == "delivered" else rows[name]
+        # What has no figure but 0 has a row, too.
+        at = np.flatnonzero(count) if number else np.arange(len(count))
+        made = {key: rows[key][at] for key in ("flow", "minute")} | {"count": count[at]}
+        held.append(made | {"figure": np.full(len(at), number)})
+    return joined(held)
 
 
 def _once(pieces: Columns, at: Longs) -> Longs:

@@ -11,7 +11,7 @@ Not here: messages (`latencies.py`), tables (`slo_tables.py`), the stream (`slo_
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from amqpd_spark import flows, histogram, latencies, pieces, rates
 from amqpd_spark.flows import Flows, Names
 from amqpd_spark.footers import named
 from amqpd_spark.inventory import Inventory
+from amqpd_spark.pieces import NAMES, PIECES
 from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Longs
 from amqpd_spark.stretches.packed import (
@@ -41,7 +42,9 @@ from amqpd_spark.stretches.packed import (
 from amqpd_spark.stretches.scan import TASK_ROWS, Rows, tasks
 from amqpd_spark.stretches.sums import joined
 
-HISTOGRAM, RATES, NAMES = "histogram", "rates", "names"
+HISTOGRAM, RATES = "histogram", "rates"
+SUM_ROWS = 2 * TASK_ROWS
+"""of the log, whose sums are one task's"""
 DAY_MIN = 24 * 60
 
 
@@ -77,58 +80,67 @@ def measured(rows: Rows, inventory: Inventory) -> Measured:
 
 
 def shares_of(inventory: Inventory) -> Shares:
-    many = sum(file.rows for file in inventory.files)
     dates = {(named(file.path)[3] or "")[:10] for file in inventory.files}
-    parts = max(1, -(-many // (2 * TASK_ROWS)))
-    return Shares(parts, -(-parts // max(1, len(dates))))
+    return shares_for(sum(file.rows for file in inventory.files), len(dates))
 
 
-def together_of(partial: DataFrame, shares: Shares) -> Measured:
-    """Of sums that tasks have made."""
+def shares_for(rows: int, dates: int) -> Shares:
+    parts = max(1, -(-rows // SUM_ROWS))
+    return Shares(parts, -(-parts // max(1, dates)))
+
+
+def together_of(partial: DataFrame, shares: Shares, names: Mapping[int, Names] | None = None) -> Measured:
+    """Of sums that tasks have made. `names` that are known beside those among them."""
     sums = kept(mapped(sent(partial, shares.parts), _added))
+    return Measured(sums, {**(names or {}), **names_in(sums)}, shares.parts)
+
+
+def names_in(rows: DataFrame) -> dict[int, Names]:
     names: dict[int, Names] = {}
-    for row in sums.where(F.col("what") == NAMES).select("bytes").collect():
+    for row in rows.where(F.col("what") == NAMES).select("bytes").collect():
         names.update(flows.read(pa.ipc.open_stream(row[0]).read_all()))
-    return Measured(sums, names, shares.parts)
+    return names
 
 
-def of_messages(messages: Iterable[Columns], more: list[Columns]) -> tuple[Columns | None, Columns | None]:
-    """Histogram and rates (with `more`). None: there are no rows."""
+def of_messages(messages: Iterable[Columns], more: Sequence[Columns], shares: Shares) -> Iterator[pa.RecordBatch]:
+    """HISTOGRAM and RATES (with `more`)."""
     durations, rows = [], list(more)
     for each in messages:
         made = latencies.durations(each)
         refused = made["measure"] == latencies.REFUSED_PUBLISH
         durations.append(histogram.of_durations({name: column[~refused] for name, column in made.items()}))
         rows.append(rates.of_refused({name: column[refused] for name, column in made.items()}))
-    return (
-        histogram.added(joined(durations)) if durations else None,
-        rates.added(joined(rows)) if rows else None,
-    )
+    if durations:
+        yield from _shared(HISTOGRAM, histogram.added(joined(durations)), shares)
+    if rows:
+        yield from _shared(RATES, rates.added(joined(rows)), shares)
 
 
-def packed_sums(found: tuple[Columns | None, Columns | None], shares: Shares) -> Iterator[pa.RecordBatch]:
-    for what, rows in zip((HISTOGRAM, RATES), found, strict=True):
-        if rows is not None and len(rows["flow"]):
-            yield from spread(what, shares.part(rows), shares.parts, rows)
+def _shared(what: str, rows: Columns, shares: Shares) -> Iterator[pa.RecordBatch]:
+    return spread(what, shares.part(rows), shares.parts, rows)
 
 
 def _of_pieces(shares: Shares) -> Function:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables, met = defaultdict(list), Flows()
-        for what, _, table in unpacked(batches):
-            tables[what].append(table)
-        for table in tables[NAMES]:
-            met.add(table)
-        found = together(tables["pieces"])
-        tables.clear()
+        tables, met = sorted_out(batches)
+        found = together(tables.pop(PIECES, []))
         if found:
-            yield from packed_sums(
-                of_messages(latencies.messages(latencies.told(found)), [rates.of_pieces(found)]), shares
-            )
-        if met.names:
-            yield packed(NAMES, met.table())
+            told = latencies.told(found)
+            yield from of_messages(latencies.messages(told), [rates.of_pieces(found)], shares)
+        yield from met
 
     return read
+
+
+def sorted_out(batches: Iterable[pa.RecordBatch]) -> tuple[dict[str, list[pa.Table]], list[pa.RecordBatch]]:
+    """The tables of a task, by what they are; and the names among them, packed."""
+    tables: dict[str, list[pa.Table]] = defaultdict(list)
+    for what, _, table in unpacked(batches):
+        tables[what].append(table)
+    met = Flows()
+    for table in tables.pop(NAMES, []):
+        met.add(table)
+    return tables, [packed(NAMES, met.table())] if met.names else []
 
 
 def _added(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,10 +13,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from amqpd_spark import events, slo, slo_tables
+from amqpd_spark.inventory import Inventory
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.slo_stream import Stream
+from amqpd_spark.slo_sums import measured as of_rows
 from amqpd_spark.streaming import Batches, Settings, Stop, run, source
+from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.log import Log
 
 QUEUE = {"queue": "q", "queue_id": 7}
@@ -51,14 +54,14 @@ def table(spark: SparkSession, options: Options, name: str) -> list[Any]:
 
 def batch(spark: SparkSession, stream: Stream, tmp_path: Path) -> Options:
     options = Options("slo", stream.options.inputs, str(tmp_path / "batch"))
-    found = slo_tables.measured(events.read(spark, options.inputs[0]))
+    found = of_rows(of_dataframe(events.read(spark, options.inputs[0])), Inventory([]))
     slo_tables.write(slo_tables.tables(found, WANTED), options)
     return options
 
 
 def measured(spark: SparkSession, stream: Stream) -> dict[str, list[Any]]:
     """What a batch job's tables would be made of."""
-    found = slo_tables.measured(events.read(spark, stream.options.inputs[0]))
+    found = of_rows(of_dataframe(events.read(spark, stream.options.inputs[0])), Inventory([]))
     made = slo_tables.tables(found, [])
     return {name: sorted((row.asDict() for row in made[name].collect()), key=repr) for name in MEASURED}
 

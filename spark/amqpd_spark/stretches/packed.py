@@ -1,9 +1,9 @@
 """Columns of numbers as bytes: how they go from task to task.
 
-What comes in: numpy columns in a task; rows (`what`, `part`, `bytes`) in Spark. What goes out: the same columns in the
-task that gets `part`.
-Rules: 1. For Spark some 100,000 rows are one, so a shuffle costs it little more than copying the bytes. 2. `what` says
-what the columns are: several tables go through one shuffle.
+What comes in: numpy columns in a task; rows (`what`, `part`, `bytes`) in Spark. What goes out: the same columns in
+the task that gets `part`.
+Rules: 1. For Spark some 100,000 rows are one, so a shuffle costs it little more than copying the bytes. 2. `what`
+says what the columns are: several tables go through one shuffle.
 Not here: what the columns mean.
 """
 
@@ -66,13 +66,13 @@ def together(tables: Iterable[pa.Table]) -> Columns:
 
 def mapped(rows: DataFrame, function: Function, schema: str = SCHEMA) -> DataFrame:
     """`function` in each task."""
-    return rows.mapInArrow(short_of_zips(function), schema)  # type: ignore[arg-type]
+    return rows.mapInArrow(short_of_zips(function), schema)
 
 
 def short_of_zips(function: Function) -> Function:
-    """The same function, that leaves no archives to be read again. Before each task Spark lets Python forget what is in
-    the folders that it imports from, and of `pyspark.zip` the whole list is read again, once for each package in it
-    that was imported from: 0.1 to 0.3 s of each task's processor time."""
+    """The same function, that leaves no archives to be read again. Before each task Spark has Python look again at
+    where it imports from, and then the whole list of `pyspark.zip` is read, once for each package in it: 0.1 to
+    0.3 s of each task's processor time."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
