@@ -66,10 +66,6 @@ def measured(spark: SparkSession, stream: Stream) -> dict[str, list[Any]]:
     return {name: sorted((row.asDict() for row in made[name].collect()), key=repr) for name in MEASURED}
 
 
-def without_date(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "date"} for row in rows]
-
-
 def three_files(log: Log) -> None:
     """Messages that begin, go on and end in different files; some do not end."""
     log.add("published", count=5, confirm_tag=1, publication=1, exchange="x", **PUBLISHER)
@@ -105,7 +101,7 @@ def test_it_adds_up_to_what_a_batch_does_though_it_was_killed(
             take(spark, stream)
     assert stream.run(spark, settings(stream), Stop())
     for name, expected in measured(spark, stream).items():
-        assert without_date(table(spark, stream.options, name)) == expected, name
+        assert table(spark, stream.options, name) == expected, name
     assert table(spark, stream.options, "late") == []
     # Messages that are over are not carried on, and what is carried is that of two batches.
     batches = Batches(spark, stream.options)
