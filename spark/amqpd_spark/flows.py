@@ -1,4 +1,4 @@
-"""Names as numbers: (vhost, exchange, queue) is a flow, and goes through shuffles as one long.
+"""Names as numbers: (node, vhost, exchange, queue) is a flow, and goes through shuffles as one long.
 
 What comes in: rows' names. What goes out: flows, and a small table of their names.
 Rules: 1. Names are joined to sums, never carried along. 2. A name that does not apply is None, and that is not the
@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark.stretches.chunk import Longs, combined
 
-NAMES = ("vhost", "exchange", "queue")
+NAMES = ("node", "vhost", "exchange", "queue")
+"""node: of a publish whose log it is in, of a queue its place (`books/places.py`)"""
 Names = tuple[str | None, ...]
 
 
@@ -66,8 +67,8 @@ def read(table: pa.Table) -> dict[int, Names]:
 
 
 def wide(names: Names) -> Names:
-    """What a flow is a part of: its virtual host."""
-    return (names[0], None, None)
+    """What a flow is a part of: its node's virtual host."""
+    return (*names[:2], None, None)
 
 
 def table(spark: SparkSession, names: Mapping[int, Names]) -> DataFrame:

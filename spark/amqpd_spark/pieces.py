@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from amqpd_spark.books.places import PLACE
 from amqpd_spark.flows import Flows, number_of
 from amqpd_spark.rates import figure_of
 from amqpd_spark.schema import ENDS, OF_PUBLICATIONS
@@ -27,7 +28,7 @@ from amqpd_spark.stretches.sweep import BLOCK_BITS
 
 COLUMNS = (
     *("event", "time", "node", "life", "number", "vhost", "queue", "queue_id", "epoch", "first", "count"),
-    *("publication", "confirm_tag", "exchange", "reason", "redelivered", "auto"),
+    *("publication", "confirm_tag", "exchange", "reason", "redelivered", "auto", "source"),
 )
 OTHER, PUBLISHED, ROUTED, CONFIRMED, DELIVERED, ACKED, REFUSED, ENDED = range(8)
 """kinds of pieces: of no measure; ACKED: by its consumer, else it is ENDED"""
@@ -118,14 +119,24 @@ def _numbers(nodes: Texts, at: Longs, *of: Longs) -> Longs:
 
 
 def _flows(chunk: Chunk, at: Longs, of_exchange: Flags, routed: Flags, flows: Flows) -> tuple[Longs, Longs]:
-    texts = [chunk.texts(name) for name in ("vhost", "exchange", "queue")]
-    vhost, exchange, queue = (text.codes[at] for text in texts)
+    texts = [place_texts(chunk), *(chunk.texts(name) for name in ("vhost", "exchange", "queue"))]
+    place, vhost, exchange, queue = (text.codes[at] for text in texts)
     names = [text.names for text in texts]
     none = [len(each) - 1 for each in names]
-    alone = [vhost, np.where(of_exchange, exchange, none[1]), np.where(of_exchange, none[2], queue)]
+    node = chunk.texts("node").codes[at]
+    alone = [np.where(of_exchange, node, place), vhost]
+    alone += [np.where(of_exchange, exchange, none[2]), np.where(of_exchange, none[3], queue)]
     route = np.full(len(at), NONE)
-    route[routed] = flows.numbers([each[routed] for each in (vhost, exchange, queue)], names)
+    route[routed] = flows.numbers([each[routed] for each in (place, vhost, exchange, queue)], names)
     return flows.numbers(alone, names), route
+
+
+def place_texts(chunk: Chunk) -> Texts:
+    """Of each row where its queue is; codes of nodes are those of `node`."""
+    nodes, source = chunk.texts("node"), chunk.longs("source")
+    sources = np.unique(source[source > 0])
+    codes = np.where(source > 0, len(nodes.names) + np.searchsorted(sources, source), nodes.codes)
+    return Texts(codes, [*nodes.names, *(f"{PLACE}{number}" for number in sources.tolist())])
 
 
 def _cut(columns: Columns) -> Iterator[Columns]:

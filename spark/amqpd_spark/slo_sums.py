@@ -76,7 +76,7 @@ def measured(rows: Rows, inventory: Inventory) -> Measured:
     parts = tasks(inventory, rows.events.sparkSession.sparkContext.defaultParallelism)
     cut = rows.mapped(pieces.pieces(parts), pieces.COLUMNS, SCHEMA)
     shares = shares_of(inventory)
-    return together_of(mapped(sent(cut, parts), _of_pieces(shares)), shares)
+    return together_of(mapped(sent(cut, parts), of_pieces(shares)), shares)
 
 
 def shares_of(inventory: Inventory) -> Shares:
@@ -91,7 +91,7 @@ def shares_for(rows: int, dates: int) -> Shares:
 
 def together_of(partial: DataFrame, shares: Shares, names: Mapping[int, Names] | None = None) -> Measured:
     """Of sums that tasks have made. `names` that are known beside those among them."""
-    sums = kept(mapped(sent(partial, shares.parts), _added))
+    sums = kept(mapped(sent(partial, shares.parts), added))
     return Measured(sums, {**(names or {}), **names_in(sums)}, shares.parts)
 
 
@@ -120,7 +120,7 @@ def _shared(what: str, rows: Columns, shares: Shares) -> Iterator[pa.RecordBatch
     return spread(what, shares.part(rows), shares.parts, rows)
 
 
-def _of_pieces(shares: Shares) -> Function:
+def of_pieces(shares: Shares) -> Function:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables, met = sorted_out(batches)
         found = together(tables.pop(PIECES, []))
@@ -143,7 +143,7 @@ def sorted_out(batches: Iterable[pa.RecordBatch]) -> tuple[dict[str, list[pa.Tab
     return tables, [packed(NAMES, met.table())] if met.names else []
 
 
-def _added(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def added(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables, met = defaultdict(list), Flows()
     for what, part, table in unpacked(batches):
         if what == NAMES:

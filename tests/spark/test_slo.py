@@ -30,8 +30,10 @@ def measured(spark: SparkSession, log: Log) -> Measured:
 
 def durations(found: Measured) -> dict[tuple[Any, ...], Any]:
     """(measure, exchange, queue, minute of the hour) -> (count, sum in ms)"""
-    rows = slo_tables.histogram_of(found).groupBy("measure", "exchange", "queue", F.minute("minute").alias("m")).agg(
-        F.sum("count").alias("count"), F.sum("sum_us").alias("sum_us")
+    rows = (
+        slo_tables.histogram_of(found)
+        .groupBy("measure", "exchange", "queue", F.minute("minute").alias("m"))
+        .agg(F.sum("count").alias("count"), F.sum("sum_us").alias("sum_us"))
     )
     return {
         (r["measure"], r["exchange"], r["queue"], r["m"]): (r["count"], r["sum_us"] / 1000) for r in rows.collect()
