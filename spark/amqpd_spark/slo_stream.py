@@ -122,10 +122,10 @@ class Stream:
         last = batches.last()
         if last is None:
             return False
+        waiting = _messages(batches, last).where("not over")
         durations, figures = batches.up_to("histogram", last), batches.up_to("rates", last)
         counts = figures.agg(F.count_distinct(F.to_date("minute"))).collect()[0]
         shares = shares_for(durations.count(), counts[0])
-        waiting = _messages(batches, last).where("not over")
         partial = slo_waiting.histograms(durations, shares)
         partial = partial.unionByName(slo_waiting.figures(figures, shares))
         partial = partial.unionByName(slo_waiting.sums_of(waiting, shares))

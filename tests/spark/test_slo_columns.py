@@ -1,4 +1,4 @@
-"""What `slo` does with columns, without Spark: buckets, percentiles, messages of stretches, sums, columns as bytes."""
+"""What `slo` does with columns, without Spark: buckets, percentiles, messages of stretches, sums, packed columns."""
 
 from __future__ import annotations
 

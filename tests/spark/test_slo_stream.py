@@ -18,7 +18,7 @@ from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
 from amqpd_spark.slo_stream import Stream
 from amqpd_spark.slo_sums import measured as of_rows
-from amqpd_spark.streaming import Batches, Settings, Stop, run, source
+from amqpd_spark.streaming import Batches, NotOurs, Settings, Stop, run, source
 from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.log import Log
 
@@ -148,6 +148,15 @@ def test_what_is_not_heard_of_is_given_up_and_said_when_it_comes_late(spark: Spa
     ]
     waiting = batches.read("messages", 2).where("not over").collect()
     assert [row["number"] for row in waiting] == [1]
+
+
+def test_a_stream_of_an_earlier_version_is_not_gone_on_with(spark: SparkSession, stream: Stream):
+    batches = Batches(spark, stream.options)
+    old = spark.createDataFrame([(True, 1, 1, False)], "publisher boolean, key long, number long, over boolean")
+    batches.write("messages", 0, old)
+    batches.end(0, spark.range(1).selectExpr("0L as watermark"), ())
+    with pytest.raises(NotOurs, match="of an earlier version: give another --output"):
+        stream.fold(spark)
 
 
 def test_the_command_takes_what_is_there_and_ends(spark: SparkSession, log: Log, tmp_path: Path):
