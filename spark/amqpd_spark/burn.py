@@ -16,6 +16,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from amqpd_spark.flows import NAMES
 from amqpd_spark.histogram import bucket_of
 from amqpd_spark.latencies import MEASURES
 from amqpd_spark.objectives import Objective, pattern
@@ -25,20 +26,20 @@ ALERTS = {"fast": ("1h", "5m", 14.4), "slow": ("6h", "30m", 6.0)}
 """alert -> long window, short one, burn rate above which it is a breach"""
 
 _OBJECTIVES = (
-    "objective string, measure string, vhost string, exchange string, queue string, threshold_ms double, "
-    "target double, window string, window_s long, _vhost string, _exchange string, _queue string, "
+    f"objective string, measure string, {', '.join(f'{name} string' for name in NAMES)}, threshold_ms double, "
+    f"target double, window string, window_s long, {', '.join(f'_{name} string' for name in NAMES)}, "
     "_threshold int, _of_exchanges boolean"
 )
-_SHOWN = ("objective", "measure", "vhost", "exchange", "queue", "threshold_ms", "target", "window")
+_SHOWN = ("objective", "measure", *NAMES, "threshold_ms", "target", "window")
 
 
 def described(spark: SparkSession, objectives: Sequence[Objective]) -> DataFrame:
     """A row for each objective, with regular expressions in place of its patterns."""
     rows = [
         (
-            *(each.name, each.measure, each.vhost, each.exchange, each.queue, each.threshold_ms),
+            *(each.name, each.measure, *(getattr(each, name) for name in NAMES), each.threshold_ms),
             *(each.target, each.window, each.window_s),
-            *(None if text is None else pattern(text) for text in (each.vhost, each.exchange, each.queue)),
+            *(None if text is None else pattern(text) for text in (getattr(each, name) for name in NAMES)),
             None if each.threshold_ms is None else bucket_of(round(each.threshold_ms * 1000)),
             each.measure == "errors" and each.exchange is not None,
         )
@@ -49,9 +50,7 @@ def described(spark: SparkSession, objectives: Sequence[Objective]) -> DataFrame
 
 def minutes(objectives: DataFrame, histogram: DataFrame, rates: DataFrame) -> DataFrame:
     """objective, minute, good, bad: at most objectives x minutes rows."""
-    wanted = F.broadcast(
-        objectives.withColumnsRenamed({name: f"o_{name}" for name in ("vhost", "exchange", "queue")})
-    )
+    wanted = F.broadcast(objectives.withColumnsRenamed({name: f"o_{name}" for name in NAMES}))
     # `measure` is in both: a join by its name keeps one.
     durations = histogram.where(F.col("measure").isin(*MEASURES)).join(wanted, "measure").where(_meant())
     good = F.col("bucket") <= F.col("_threshold")
@@ -81,7 +80,7 @@ def minutes(objectives: DataFrame, histogram: DataFrame, rates: DataFrame) -> Da
 
 def _meant() -> Column:
     found = F.lit(True)
-    for name in ("vhost", "exchange", "queue"):
+    for name in NAMES:
         wanted = F.col(f"_{name}")
         found = found & (wanted.isNull() | F.rlike(F.col(name), wanted))
     return found

@@ -1,49 +1,91 @@
-"""Names as numbers: (vhost, exchange, queue) is a flow, and goes through shuffles as one long.
+"""Names as numbers: (node, vhost, exchange, queue) is a flow, and goes through shuffles as one long.
 
-What comes in: events. What goes out: the flows in them, with their names.
-Rules: 1. Text in an aggregate makes Spark sort where it could hash, so names are joined to sums, never carried along.
-2. A name that does not apply is null, and null is not the empty name (which is the default exchange).
+What comes in: rows' names. What goes out: flows, and a small table of their names.
+Rules: 1. Names are joined to sums, never carried along. 2. A name that does not apply is None, and that is not the
+empty name (which is the default exchange).
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
-from amqpd_spark.schema import OF_PUBLICATIONS, OF_QUEUES
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
-NAMES = ("vhost", "exchange", "queue")
+from amqpd_spark.stretches.chunk import Longs, combined
 
-
-def none() -> Column:
-    """A name that does not apply."""
-    return F.lit(None).cast("string")
-
-
-def flow(vhost: Column, exchange: Column, queue: Column) -> Column:
-    """64 bits: two of a million flows are mixed up in one log of forty million."""
-    # xxhash64 passes nulls over, so they stand as what no name can be.
-    return F.xxhash64(*(F.coalesce(name, F.lit("\0")) for name in (vhost, exchange, queue)))
+NAMES = ("node", "vhost", "exchange", "queue")
+"""node: of a publish whose log it is in, of a queue its place (`books/places.py`)"""
+Names = tuple[str | None, ...]
 
 
-def counted(events: DataFrame) -> DataFrame:
-    """Names as they are in the log, with how many messages' events have them, and the last one's time: as many rows
-    as there are names."""
-    of_messages = events.where(F.col("event").isin(*OF_QUEUES, *OF_PUBLICATIONS))
-    return of_messages.groupBy(*NAMES).agg(
-        F.sum("count").alias("count"), F.max(F.unix_micros("time")).alias("newest_us")
-    )
+def number_of(*key: str | int | None) -> int:
+    """63 bits: two of a million are mixed up in one log of twenty million."""
+    return int.from_bytes(blake2b(json.dumps(key).encode(), digest_size=8).digest()) >> 1
 
 
-def named(counts: DataFrame) -> DataFrame:
-    """All flows that jobs use: an exchange with a queue, an exchange alone, a queue alone."""
-    vhost, exchange, queue = (F.col(name) for name in NAMES)
-    kept = [counts.select(*NAMES)]
-    kept.append(counts.select(vhost, exchange, none().alias("queue")))
-    kept.append(counts.select(vhost, none().alias("exchange"), queue))
-    return kept[0].union(kept[1]).union(kept[2]).distinct().withColumn("flow", flow(vhost, exchange, queue))
+class Flows:
+    """Those that a task has met."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, Names] = {}
+        self._numbers: dict[Names, int] = {}
+
+    def number(self, names: Names) -> int:
+        known = self._numbers.get(names)
+        if known is None:
+            known = self._numbers[names] = number_of(*names)
+            self.names[known] = names
+        return known
+
+    def numbers(self, codes: Sequence[Longs], texts: Sequence[Sequence[str | None]]) -> Longs:
+        """Of each row: `codes` are places in `texts`, for each of NAMES."""
+        if not len(codes[0]):
+            return np.zeros(0, np.int64)
+        of_row, heads = combined(codes)
+        found = [
+            self.number(tuple(text[code[head]] for code, text in zip(codes, texts, strict=True)))
+            for head in heads.tolist()
+        ]
+        return np.array(found, np.int64)[of_row]
+
+    def add(self, table: pa.Table) -> None:
+        self.names.update(read(table))
+
+    def table(self) -> pa.Table:
+        columns = list(zip(*self.names.values(), strict=True)) or [()] * len(NAMES)
+        made = {"flow": pa.array(list(self.names), pa.int64())}
+        return pa.table(made | {name: pa.array(each, pa.string()) for name, each in zip(NAMES, columns, strict=True)})
 
 
-def with_names(rows: DataFrame, names: DataFrame) -> DataFrame:
-    """`flow` becomes the three names; null where there is none."""
-    return rows.join(F.broadcast(names), "flow", "left").drop("flow")
+def read(table: pa.Table) -> dict[int, Names]:
+    rows = zip(*(table.column(name).to_pylist() for name in NAMES), strict=True)
+    return dict(zip(table.column("flow").to_pylist(), rows, strict=True))
+
+
+def wide(names: Names) -> Names:
+    """What a flow is a part of: its node's virtual host."""
+    return (*names[:2], None, None)
+
+
+def table(spark: SparkSession, names: Mapping[int, Names]) -> DataFrame:
+    """`flow` and NAMES."""
+    columns = ", ".join(f"{name} string" for name in NAMES)
+    return spark.createDataFrame([(flow, *each) for flow, each in names.items()], f"flow bigint, {columns}")
+
+
+class Named:
+    """Flows' names, for columns of flows."""
+
+    def __init__(self, names: Mapping[int, Names]) -> None:
+        self._flows = np.array(sorted(names), np.int64)
+        texts = zip(*(names[flow] for flow in self._flows.tolist()), strict=True)
+        self._texts = [pa.array(each, pa.string()) for each in texts]
+
+    def of(self, flow: Longs) -> dict[str, pa.Array]:
+        """NAMES of each row. Its flow is known."""
+        at = pa.array(np.searchsorted(self._flows, flow))
+        return {name: text.take(at) for name, text in zip(NAMES, self._texts, strict=True)}

@@ -10,70 +10,81 @@ Not here: which durations (`latencies.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
+from numpy.typing import NDArray
+
+from amqpd_spark.stretches.chunk import Longs
+from amqpd_spark.stretches.packed import Columns
+from amqpd_spark.stretches.sums import Groups, summed
 
 _BITS = 6
 _SHARE = 1 << _BITS
 """buckets of a power of two: half of 1/64 is an error of at most 0.8 %"""
+_HALF = 32
 
 PERCENTILES = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999}
 FIGURES = ("count", "sum_us", "max_us")
 """of a bucket: durations in it, their sum, the longest"""
+KEYS = ("flow", "minute", "measure", "bucket")
+Doubles = NDArray[np.float64]
 
 
-def bucket(us: Column) -> Column:
-    """The bucket of a duration, 0 for a negative one (a clock that was set back)."""
-    # The logarithm may be off by one next to a power of two: the formula gives the same bucket from both sides.
-    value = F.greatest(us, F.lit(0).cast("long"))
-    shift = F.greatest(F.floor(F.log2(F.greatest(value, F.lit(1)))).cast("int") - _BITS, F.lit(0))
-    return (shift * _SHARE + F.call_function("shiftright", value, shift)).cast("int")
+def buckets(us: Longs) -> Longs:
+    """The bucket of each duration, 0 for a negative one (a clock that was set back)."""
+    value = np.maximum(us, 0)
+    # The exponent of a double is its length in bits where all of those fit into it: so of 32 at a time.
+    high = value >> _HALF
+    bits = np.where(high > 0, np.frexp(high)[1] + _HALF, np.frexp(value & ((1 << _HALF) - 1))[1])
+    shift = np.maximum(bits - 1 - _BITS, 0).astype(np.int64)
+    return np.asarray(shift * _SHARE + (value >> shift), np.int64)
 
 
 def bucket_of(us: int) -> int:
-    """`bucket`, of a number."""
+    """`buckets`, of a number."""
     value = max(us, 0)
     shift = max(value.bit_length() - 1 - _BITS, 0)
     return shift * _SHARE + (value >> shift)
 
 
-def midpoint(number: Column) -> Column:
-    """A bucket's value in microseconds."""
-    shift = F.greatest(F.floor(number / _SHARE).cast("int") - 1, F.lit(0))
-    width = F.call_function("shiftleft", F.lit(1).cast("long"), shift)
-    return (number - shift * _SHARE) * width + (width - 1) / 2
+def midpoints(bucket: Longs) -> Doubles:
+    """Buckets' values in microseconds."""
+    shift = np.maximum(bucket // _SHARE - 1, 0)
+    width = np.int64(1) << shift
+    return np.asarray((bucket - shift * _SHARE) * width + (width - 1) / 2, np.float64)
 
 
-def added(histogram: DataFrame, by: Sequence[str]) -> DataFrame:
-    """One histogram for each value of the columns `by`."""
-    return histogram.groupBy(*by, "bucket").agg(
-        F.sum("count").alias("count"), F.sum("sum_us").alias("sum_us"), F.max("max_us").alias("max_us")
-    )
+def of_durations(durations: Columns) -> Columns:
+    """KEYS and FIGURES."""
+    us, count = durations["us"], durations["count"]
+    rows = {name: durations[name] for name in ("flow", "minute", "measure")} | {"bucket": buckets(us)}
+    return added(rows | {"count": count, "sum_us": us * count, "max_us": us})
 
 
-def percentiles(histogram: DataFrame, by: Sequence[str]) -> DataFrame:
-    """A row for each value of the columns `by`: count, mean, percentiles (nearest rank) and the longest, in ms. A
-    window holds at most the buckets there are, some thousands, however many durations are in them."""
-    whole = Window.partitionBy(*by)
-    up_to = whole.orderBy("bucket").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ranked = added(histogram, by).select(
-        *by,
-        *FIGURES,
-        midpoint(F.col("bucket")).alias("_value"),
-        F.sum("count").over(up_to).alias("_rank"),
-        F.sum("count").over(whole).alias("_total"),
-    )
-    longest = F.max("max_us") / 1000
-    at = {
-        name: F.least(
-            F.min(F.when(F.col("_rank") >= F.ceil(F.col("_total") * share), F.col("_value"))) / 1000, longest
-        )
-        for name, share in PERCENTILES.items()
-    }
-    return ranked.groupBy(*by).agg(
-        F.sum("count").alias("count"),
-        (F.sum("sum_us") / F.sum("count") / 1000).alias("mean_ms"),
-        *(value.alias(name) for name, value in at.items()),
-        longest.alias("max_ms"),
-    )
+def added(rows: Columns, keys: Sequence[str] = KEYS) -> Columns:
+    if not len(rows["count"]):
+        return {name: rows[name] for name in (*keys, *FIGURES)}
+    return summed(rows, keys, ("count", "sum_us"), ("max_us",))
+
+
+def percentiles(histogram: Columns, by: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """For each value of the columns `by`: those and `count`; mean, percentiles (nearest rank) and the longest, in
+    ms. All rows of such a value must be there; there is at least one row."""
+    rows = added(histogram, (*by, "bucket"))
+    changes = np.zeros(len(rows["count"]), np.bool_)
+    for name in by:
+        changes[1:] |= np.diff(rows[name]) != 0
+    changes[0] = True
+    groups = Groups(np.arange(len(changes)), np.flatnonzero(changes))
+    count = groups.sum(rows["count"])
+    longest = groups.max(rows["max_us"]) / 1000
+    up_to = np.cumsum(rows["count"])
+    before = up_to[groups.starts] - rows["count"][groups.starts]
+    made: dict[str, NDArray[Any]] = {name: groups.heads(rows[name]) for name in by} | {"count": count}
+    made["mean_ms"] = groups.sum(rows["sum_us"]) / count / 1000
+    for name, share in PERCENTILES.items():
+        rank = np.ceil(count * share).astype(np.int64)
+        value = midpoints(rows["bucket"][np.searchsorted(up_to, before + rank)])
+        made[name] = np.minimum(value / 1000, longest)
+    return made | {"max_ms": longest}

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amqpd_spark.flows import NAMES
 from amqpd_spark.latencies import MEASURES
 
 OTHER_MEASURES = ("errors", "redeliveries")
 _UNITS_S = {"m": 60, "h": 3600, "d": 86400}
-_KEYS = frozenset(("name", "measure", "vhost", "exchange", "queue", "threshold_ms", "target", "window"))
+_KEYS = frozenset(("name", "measure", *NAMES, "threshold_ms", "target", "window"))
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([mhd])")
 
 
@@ -29,7 +30,7 @@ class WrongObjectives(Exception):
 
 @dataclass(frozen=True)
 class Objective:
-    """The share `target` of the messages of all matching exchanges and queues (None: all) is good, within
+    """The share `target` of the messages of all matching nodes, exchanges and queues (None: all) is good, within
     `window`."""
 
     name: str
@@ -41,6 +42,7 @@ class Objective:
     exchange: str | None = None
     queue: str | None = None
     threshold_ms: float | None = None
+    node: str | None = None
 
 
 def read(path: str) -> list[Objective]:
@@ -82,7 +84,7 @@ def _objective(path: str, place: int, table: Mapping[str, Any]) -> Objective:
     measure = table.get("measure")
     if measure not in known:
         raise wrong(f"has no known measure: write measure as one of {', '.join(known)}")
-    for key in ("vhost", "exchange", "queue"):
+    for key in NAMES:
         if not isinstance(table.get(key, ""), str):
             raise wrong(f'has a {key} that is no text: write it as {key} = "orders-*"')
     target = table.get("target")
@@ -103,6 +105,7 @@ def _objective(path: str, place: int, table: Mapping[str, Any]) -> Objective:
         exchange=table.get("exchange"),
         queue=table.get("queue"),
         threshold_ms=_threshold(wrong, str(measure), table),
+        node=table.get("node"),
     )
 
 

@@ -1,80 +1,92 @@
 """What happened in each minute: to each queue, and to each exchange's publishes.
 
-What comes in: events. What goes out: a row for each minute and queue (exchange null), and for each minute and
-exchange (queue null), with a column for each figure.
-Rules: 1. Stretches are added up, never messages. 2. An event that comes twice counts once: (node, life, number) goes
-through the shuffle with five other numbers, and no text.
-Not here: refused publishes: their event does not say the exchange, so they come from `latencies.py`.
+What comes in: the log's rows, as pieces. What goes out: a row for each minute and queue (exchange null), and for each
+minute and exchange (queue null), with a column for each figure.
+Rules: 1. Stretches are added up, never messages. 2. A row that comes twice counts once.
+Not here: refused publishes: their row does not say the exchange, so they come from `latencies.py`.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
 
-from amqpd_spark.flows import flow, none
-from amqpd_spark.latencies import REFUSED
-from amqpd_spark.schema import OF_PUBLICATIONS
+from amqpd_spark.stretches.chunk import Chunk, Longs, Texts
+from amqpd_spark.stretches.packed import Columns
+from amqpd_spark.stretches.sums import grouped, joined, summed
 
-OF_EXCHANGES = ("published", "returned", "unroutable", REFUSED)
+MINUTE_US = 60_000_000
+OF_EXCHANGES = ("published", "returned", "unroutable", "refused")
 OF_QUEUES = ("routed", "delivered", "redelivered", "requeued", "acked", "rejected", "expired", "dropped")
 FIGURES = (*OF_EXCHANGES, *OF_QUEUES)
+KEYS = ("flow", "minute", "figure")
 _DEAD_LETTERED = {"expired": "expired", "maxlen": "dropped", "rejected": "rejected", "delivery_limit": "rejected"}
-_CODES = {name: code for code, name in enumerate(FIGURES)}
+NUMBERS = {name: number for number, name in enumerate(FIGURES)}
+_NONE = -1
 
 
-def rates(events: DataFrame) -> DataFrame:
-    """flow, minute, FIGURES."""
-    code = _code()
-    narrow = events.select(
-        F.xxhash64("node", "life").alias("origin"),
-        "number",
-        code.alias("code"),
-        F.when(F.col("event").isin(*OF_PUBLICATIONS), flow(F.col("vhost"), F.col("exchange"), none()))
-        .otherwise(flow(F.col("vhost"), none(), F.col("queue")))
-        .alias("flow"),
-        F.floor(F.unix_micros("time") / 60_000_000).alias("minute"),
-        "count",
-    ).where(F.col("code").isNotNull())
-    once = narrow.groupBy("origin", "number").agg(
-        *(F.max(name).alias(name) for name in ("code", "flow", "minute", "count"))
-    )
-    return (
-        once.groupBy("flow", "minute")
-        .agg(*(_figure(name).alias(name) for name in FIGURES))
-        .withColumn("minute", F.timestamp_seconds(F.col("minute") * 60))
-    )
-
-
-def _code() -> Column:
-    event, reason = F.col("event"), F.col("reason")
+def figure_of(chunk: Chunk, events: Texts) -> Longs:
+    """The number of what each row adds to, _NONE where it adds to nothing; "redelivered" adds to "delivered" too."""
+    known = {name: number for name, number in NUMBERS.items() if name not in ("redelivered", "refused")}
+    figure = events.as_numbers(known, _NONE)
     # The broker's own publishes are of messages that it was given before.
-    found = F.when((event == "published") & reason.isNull(), _CODES["published"])
-    found = found.when((event == "delivered") & F.col("redelivered"), _CODES["redelivered"])
-    for cause, figure in _DEAD_LETTERED.items():
-        found = found.when((event == "dead_lettered") & (reason == cause), _CODES[figure])
-    for name in ("returned", "unroutable", *(each for each in OF_QUEUES if each != "redelivered")):
-        found = found.when(event == name, _CODES[name])
-    return found
+    reason = chunk.texts("reason")
+    figure[(figure == NUMBERS["published"]) & reason.are(lambda name: name is not None)] = _NONE
+    figure[(figure == NUMBERS["delivered"]) & (chunk.flags("redelivered") == 1)] = NUMBERS["redelivered"]
+    causes = {cause: NUMBERS[name] for cause, name in _DEAD_LETTERED.items()}
+    dead = events.are(lambda name: name == "dead_lettered")
+    return np.where(dead, reason.as_numbers(causes, _NONE), figure)
 
 
-def _figure(name: str) -> Column:
-    meant = F.col("code").isin(_CODES["delivered"], _CODES["redelivered"]) if name == "delivered" else None
-    return F.sum(
-        F.when(F.col("code") == _CODES[name] if meant is None else meant, F.col("count")).otherwise(
-            F.lit(0).cast("long")
-        )
-    )
+def of_pieces(pieces: Columns) -> Columns:
+    """KEYS and `count`."""
+    at = _once(pieces, np.flatnonzero(pieces["figure"] != _NONE))
+    rows = {name: pieces[name][at] for name in ("flow", "figure", "count")}
+    return added(rows | {"minute": pieces["us"][at] // MINUTE_US})
 
 
-def with_refused(named: DataFrame, histogram: DataFrame) -> DataFrame:
-    """Rates of all names, with what publishers were refused (of a histogram with names)."""
-    zeros = {name: F.lit(0).cast("long").alias(name) for name in FIGURES}
-    refused = histogram.where(F.col("measure") == REFUSED).select(
-        *("vhost", "exchange", "queue", "minute"), *({**zeros, REFUSED: F.col("count").alias(REFUSED)}.values())
-    )
-    return added(named.unionByName(refused))
+def of_refused(durations: Columns) -> Columns:
+    figure = np.full(len(durations["flow"]), NUMBERS["refused"])
+    return added({name: durations[name] for name in ("flow", "minute", "count")} | {"figure": figure})
 
 
-def added(named: DataFrame) -> DataFrame:
-    return named.groupBy("vhost", "exchange", "queue", "minute").agg(*(F.sum(name).alias(name) for name in FIGURES))
+def added(rows: Columns) -> Columns:
+    return summed(rows, KEYS, ("count",)) if len(rows["flow"]) else {name: rows[name] for name in (*KEYS, "count")}
+
+
+def wide(rows: Columns) -> Columns:
+    """flow, minute, FIGURES."""
+    groups = grouped([rows["flow"], rows["minute"]])
+    made = {name: groups.heads(rows[name]) for name in ("flow", "minute")}
+    for name, number in NUMBERS.items():
+        meant = rows["figure"] == number
+        if name == "delivered":
+            meant |= rows["figure"] == NUMBERS["redelivered"]
+        made[name] = groups.sum(np.where(meant, rows["count"], 0))
+    return made
+
+
+def long(rows: Columns) -> Columns:
+    """KEYS and `count`, of what `wide` made."""
+    held = []
+    for name, number in NUMBERS.items():
+        count = rows[name] - rows["redelivered"] if name == "delivered" else rows[name]
+        # What has no figure but 0 has a row, too.
+        at = np.flatnonzero(count) if number else np.arange(len(count))
+        made = {key: rows[key][at] for key in ("flow", "minute")} | {"count": count[at]}
+        held.append(made | {"figure": np.full(len(at), number)})
+    return joined(held)
+
+
+def _once(pieces: Columns, at: Longs) -> Longs:
+    """Without pieces of rows that were there before."""
+    row = pieces["row"][at]
+    order = np.argsort(row)
+    same = np.flatnonzero(np.diff(row[order]) == 0)
+    # Most numbers are there once, so little is left to look at closely.
+    again = np.zeros(len(at), np.bool_)
+    again[order[same]] = again[order[same + 1]] = True
+    close = at[again]
+    if not len(close):
+        return at
+    groups = grouped([pieces[name][close] for name in ("row", "origin", "first")])
+    return np.concatenate((at[~again], groups.heads(close)))

@@ -13,7 +13,7 @@ import click
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark import objectives, slo_stream, slo_tables, streaming
+from amqpd_spark import objectives, slo_stream, slo_sums, slo_tables, streaming
 from amqpd_spark.objectives import Objective, WrongObjectives
 from amqpd_spark.options import Options, job_command, number
 
@@ -54,7 +54,8 @@ def command(options: Options, file: str | None, fail: bool, lateness: int, **giv
     spark = options.session()
     options.ready(spark)
     if settings is None:
-        found = slo_tables.measured(options.events(spark))
+        log = options.log(spark, holes=False)
+        found = slo_sums.measured(log.rows, log.inventory)
         slo_tables.write(slo_tables.tables(found, wanted, options.until), options)
     elif not streaming.until_stopped(slo_stream.Stream(options, wanted, lateness).run, spark, settings):
         click.echo("no events yet")
@@ -74,11 +75,16 @@ def read_objectives(file: str | None) -> list[Objective]:
 
 def show(spark: SparkSession, options: Options, with_objectives: bool) -> bool:
     """Prints what was found; whether an objective is missed."""
-    lines = [f"{'latency, ms':<30}{'count':>12}" + "".join(f"{name:>15}" for name in ("p50", "p99", "p99.9", "max"))]
     totals = spark.read.parquet(options.table("latency_total")).where(F.col("scope") == "vhost")
-    for row in totals.orderBy("vhost", "measure").limit(SHOWN_MAX).collect():
+    found = totals.orderBy("node", "vhost", "measure").limit(SHOWN_MAX).collect()
+    several = len({row["node"] for row in found}) > 1
+    width = 30 if several else 11
+    lines = [f"{'latency, ms':<{width + 19}}{'count':>12}"]
+    lines[0] += "".join(f"{name:>15}" for name in ("p50", "p99", "p99.9", "max"))
+    for row in found:
+        where = f"{row['vhost'] or '?'} at {row['node'] or '?'}" if several else row["vhost"] or "?"
         figures = "".join(f"{row[name]:15,.3f}" for name in ("p50_ms", "p99_ms", "p999_ms", "max_ms"))
-        lines.append(f"{row['vhost'] or '?':<11.11}{row['measure']:<19}{row['count']:>12,}{figures}")
+        lines.append(f"{where:<{width}.{width}}{row['measure']:<19}{row['count']:>12,}{figures}")
     missed = False
     if with_objectives:
         rows = spark.read.parquet(options.table("objectives")).orderBy("met", "objective").collect()

@@ -16,13 +16,17 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from amqpd_spark import flows, histogram, latencies, rates, slo_tables
-from amqpd_spark.batches import Batches
-from amqpd_spark.flows import NAMES
+from amqpd_spark import flows, pieces, slo_tables, slo_waiting
+from amqpd_spark.batches import Batches, NotOurs
+from amqpd_spark.flows import Names
 from amqpd_spark.objectives import Objective
 from amqpd_spark.options import Options
-from amqpd_spark.slo_tables import Measured
+from amqpd_spark.schema import OF_PUBLICATIONS, OF_QUEUES
+from amqpd_spark.session import kept
+from amqpd_spark.slo_sums import RATES, Shares, names_in, shares_for, together_of
 from amqpd_spark.streaming import Settings, Step, Stop, run
+from amqpd_spark.stretches import packed, scan
+from amqpd_spark.stretches.scan import TASK_ROWS
 
 LATENESS_S = 3600
 TABLES_EVERY = 20
@@ -46,36 +50,40 @@ class Stream:
         rows, number, batches = step.rows, step.number, step.batches
         spark = batches.spark
         before = batches.facts(number - 1).collect()[0]["watermark"] if number else 0
-        counts = flows.counted(rows).localCheckpoint()
-        names = self._names(batches, counts, number)
-        total, newest = counts.agg(F.sum("count"), F.max("newest_us")).collect()[0]
-        watermark = max(before, newest or 0)
-        self._messages(batches, rows, number, total or 0, watermark)
-        merged = batches.read("messages", number)
-        over = merged.where("over")
-        batches.write("histogram", number, flows.with_names(latencies.histogram(over), names).coalesce(1))
-        batches.write("rates", number, flows.with_names(rates.rates(rows), names).coalesce(1))
-        batches.write("late", number, self._late(rows, over, names, before).coalesce(1))
+        of_messages = F.col("event").isin(*OF_QUEUES, *OF_PUBLICATIONS)
+        newest = F.max(F.when(of_messages, F.unix_micros("time")))
+        many, newest_us = rows.agg(F.count("*"), newest).collect()[0]
+        watermark = max(before, newest_us or 0)
+        shares = shares_for(many, 1)
+        made = kept(self._merged(batches, rows, number, many, shares))
+        names = self._names(batches, made, number)
+        messages = slo_waiting.as_rows(made).withColumn("over", self._is_over(watermark))
+        batches.write("messages", number, messages)
+        over = _messages(batches, number).where("over")
+        partial = made.where(F.col("what") == RATES).unionByName(slo_waiting.sums_of(over, shares))
+        found = together_of(partial, shares, names)
+        batches.write("histogram", number, slo_tables.histogram_of(found).drop("date"))
+        batches.write("rates", number, slo_tables.rates_of(found).drop("date"))
+        late = self._late(rows, over, batches.read("names", number), before)
+        batches.write("late", number, late.coalesce(1))
+        for table in (made, found.sums):
+            table.unpersist()
         batches.end(number, spark.range(1).select(F.lit(watermark).alias("watermark")), _CARRIED)
         if number % self.tables_every == self.tables_every - 1:
             self.fold(spark)
 
-    def _names(self, batches: Batches, counts: DataFrame, number: int) -> DataFrame:
-        names = flows.named(counts)
-        if number:
-            names = names.unionByName(batches.read("names", number - 1)).distinct()
-        batches.write("names", number, names.coalesce(1))
-        return batches.read("names", number)
+    def _names(self, batches: Batches, made: DataFrame, number: int) -> dict[int, Names]:
+        names = _names(batches, number - 1) if number else {}
+        names |= names_in(made)
+        batches.write("names", number, flows.table(batches.spark, names).coalesce(1))
+        return names
 
-    def _messages(self, batches: Batches, rows: DataFrame, number: int, total: int, watermark: int) -> None:
-        cut = latencies.stretches(rows)
+    def _merged(self, batches: Batches, rows: DataFrame, number: int, many: int, shares: Shares) -> DataFrame:
+        parts = max(batches.spark.sparkContext.defaultParallelism, -(-many // TASK_ROWS))
+        told = scan.of_dataframe(rows).mapped(pieces.pieces(parts), pieces.COLUMNS, packed.SCHEMA)
         if number:
-            waiting = batches.read("messages", number - 1).where("not over").drop("over")
-            of_one = waiting.withColumns({"from": F.col("number"), "to": F.col("number")}).drop("number")
-            cut = cut.unionByName(of_one)
-        parts = latencies.tasks(total, batches.spark.sparkContext.defaultParallelism)
-        each = latencies.messages(cut, parts)
-        batches.write("messages", number, each.withColumn("over", self._is_over(watermark)))
+            told = told.unionByName(slo_waiting.waiting(_messages(batches, number - 1).where("not over"), parts))
+        return packed.mapped(packed.sent(told, parts), slo_waiting.merged(shares))
 
     def _is_over(self, watermark: int) -> Column:
         ended, known = F.col("ended"), F.col("began").isNotNull()
@@ -89,13 +97,13 @@ class Stream:
         events = old.groupBy("vhost", "queue", F.date_trunc("minute", "time").alias("minute"))
         unmatched = over.where(F.col("began").isNull()).withColumn("flow", F.col("place"))
         heard_of = F.timestamp_micros(F.greatest("last", "done"))
-        messages = flows.with_names(unmatched, names).groupBy(
+        messages = unmatched.join(F.broadcast(names), "flow", "left").groupBy(
             "vhost", "queue", F.date_trunc("minute", heard_of).alias("minute")
         )
         return (
             events.agg(F.sum("count").alias("count"))
             .withColumn("what", F.lit("event"))
-            .unionByName(messages.agg(F.count("*").alias("count")).withColumn("what", F.lit("message")))
+            .unionByName(messages.agg(F.sum("count").alias("count")).withColumn("what", F.lit("message")))
         )
 
     def fold(self, spark: SparkSession) -> bool:
@@ -104,14 +112,28 @@ class Stream:
         last = batches.last()
         if last is None:
             return False
-        waiting = batches.read("messages", last).where("not over")
-        unfinished = flows.with_names(latencies.histogram(waiting), batches.read("names", last))
-        durations = histogram.added(
-            batches.up_to("histogram", last).unionByName(unfinished), [*NAMES, "minute", "measure"]
-        ).localCheckpoint()
-        by_minute = rates.with_refused(batches.up_to("rates", last), durations).localCheckpoint()
-        made = slo_tables.tables(Measured(durations, by_minute), self.objectives, self.options.until)
+        waiting = _messages(batches, last).where("not over")
+        durations, figures = batches.up_to("histogram", last), batches.up_to("rates", last)
+        counts = figures.agg(F.count_distinct(F.to_date("minute"))).collect()[0]
+        shares = shares_for(durations.count(), counts[0])
+        partial = slo_waiting.histograms(durations, shares)
+        partial = partial.unionByName(slo_waiting.figures(figures, shares))
+        partial = partial.unionByName(slo_waiting.sums_of(waiting, shares))
+        found = together_of(partial, shares, _names(batches, last))
+        made = slo_tables.tables(found, self.objectives, self.options.until)
         late = batches.up_to("late", last).groupBy("what", "vhost", "queue", "minute")
         made["late"] = late.agg(F.sum("count").alias("count"))
         slo_tables.write(made, self.options)
+        found.sums.unpersist()
         return True
+
+
+def _names(batches: Batches, number: int) -> dict[int, Names]:
+    return flows.read(batches.read("names", number).toArrow())
+
+
+def _messages(batches: Batches, number: int) -> DataFrame:
+    rows = batches.read("messages", number)
+    if "count" not in rows.columns:
+        raise NotOurs(f"{batches.root} is of an earlier version: give another --output and --checkpoint")
+    return rows

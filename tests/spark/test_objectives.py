@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from amqpd_spark import burn, objectives, slo
 from amqpd_spark.histogram import bucket_of
@@ -85,20 +86,20 @@ def test_only_the_star_means_something(pattern: str, yes: str, no: str):
 def histogram(spark: SparkSession, *rows: tuple[str | None, str | None, int, str, int, int]) -> DataFrame:
     """(exchange, queue, minute, measure, ms, count)"""
     made = [
-        ("/", exchange, queue, START + timedelta(minutes=minute), measure, bucket_of(ms * 1000), count)
+        ("n1", "/", exchange, queue, START + timedelta(minutes=minute), measure, bucket_of(ms * 1000), count)
         for exchange, queue, minute, measure, ms, count in rows
     ]
-    names = "vhost string, exchange string, queue string"
+    names = "node string, vhost string, exchange string, queue string"
     return spark.createDataFrame(made, f"{names}, minute timestamp, measure string, bucket int, count long")
 
 
 def rates(spark: SparkSession, *rows: tuple[str | None, str | None, int, dict[str, int]]) -> DataFrame:
     """(exchange, queue, minute, figures)"""
     made = [
-        ("/", exchange, queue, START + timedelta(minutes=minute), *(figures.get(name, 0) for name in FIGURES))
+        ("n1", "/", exchange, queue, START + timedelta(minutes=minute), *(figures.get(name, 0) for name in FIGURES))
         for exchange, queue, minute, figures in rows
     ]
-    names = "vhost string, exchange string, queue string, minute timestamp"
+    names = "node string, vhost string, exchange string, queue string, minute timestamp"
     return spark.createDataFrame(made, f"{names}, {', '.join(f'{name} long' for name in FIGURES)}")
 
 
@@ -124,6 +125,17 @@ def test_messages_are_meant_by_their_names_and_good_within_the_threshold(spark: 
         objective(deliver, "none", threshold_ms=10.0, exchange=""),
     ]
     assert counts(spark, wanted, table, rates(spark)) == {"orders": (10, 2), "all": (10, 52)}
+
+
+def test_an_objective_is_of_all_nodes_or_of_those_that_it_names(spark: SparkSession):
+    deliver = "publish_to_deliver"
+    one = histogram(spark, ("x", "q", 0, deliver, 9, 10), ("x", "q", 0, deliver, 11, 2))
+    table = one.unionByName(one.withColumn("node", F.lit("source 5")))
+    wanted = [
+        objective(deliver, "all", threshold_ms=10.0),
+        objective(deliver, "sources", threshold_ms=10.0, node="source *"),
+    ]
+    assert counts(spark, wanted, table, rates(spark)) == {"all": (20, 4), "sources": (10, 2)}
 
 
 def test_errors_are_of_ends_in_queues_or_of_publishes_to_exchanges(spark: SparkSession):

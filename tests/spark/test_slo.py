@@ -13,21 +13,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark import events, histogram, slo, slo_tables
-from amqpd_spark.latencies import BLOCK
+from amqpd_spark.inventory import Inventory
+from amqpd_spark.slo_sums import Measured
+from amqpd_spark.slo_sums import measured as of_rows
+from amqpd_spark.stretches.scan import of_dataframe
+from amqpd_spark.stretches.sweep import BLOCK
 from tests.spark.log import Log
 
 QUEUE = {"queue": "q", "queue_id": 7}
 PUBLISHER = {"connection": "c1", "channel": 1}
 
 
-def measured(spark: SparkSession, log: Log) -> slo_tables.Measured:
-    return slo_tables.measured(events.read(spark, log.write()))
+def measured(spark: SparkSession, log: Log) -> Measured:
+    return of_rows(of_dataframe(events.read(spark, log.write())), Inventory([]))
 
 
-def durations(found: slo_tables.Measured) -> dict[tuple[Any, ...], Any]:
+def durations(found: Measured) -> dict[tuple[Any, ...], Any]:
     """(measure, exchange, queue, minute of the hour) -> (count, sum in ms)"""
-    rows = found.histogram.groupBy("measure", "exchange", "queue", F.minute("minute").alias("m")).agg(
-        F.sum("count").alias("count"), F.sum("sum_us").alias("sum_us")
+    rows = (
+        slo_tables.histogram_of(found)
+        .groupBy("measure", "exchange", "queue", F.minute("minute").alias("m"))
+        .agg(F.sum("count").alias("count"), F.sum("sum_us").alias("sum_us"))
     )
     return {
         (r["measure"], r["exchange"], r["queue"], r["m"]): (r["count"], r["sum_us"] / 1000) for r in rows.collect()
@@ -119,7 +125,7 @@ def test_rates_count_each_figure_by_queue_and_by_exchange(spark: SparkSession, l
     ):
         log.add(event, at=61, first=0, reason=reason, **QUEUE)
     queue = {"acked": 1, "delivered": 2, "redelivered": 2, "rejected": 3, "expired": 2, "dropped": 2}
-    assert figures(measured(spark, log).rates) == {
+    assert figures(slo_tables.rates_of(measured(spark, log))) == {
         ("x", None, 0): {"published": 5, "returned": 1, "unroutable": 2, "refused": 2},
         (None, "q", 0): {"routed": 9, "delivered": 4, "requeued": 2},
         (None, "q", 1): queue,
@@ -134,9 +140,9 @@ def test_files_that_came_twice_change_nothing(spark: SparkSession, log: Log):
     once = measured(spark, log)
     for file in Path(log.path).rglob("*.parquet"):
         shutil.copy(file, file.with_name("again.parquet"))
-    twice = slo_tables.measured(events.read(spark, str(log.path)))
+    twice = measured(spark, log)
     assert durations(twice) == durations(once)
-    assert figures(twice.rates) == figures(once.rates)
+    assert figures(slo_tables.rates_of(twice)) == figures(slo_tables.rates_of(once))
 
 
 @pytest.mark.parametrize("us", [0, 1, 127, 128, 129, 255, 256, 2**29 - 1, 2**29, 2**40 - 1, 2**53])
@@ -146,17 +152,6 @@ def test_a_buckets_midpoint_is_within_a_hundredth_of_what_is_in_it(us: int):
     low, high = (number - shift * 64) << shift, ((number - shift * 64 + 1) << shift) - 1
     assert low <= us <= high
     assert max(us - (low + high) / 2, (low + high) / 2 - us) <= 0.01 * us
-
-
-def test_the_buckets_of_columns_are_those_of_numbers(spark: SparkSession):
-    powers = [2**p + d for p in range(50) for d in (-1, 0, 1)]
-    table = spark.createDataFrame([(us,) for us in powers], "us long")
-    rows = table.select("us", histogram.bucket(F.col("us")).alias("bucket")).select(
-        "us", "bucket", histogram.midpoint(F.col("bucket")).alias("midpoint")
-    )
-    for row in rows.collect():
-        assert row["bucket"] == histogram.bucket_of(row["us"])
-        assert abs(row["midpoint"] - row["us"]) <= 0.01 * row["us"]
 
 
 def test_percentiles_are_within_one_and_a_half_percent_of_exact_ones(spark: SparkSession, log: Log):

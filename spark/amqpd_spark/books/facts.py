@@ -22,7 +22,8 @@ from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, 
 from amqpd_spark.books.places import Places
 from amqpd_spark.books.queues import slot_of
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, combined
-from amqpd_spark.stretches.scan import Rows, in_tasks
+from amqpd_spark.stretches.packed import mapped
+from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.stretches.sweep import BLOCK_BITS, Part, swept
 
 LIVES_MAX = 62
@@ -58,7 +59,7 @@ def facts(rows: Rows, parts: int, window_us: int) -> DataFrame:
     schema = ", ".join(f"{name} bigint" for name in _PIECE)
     cut = rows.mapped(_pieces, _COLUMNS, schema)
     made = cut.repartition(parts, "slot", "block")
-    return in_tasks(made, _Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
+    return mapped(made, _Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
 
 
 def _pieces(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:

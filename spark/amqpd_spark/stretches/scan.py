@@ -16,16 +16,16 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-import amqpd_spark
 from amqpd_spark import events
 from amqpd_spark.door import Refused
 from amqpd_spark.footers import plain
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
 from amqpd_spark.stretches.chunk import Chunk
+from amqpd_spark.stretches.packed import Function as OfTask
+from amqpd_spark.stretches.packed import mapped
 
 TASK_ROWS = 500_000
 """of the log, that a task of a shuffle gets on average: some hundred MB"""
@@ -60,7 +60,7 @@ class Rows:
         rows = events.of_files(spark, large, self.since, self.until)
         return made.unionByName(_of_rows(rows, function, columns, schema))
 
-    def _within(self, function: Function, columns: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], object]:
+    def _within(self, function: Function, columns: Sequence[str]) -> OfTask:
         period = tuple(None if at is None else round(at.timestamp() * 1e6) for at in (self.since, self.until))
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,34 +73,25 @@ def of_dataframe(rows: DataFrame) -> Rows:
     return Rows(rows)
 
 
-def in_tasks(rows: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], object], schema: str) -> DataFrame:
-    """What `function` yields of each task's rows, in its Python."""
-    # With the code in it: so only numpy and pyarrow need to be where the tasks run.
-    cloudpickle.register_pickle_by_value(amqpd_spark)  # type: ignore[no-untyped-call]
-    return rows.mapInArrow(function, schema)  # type: ignore[arg-type]
-
-
 def tasks(inventory: Inventory, cores: int) -> int:
     """Of a shuffle of all rows."""
     return max(cores, -(-sum(file.rows for file in inventory.files) // TASK_ROWS))
 
 
-def _of_bytes(
-    spark: SparkSession, paths: Sequence[str], read: Callable[[Iterator[pa.RecordBatch]], object], schema: str
-) -> DataFrame:
+def _of_bytes(spark: SparkSession, paths: Sequence[str], read: OfTask, schema: str) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], schema)
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(paths) + 1))
     found = spark.read.format("binaryFile").load([events.literally(path) for path in paths])
-    return in_tasks(found.select("path", "content"), read, schema)
+    return mapped(found.select("path", "content"), read, schema)
 
 
 def _of_rows(rows: DataFrame, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(_gathered(batches))
 
-    return in_tasks(rows.select(*columns), read, schema)
+    return mapped(rows.select(*columns), read, schema)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
