@@ -73,7 +73,10 @@ class Measured:
 
 
 def measured(rows: Rows, inventory: Inventory) -> Measured:
-    parts = tasks(inventory, rows.events.sparkSession.sparkContext.defaultParallelism)
+    spark = rows.events.sparkSession
+    parts = tasks(inventory, spark.sparkContext.defaultParallelism)
+    # Of what objectives are held against, which is less by far; Spark's usual 200 tasks would be most of their time.
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     cut = rows.mapped(pieces.pieces(parts), pieces.COLUMNS, SCHEMA)
     shares = shares_of(inventory)
     return together_of(mapped(sent(cut, parts), of_pieces(shares)), shares)

@@ -69,10 +69,6 @@ def measured(spark: SparkSession, stream: Stream) -> dict[str, list[Any]]:
     return {name: sorted((row.asDict() for row in made[name].collect()), key=repr) for name in MEASURED}
 
 
-def without_date(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "date"} for row in rows]
-
-
 def three_files(log: Log, write: Callable[[], object] | None = None) -> None:
     """Messages that begin, go on and end in different files; some do not end. `write`: called after each part."""
     write = write or log.write
@@ -169,7 +165,7 @@ def test_an_hour_that_was_taken_and_then_compacted_counts_once(
     three_files(log, part)
     assert stream.run(spark, settings(stream), Stop())
     for name, expected in measured(spark, stream).items():
-        assert without_date(table(spark, stream.options, name)) == expected, name
+        assert table(spark, stream.options, name) == expected, name
     assert table(spark, stream.options, "late") == []
 
 
