@@ -23,7 +23,7 @@ from amqpd_spark.options import DAYS_MAX, ENGINE, Moment, Options
 from amqpd_spark.output import absent
 from amqpd_spark.schema import marked
 from amqpd_spark.traffic.acts import acts, figures, ghost
-from amqpd_spark.traffic.cycle import QUEUES_MAX, Cycle, Plan, cycle
+from amqpd_spark.traffic.cycle import HOT, QUEUES_MAX, Cycle, Plan, cycle
 from amqpd_spark.traffic.rows import ENDED, rows
 
 PLANTS = ("lost", "duplicate", "ghost", "late", "twice")
@@ -121,6 +121,7 @@ def _figure(ctx: click.Context, param: click.Parameter, value: float) -> float:
     "--lives", type=click.IntRange(1, 1000), default=2, show_default=True, help="All but the last are killed."
 )
 @click.option("--stretch", type=click.FloatRange(1, 1000), default=10.0, show_default=True, help="Messages in a row.")
+@click.option("--hot", type=click.FloatRange(0, 1), default=HOT, show_default=True, help="Share of the first queue.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another one makes another log.")
 @click.option("--start", type=Moment(), default=datetime(2026, 11, 22, tzinfo=UTC), help="First event. [2026-11-22]")
 @click.option("--plant", default="", callback=_plants, metavar="FAULTS", help=f"Some of {', '.join(PLANTS)}.")

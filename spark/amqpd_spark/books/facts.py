@@ -22,7 +22,7 @@ from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, 
 from amqpd_spark.books.places import Places
 from amqpd_spark.books.queues import slot_of
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, combined
-from amqpd_spark.stretches.packed import mapped
+from amqpd_spark.stretches.packed import SCHEMA, Columns, hashed, mapped, sent, spread, together, unpacked
 from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.stretches.sweep import BLOCK_BITS, Part, swept
 
@@ -32,9 +32,8 @@ _COLUMNS = (
     *("event", "time", "node", "life", "number", "queue_id", "epoch", "first", "count", "publication"),
     *("connection", "persistent", "source", "source_epoch"),
 )
-_PIECE = ("slot", "block", "first", "last", "at", "us", "epoch", "publication", "flags")
-"""`at`: a moment; `flags`: bits PERSISTENT, KNOWN (whether it is), OWN (the broker's own publish)"""
 PERSISTENT, KNOWN, OWN = 1, 2, 4
+"""bits of a row's flags: it is, it is known whether it is; it is the broker's own publish"""
 ENDED = "ended"
 _NONE = -1
 _MOMENTS = ("seen_first", "last", "routed", "stood", "end_first", "end_last", "end_back", "end_lives")
@@ -56,49 +55,58 @@ def facts(rows: Rows, parts: int, window_us: int) -> DataFrame:
     event, of plain ones the window's begin. Of others what `fates.py` takes: persistent, publication (of the first
     message), own, moments, `end_back` (for the first end), `end_lives` (bits, of lives from the epoch on), at_home;
     `ends` and `stands` (moments) where it has both. `parts`: tasks of the shuffle."""
-    schema = ", ".join(f"{name} bigint" for name in _PIECE)
-    cut = rows.mapped(_pieces, _COLUMNS, schema)
-    made = cut.repartition(parts, "slot", "block")
-    return mapped(made, _Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
+    cut = rows.mapped(_Pieces(parts), _COLUMNS, SCHEMA)
+    return mapped(sent(cut, parts), _Facts(window_us), ", ".join(f"{name} {kind}" for name, kind in _FACTS.items()))
 
 
-def _pieces(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
-    for chunk in chunks:
-        kind = chunk.texts("event").as_numbers(KIND, 0)
-        count = chunk.longs("count")
-        at = np.flatnonzero((kind > 0) & (count > 0))
-        if not len(at):
-            continue
-        places, ids, epoch = Places(chunk), chunk.longs("queue_id")[at], chunk.longs("epoch")[at]
-        codes, heads = combined([*(column[at] for column in places.columns), ids, epoch])
-        names = [slot_of(places.name(at[head]), int(ids[head]), int(epoch[head])) for head in heads.tolist()]
-        routed = kind[at] == ROUTED
-        persistent = chunk.flags("persistent")[at]
-        flags = np.where(persistent >= 0, persistent * PERSISTENT + KNOWN, 0)
-        flags += np.where(routed & chunk.are_null("connection")[at], OWN, 0)
-        moment = (places.life[at] << LIFE_SHIFT) + (chunk.longs("number")[at] << NUMBER_SHIFT) + kind[at]
-        first = chunk.longs("first")[at]
+class _Pieces:
+    """The function of a task of the scan: each row's stretch, sent to the task of its block. `parts`: of these."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts = parts
+
+    def __call__(self, chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks:
+            for piece in _cut(_stretches(chunk)):
+                part = (hashed(piece["slot"], piece["first"] >> BLOCK_BITS) % np.uint64(self.parts)).astype(np.int64)
+                yield from spread("piece", part, self.parts, piece)
+
+
+def _stretches(chunk: Chunk) -> Columns:
+    kind = chunk.texts("event").as_numbers(KIND, 0)
+    count = chunk.longs("count")
+    at = np.flatnonzero((kind > 0) & (count > 0))
+    places, ids, epoch = Places(chunk), chunk.longs("queue_id")[at], chunk.longs("epoch")[at]
+    codes, heads = combined([*(column[at] for column in places.columns), ids, epoch])
+    names = [slot_of(places.name(at[head]), int(ids[head]), int(epoch[head])) for head in heads.tolist()]
+    routed = kind[at] == ROUTED
+    persistent = chunk.flags("persistent")[at]
+    flags = np.where(persistent >= 0, persistent * PERSISTENT + KNOWN, 0)
+    flags += np.where(routed & chunk.are_null("connection")[at], OWN, 0)
+    first = chunk.longs("first")[at]
+    return {
+        "slot": np.array(names, np.int64)[codes],
+        "first": first,
+        "last": first + count[at] - 1,
+        "at": (places.life[at] << LIFE_SHIFT) + (chunk.longs("number")[at] << NUMBER_SHIFT) + kind[at],
+        "us": chunk.longs("time")[at],
+        "epoch": epoch,
         # Of an end it would be the letter's.
-        publication = np.where(routed, chunk.longs("publication")[at], 0)
-        columns = [np.array(names, np.int64)[codes], first, first + count[at] - 1, moment, chunk.longs("time")[at]]
-        yield from _cut([*columns, epoch, publication, flags])
+        "publication": np.where(routed, chunk.longs("publication")[at], 0),
+        "flags": flags,
+    }
 
 
-def _cut(columns: list[Longs]) -> Iterator[pa.RecordBatch]:
+def _cut(stretches: Columns) -> Iterator[Columns]:
     """At the blocks' edges."""
-    slot, first, last, *others, publication, flags = columns
-    while len(first):
-        block = first >> BLOCK_BITS
-        edge = (block + 1) << BLOCK_BITS
-        yield _batch([slot, block, first, np.minimum(last, edge - 1), *others, publication, flags])
-        over = np.flatnonzero(last >= edge)
+    while len(first := stretches["first"]):
+        last, publication = stretches["last"], stretches["publication"]
+        edge = ((first >> BLOCK_BITS) + 1) << BLOCK_BITS
+        yield {**stretches, "last": np.minimum(last, edge - 1)}
         moved = np.where(publication > 0, publication + edge - first, publication)
-        columns = [slot, edge, last, *others, moved, flags]
-        slot, first, last, *others, publication, flags = (column[over] for column in columns)
-
-
-def _batch(columns: list[Longs]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], list(_PIECE))
+        over = np.flatnonzero(last >= edge)
+        rest = {**stretches, "first": edge, "publication": moved}
+        stretches = {name: column[over] for name, column in rest.items()}
 
 
 class _Facts:
@@ -108,12 +116,9 @@ class _Facts:
         self.window_us = window_us
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held = [batch for batch in batches if batch.num_rows]
-        if not held:
+        piece = together(table for _, _, table in unpacked(batches))
+        if not piece:
             return
-        table = pa.Table.from_batches(held)
-        piece = {name: np.asarray(table.column(name).to_numpy(), np.int64) for name in _PIECE}
-        del held, table
         sums = _Sums(self.window_us)
         for part in swept(piece["slot"], piece["first"], piece["last"]):
             made = _of_part(part, piece)

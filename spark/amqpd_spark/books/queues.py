@@ -26,6 +26,7 @@ from amqpd_spark.books.digest import Digest, Rare
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import PLACE
 from amqpd_spark.inventory import Hole
+from amqpd_spark.session import kept
 
 QUEUE = ("node", "queue_id")
 SMALL = 500_000
@@ -106,9 +107,9 @@ def settled(table: DataFrame) -> DataFrame:
 
 def counted(table: DataFrame) -> tuple[DataFrame, int]:
     """`settled`, and the number of rows."""
-    kept = table.localCheckpoint()
-    rows = kept.count()
-    return F.broadcast(kept) if rows <= SMALL else kept, rows
+    once = kept(table)
+    rows = once.count()
+    return F.broadcast(once) if rows <= SMALL else once, rows
 
 
 def in_queues() -> Column:

@@ -19,6 +19,7 @@ from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE, counted
 from amqpd_spark.books.returned import returned
+from amqpd_spark.session import kept
 
 OF_ENTRY = (
     *("time", "publication", "confirm_tag", "exchange", "routing_key", "user", "connection", "channel"),
@@ -51,7 +52,7 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
-    told = told.drop("publication", *MOVED).localCheckpoint()
+    told = kept(told.drop("publication", *MOVED))
     return _with_entries(events, told)
 
 
@@ -117,5 +118,5 @@ def _with_entries(events: DataFrame, suspects: DataFrame) -> DataFrame:
         else it[name]
         for name in OF_ENTRY
     }
-    kept = suspects.join(found, ["slot", "seq"], "left")
-    return kept.withColumns({**columns, "last_time": F.col("last_row.time")}).drop("routed_row", "last_row")
+    joined = suspects.join(found, ["slot", "seq"], "left")
+    return joined.withColumns({**columns, "last_time": F.col("last_row.time")}).drop("routed_row", "last_row")

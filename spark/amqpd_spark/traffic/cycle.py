@@ -15,7 +15,7 @@ from typing import Any
 EVENTS_EACH = 5
 """of most messages: published, routed, confirmed, delivered, acked"""
 HOT = 0.4
-"""share of the first queue"""
+"""share of the first queue, if nothing else is said"""
 QUEUES_MAX = 10_000
 STRETCH_MOST = 4_096
 CYCLE_MIN = 1_000
@@ -42,7 +42,7 @@ CROSSING = ("unacked", "undone", "letter_waits")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. `stretch`: messages in one, on average."""
+    """What is asked for. `stretch`: messages in one, on average; `hot`: share of the first queue."""
 
     events: int
     queues: int
@@ -52,6 +52,7 @@ class Plan:
     seed: int
     start: datetime
     node: str = "n1"
+    hot: float = HOT
 
     @property
     def per_life(self) -> int:
@@ -101,7 +102,7 @@ def cycle(plan: Plan) -> Cycle:
     chance = random.Random(plan.seed)
     every = queues(plan)
     others = [1 / rank for rank in range(1, plan.queues)]
-    weights = [HOT, *(weight * (1 - HOT) / sum(others) for weight in others)]
+    weights = [plan.hot, *(weight * (1 - plan.hot) / sum(others) for weight in others)]
     places: list[dict[str, Any]] = []
     for place in range(plan.cycle):
         queue = chance.choices(every, weights)[0]
