@@ -221,8 +221,10 @@ def command(options: Options, idle: int, top: int) -> None:
     spark = options.session()
     options.ready(spark)
     log = options.log(spark, holes=False)
-    counted = census(log.events)
     shares = tasks(log.inventory, spark.sparkContext.defaultParallelism)
+    # What is kept has as many parts as its shuffle; Spark's usual 200 tasks would be most of the time.
+    spark.conf.set("spark.sql.shuffle.partitions", str(shares))
+    counted = census(log.events)
     made = tables(log.rows, counted, shares, options.until, idle)
     for name, table in made.items():
         parts = ["date"] if name in BY_DATE else []
