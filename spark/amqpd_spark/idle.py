@@ -29,13 +29,16 @@ def idle_queues(
     used = used.select(
         *("node", "place", "vhost", "queue"),
         F.lit("used").alias("what"),
-        F.col("last").alias("time"),
         F.lit(None).cast("string").alias("user"),
+        F.col("last").alias("time"),
+        F.col("last").alias("first"),
     )
     name = F.coalesce("queue", F.regexp_extract("object", "^queue (.*)$", 1))
-    said = events.where(act.isin("standing", "queue_declared", "queue_deleted")).select(
-        "node", place().alias("place"), "vhost", name.alias("queue"), act.alias("what"), "time", "user"
+    acts = events.where(act.isin("standing", "queue_declared", "queue_deleted")).groupBy(
+        "node", place().alias("place"), "vhost", name.alias("queue"), act.alias("what"), "user"
     )
+    # Of what stands somewhere there may be very many rows.
+    said = acts.agg(F.max("time").alias("time"), F.min("time").alias("first"))
     what, time = F.col("what"), F.col("time")
     told = used.unionByName(said).where(~F.col("queue").isin("", "delayed messages"))
     known = (
@@ -46,7 +49,7 @@ def idle_queues(
             F.max(F.when(what == "queue_declared", time)).alias("declared"),
             # Of a cluster the node that was asked knows for whom it is.
             F.max_by("user", F.when((what == "queue_declared") & F.col("user").isNotNull(), time)).alias("by"),
-            F.min(time).alias("first_seen"),
+            F.min("first").alias("first_seen"),
             F.max(F.when(what == "queue_deleted", time)).alias("deleted"),
             F.max(F.when(what != "queue_deleted", time)).alias("there"),
         )
