@@ -2,12 +2,14 @@
 
 What comes in: the audit log. What goes out: the tables usage_by_user, usage_by_queue, usage_by_exchange,
 idle_queues, fanout, queue_age.
-Rules: 1. Stretches are added up as they are; only ages look at each message (`ages.py`). 2. What is recorded as
-events is added up from them, what is not from `counted` rows; in an hour in which a queue (or a user of a virtual
-host) has events, its counts are left out, so nothing counts twice; `source` says which it was. 3. Sums need each
-event once, and leaving out the second ones costs a shuffle of all rows; so it is first asked, cheaply, whether any
-came twice at all.
-Not here: latencies (`slo`), what is missing (`conservation`).
+Rules: 1. Stretches are added up as they are; only ages ask what became of each message. 2. What is recorded as events
+is added up from them, what is not from `counted` rows; in an hour in which a queue (or a user of a virtual host) has
+events, its counts are left out, so nothing counts twice; `source` says which it was. 3. Sums need each event once,
+and leaving out the second ones costs a shuffle of all rows; so it is first asked, cheaply, whether any came twice at
+all. 4. `node` is the first key of every table: of a queue its place (`books/places.py`), of a user and of an exchange
+the node whose log it is.
+Not here: which queues are idle (`idle.py`), how old messages get (`ages.py`), latencies (`slo`), what is missing
+(`conservation`).
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import click
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from amqpd_spark.ages import queue_ages
+from amqpd_spark.ages import QUEUE, queue_ages
+from amqpd_spark.books.places import place
 from amqpd_spark.events import IDENTITY
+from amqpd_spark.idle import idle_queues
 from amqpd_spark.options import DAYS_MAX, Options, job_command, number
 from amqpd_spark.schema import ENDS
+from amqpd_spark.session import kept
+from amqpd_spark.stretches.scan import Rows, tasks
 
 IDLE_DAYS = 7
 TOP = 10
@@ -36,32 +42,44 @@ BY_DATE = ("usage_by_user", "usage_by_queue", "usage_by_exchange", "fanout")
 
 @dataclass(frozen=True)
 class Census:
-    """`end`: the time of the last event; `last_lives`: of each node."""
+    """`end`: the time of the last event; `last_lives`: of each node, and of each source its last epoch; `homes`: the
+    nodes that wrote of a source."""
 
     events: int
     unique: int
     end: datetime
     last_lives: dict[str, int]
+    nodes: frozenset[str]
+    homes: frozenset[str]
 
 
 def census(events: DataFrame) -> Census:
     """How many events there are, and how many different ones: a bitmap of their numbers is exact, and small."""
     number = F.col("number")
-    bitmaps = events.groupBy("node", "life", F.bitmap_bucket_number(number).alias("bucket")).agg(
+    # An event is of one source, so this counts none twice.
+    keys = ("node", place().alias("place"), "life", F.bitmap_bucket_number(number).alias("bucket"))
+    bitmaps = events.groupBy(*keys).agg(
         F.count("*").alias("events"),
         F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(number))).alias("unique"),
         F.max(F.unix_micros("time")).alias("end"),
+        F.max("source_epoch").alias("epoch"),
     )
-    # A row for each broker.
-    nodes = bitmaps.groupBy("node").agg(
+    # A row for each broker and source.
+    found = bitmaps.groupBy("node", "place").agg(
         *(F.sum(name).alias(name) for name in ("events", "unique")),
-        F.max("end").alias("end"),
-        F.max("life").alias("last_life"),
+        *(F.max(name).alias(name) for name in ("end", "life", "epoch")),
     )
-    rows = nodes.collect()
-    lives = {row["node"]: row["last_life"] for row in rows}
+    rows = found.collect()
+    lives: dict[str, int] = {}
+    for row in rows:
+        lives[row["node"]] = max(row["life"], lives.get(row["node"], 0))
+        if row["place"] != row["node"]:
+            lives[row["place"]] = max(row["epoch"] or 0, lives.get(row["place"], 0))
     end = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max((row["end"] for row in rows), default=0))
-    return Census(sum(row["events"] for row in rows), sum(row["unique"] for row in rows), end, lives)
+    nodes = frozenset(row["node"] for row in rows)
+    homes = frozenset(row["node"] for row in rows if row["place"] != row["node"])
+    count, unique = (sum(row[name] for row in rows) for name in ("events", "unique"))
+    return Census(count, unique, end, lives, nodes, homes)
 
 
 def facts(events: DataFrame, duplicates: bool) -> DataFrame:
@@ -70,6 +88,7 @@ def facts(events: DataFrame, duplicates: bool) -> DataFrame:
     wanted = events.where(event.isin(*OF_PUBLISHERS, *OF_QUEUES, "counted")).select(
         *IDENTITY,
         *("event", "time", "vhost", "queue", "user", "exchange", "count", "body_bytes", "redelivered"),
+        place().alias("place"),
         F.when(event == "counted", F.col("detail")).alias("figure"),
         F.when(event.isin("published", "routed"), F.col("reason")).alias("by_broker"),
     )
@@ -79,8 +98,8 @@ def facts(events: DataFrame, duplicates: bool) -> DataFrame:
     user = F.when(event.isin(*OF_PUBLISHERS, "counted"), F.col("user"))
     exchange = F.when(event.isin(*OF_PUBLISHERS, "routed"), F.col("exchange"))
     hour = F.date_trunc("hour", "time")
-    keys = (hour.alias("hour"), "event", "vhost", "queue", user.alias("user"), exchange.alias("exchange"))
-    return wanted.groupBy(*keys, "figure", "by_broker").agg(
+    names = "node", "place", "vhost", "queue", user.alias("user"), exchange.alias("exchange")
+    return wanted.groupBy(hour.alias("hour"), "event", *names, "figure", "by_broker").agg(
         F.sum("count").alias("messages"),
         F.sum(F.col("count") * F.col("body_bytes")).alias("bytes"),
         F.sum(F.when(F.col("redelivered"), F.col("count")).otherwise(0)).alias("redelivered"),
@@ -129,20 +148,20 @@ def by_user(hours: DataFrame) -> DataFrame:
         "returned": (_sum(event == "returned"), None),
         "unroutable": (_sum(event == "unroutable"), None),
     }
-    return _by_source(rows.withColumn("one", F.lit(1)), ("vhost", "user"), figures)
+    return _by_source(rows.withColumn("one", F.lit(1)), ("node", "vhost", "user"), figures)
 
 
 def by_queue(hours: DataFrame) -> DataFrame:
     event, figure = F.col("event"), F.col("figure")
     counted = (event == "counted") & F.col("queue").isNotNull()
-    rows = hours.where(event.isin(*OF_QUEUES) | counted)
+    rows = hours.where(event.isin(*OF_QUEUES) | counted).withColumn("node", F.col("place"))
     figures: dict[str, tuple[Column, Column | None]] = {
         FIGURES[name]: (_sum(event == name), _sum(counted & (figure == FIGURES[name]))) for name in OF_QUEUES
     }
     figures["accepted_bytes"] = _sum(event == "routed", "bytes"), None
     figures["delivered_bytes"] = _sum(event == "delivered", "bytes"), None
     figures["redelivered"] = _sum(event == "delivered", "redelivered"), None
-    return _by_source(rows.withColumn("one", F.lit(1)), ("vhost", "queue"), figures)
+    return _by_source(rows.withColumn("one", F.lit(1)), QUEUE, figures)
 
 
 def by_exchange(hours: DataFrame) -> DataFrame:
@@ -150,7 +169,7 @@ def by_exchange(hours: DataFrame) -> DataFrame:
     event, by_broker = F.col("event"), F.col("by_broker")
     rows = hours.where(event.isin(*OF_PUBLISHERS, "routed")).withColumn("date", F.to_date("hour"))
     published = (event == "published") & by_broker.isNull()
-    return rows.groupBy("date", "vhost", "exchange").agg(
+    return rows.groupBy("date", "node", "vhost", "exchange").agg(
         _sum(published).alias("published"),
         _sum(published, "bytes").alias("published_bytes"),
         _sum((event == "published") & by_broker.isNotNull()).alias("by_broker"),
@@ -165,59 +184,23 @@ def by_exchange(hours: DataFrame) -> DataFrame:
 
 def fanout(exchanges: DataFrame) -> DataFrame:
     share = F.col("copies") / F.when(F.col("publications") > 0, F.col("publications"))
-    return exchanges.select("date", "vhost", "exchange", "publications", "copies", share.alias("copies_each"))
+    return exchanges.select("date", "node", "vhost", "exchange", "publications", "copies", share.alias("copies_each"))
 
 
-def idle_queues(events: DataFrame, hours: DataFrame, ages: DataFrame, end: datetime, days: int) -> DataFrame:
-    """Queues that are there, and took and gave no message since `days` before the end; what the log does not go back
-    far enough for is not called idle."""
-    act, figure = F.col("event"), F.col("figure")
-    taken = act.isin("routed", "delivered") | ((act == "counted") & figure.isin("accepted", "delivered"))
-    used = hours.where(taken & F.col("queue").isNotNull() & F.col("last").isNotNull())
-    used = used.select(
-        "vhost",
-        "queue",
-        F.lit("used").alias("what"),
-        F.col("last").alias("time"),
-        F.lit(None).cast("string").alias("user"),
-    )
-    name = F.coalesce("queue", F.regexp_extract("object", "^queue (.*)$", 1))
-    said = events.where(act.isin("standing", "queue_declared", "queue_deleted")).select(
-        "vhost", name.alias("queue"), act.alias("what"), "time", "user"
-    )
-    what, time = F.col("what"), F.col("time")
-    queues = used.unionByName(said).where(~F.col("queue").isin("", "delayed messages")).groupBy("vhost", "queue")
-    known = queues.agg(
-        F.max(F.when(what == "used", time)).alias("last_used"),
-        F.max(F.when(what == "queue_declared", time)).alias("declared"),
-        F.max_by(F.when(what == "queue_declared", F.col("user")), F.when(what == "queue_declared", time)).alias("by"),
-        F.min(time).alias("first_seen"),
-        F.max(F.when(what == "queue_deleted", time)).alias("deleted"),
-        F.max(F.when(what != "queue_deleted", time)).alias("there"),
-    )
-    since = F.coalesce("last_used", "declared", "first_seen")
-    there = F.col("there").isNotNull() & (F.col("deleted").isNull() | (F.col("deleted") < F.col("there")))
-    idle = known.where(there & (since <= F.lit(end - timedelta(days=days))))
-    age = (F.lit(end).cast("double") - since.cast("double")) / 86400
-    return idle.join(ages.select("vhost", "queue", "standing"), ["vhost", "queue"], "left").select(
-        *("vhost", "queue", "last_used", "declared", F.col("by").alias("declared_by"), "standing"),
-        F.round(age, 1).alias("idle_days"),
-    )
-
-
-def tables(events: DataFrame, until: datetime | None = None, idle_days: int = IDLE_DAYS) -> dict[str, DataFrame]:
-    """Name -> table; each is small beside the log."""
-    counted = census(events)
-    end = until or counted.end
+def tables(
+    rows: Rows, counted: Census, parts: int, until: datetime | None = None, idle_days: int = IDLE_DAYS
+) -> dict[str, DataFrame]:
+    """Name -> table; each is small beside the log. `parts`: tasks of a shuffle of the log."""
+    events, end = rows.events, until or counted.end
     # Sums of an hour: read four times, made once.
-    hours = facts(events, duplicates=counted.unique < counted.events).localCheckpoint()
-    ages = queue_ages(events, counted.last_lives, end).localCheckpoint()
+    hours = kept(facts(events, duplicates=counted.unique < counted.events))
+    ages = kept(queue_ages(rows, counted.last_lives, end, parts))
     exchanges = by_exchange(hours)
     return {
         "usage_by_user": by_user(hours),
         "usage_by_queue": by_queue(hours),
         "usage_by_exchange": exchanges.drop("publications"),
-        "idle_queues": idle_queues(events, hours, ages, end, idle_days),
+        "idle_queues": idle_queues(events, hours, ages, counted.homes, end, idle_days),
         "fanout": fanout(exchanges),
         "queue_age": ages,
     }
@@ -237,7 +220,12 @@ def command(options: Options, idle: int, top: int) -> None:
     """
     spark = options.session()
     options.ready(spark)
-    made = tables(options.events(spark), options.until, idle)
+    log = options.log(spark, holes=False)
+    shares = tasks(log.inventory, spark.sparkContext.defaultParallelism)
+    # What is kept has as many parts as its shuffle; Spark's usual 200 tasks would be most of the time.
+    spark.conf.set("spark.sql.shuffle.partitions", str(shares))
+    counted = census(log.events)
+    made = tables(log.rows, counted, shares, options.until, idle)
     for name, table in made.items():
         parts = ["date"] if name in BY_DATE else []
         table.coalesce(1).write.mode("overwrite").partitionBy(*parts).parquet(options.table(name))
@@ -246,33 +234,39 @@ def command(options: Options, idle: int, top: int) -> None:
         {name: table if name in BY_DATE else spark.read.parquet(options.table(name)) for name, table in made.items()},
         options,
         top,
+        several=len(counted.nodes) > 1,
     )
 
 
-def _tell(made: dict[str, DataFrame], options: Options, top: int) -> None:
+def _tell(made: dict[str, DataFrame], options: Options, top: int, several: bool) -> None:
+    """`several`: nodes, so each is named."""
+
+    def named(row: Row, name: str) -> str:
+        return f"{row[name]} in {row['vhost']}" + (f" at {row['node']}" if several else "")
+
     totals = (
         made["usage_by_user"]
-        .groupBy("vhost", "user")
+        .groupBy("node", "vhost", "user")
         .agg(F.sum("published").alias("messages"), F.sum("published_bytes").alias("bytes"))
     )
     click.echo("Top talkers")
-    for row in totals.orderBy(F.desc("bytes"), "vhost", "user").limit(top).collect():
-        click.echo(f"  {row['messages']:>15,} messages {_size(row['bytes']):>12}  {row['user']} in {row['vhost']}")
+    for row in totals.orderBy(F.desc("bytes"), "node", "vhost", "user").limit(top).collect():
+        click.echo(f"  {row['messages']:>15,} messages {_size(row['bytes']):>12}  {named(row, 'user')}")
     queues = (
         made["usage_by_queue"]
-        .groupBy("vhost", "queue")
+        .groupBy(*QUEUE)
         .agg(F.sum("accepted").alias("accepted"), F.sum("delivered").alias("delivered"))
     )
     click.echo("\nBusiest queues")
-    for row in queues.orderBy(F.desc("accepted"), "vhost", "queue").limit(top).collect():
-        line = f"  {row['accepted']:>15,} in {row['delivered']:>15,} delivered  {row['queue']} in {row['vhost']}"
+    for row in queues.orderBy(F.desc("accepted"), *QUEUE).limit(top).collect():
+        line = f"  {row['accepted']:>15,} in {row['delivered']:>15,} delivered  {named(row, 'queue')}"
         click.echo(line)
     old = made["queue_age"].where(F.col("standing") > 0).orderBy(F.desc("oldest_age_s")).limit(top).collect()
     click.echo("\nOldest messages" if old else "\nNo messages are left in queues")
     for row in old:
         word = "at least " if row["oldest_is_at_least"] else ""
         age = timedelta(seconds=round(row["oldest_age_s"]))
-        click.echo(f"  {word}{age}, {row['standing']:,} standing  {row['queue']} in {row['vhost']}")
+        click.echo(f"  {word}{age}, {row['standing']:,} standing  {named(row, 'queue')}")
     idle = made["idle_queues"].count()
     click.echo(f"\n{idle:,} idle queue{'' if idle == 1 else 's'}. The tables are in {options.output}")
 

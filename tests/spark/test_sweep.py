@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd_spark.stretches.runs import Runs, joined, without
-from amqpd_spark.stretches.sweep import BLOCK, swept
+from amqpd_spark.stretches.sweep import BLOCK, cut, swept
 
 KEYS = (5, -7, 1 << 60)
 Stretch = tuple[int, int, int]
@@ -94,3 +94,18 @@ def test_without_leaves_what_is_in_none_of_the_others(of: list[Stretch], covers:
 @pytest.mark.parametrize("one", [[], [(5, 3, 9)]])
 def test_without_nothing_is_what_it_was(one: list[Stretch]):
     assert numbers(without(columns(one), columns([]))) == numbers(columns(one))
+
+
+def test_a_stretch_is_cut_at_each_edge_of_blocks_that_it_goes_over():
+    first = np.array([5, BLOCK - 1, BLOCK, BLOCK - 2], np.int64)
+    last = np.array([9, BLOCK, 2 * BLOCK - 1, 2 * BLOCK], np.int64)
+    pieces = zip(*(column.tolist() for column in cut(first, last)), strict=True)
+    assert list(pieces) == [
+        (0, 5, 9),
+        (1, BLOCK - 1, BLOCK - 1),
+        (1, BLOCK, BLOCK),
+        (2, BLOCK, 2 * BLOCK - 1),
+        (3, BLOCK - 2, BLOCK - 1),
+        (3, BLOCK, 2 * BLOCK - 1),
+        (3, 2 * BLOCK, 2 * BLOCK),
+    ]

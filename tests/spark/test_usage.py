@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark import ages, events, usage
+from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.log import START, Log
 
 HOUR, DAY = 3600.0, 86400.0
@@ -106,7 +107,8 @@ def test_the_same_file_twice_changes_nothing(spark: SparkSession, log: Log):
 
 def age_of(spark: SparkSession, folder: str, end: float) -> dict[str, dict[str, Any]]:
     rows = events.read(spark, folder)
-    found = ages.queue_ages(rows, usage.census(rows).last_lives, START + timedelta(seconds=end))
+    lives = usage.census(rows).last_lives
+    found = ages.queue_ages(of_dataframe(rows), lives, START + timedelta(seconds=end), parts=2)
     return {row["queue"]: row.asDict() for row in found.collect()}
 
 
@@ -139,6 +141,12 @@ def test_the_time_in_the_queue_has_percentiles_that_are_at_most_two_per_cent_abo
     assert 100 <= row["p99_ms"] <= 102.1
 
 
+def tables(spark: SparkSession, folder: str, end: float | None = None) -> dict[str, DataFrame]:
+    rows = events.read(spark, folder)
+    until = None if end is None else START + timedelta(seconds=end)
+    return usage.tables(of_dataframe(rows), usage.census(rows), 2, until)
+
+
 def test_idle_is_a_queue_that_is_there_and_unused(spark: SparkSession, log: Log):
     for name in ("forgotten", "gone", "fresh", "used"):
         at = 5 * DAY if name == "fresh" else 0
@@ -146,15 +154,14 @@ def test_idle_is_a_queue_that_is_there_and_unused(spark: SparkSession, log: Log)
     log.add("queue_deleted", at=DAY, object="queue gone", user="alice")
     log.add("routed", at=DAY, queue="forgotten", queue_id=1)
     log.add("counted", at=9 * DAY, queue="used", detail="delivered", count=1)
-    made = usage.tables(events.read(spark, log.write()), START + timedelta(days=10))
-    row = only(made["idle_queues"])
+    row = only(tables(spark, log.write(), 10 * DAY)["idle_queues"])
     assert (row["queue"], row["declared_by"], row["standing"], row["idle_days"]) == ("forgotten", "alice", 1, 9.0)
 
 
 def test_a_short_log_calls_no_queue_idle(spark: SparkSession, log: Log):
     log.add("standing", queue="q", queue_id=1, count=0, reason="recovered")
     log.add("started", at=DAY)
-    assert usage.tables(events.read(spark, log.write()))["idle_queues"].count() == 0
+    assert tables(spark, log.write())["idle_queues"].count() == 0
 
 
 def test_the_command_writes_its_tables_and_says_who_talks_most(spark: SparkSession, log: Log, tmp_path: Path):

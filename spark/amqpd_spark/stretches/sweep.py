@@ -79,6 +79,16 @@ def swept(key: Longs, first: Longs, last: Longs, pieces_max: int = PIECES_MAX) -
         )
 
 
+def cut(first: Longs, last: Longs) -> tuple[Longs, Longs, Longs]:
+    """At the blocks' edges: which stretch a piece is of, its first number, and its last."""
+    block = first >> BLOCK_BITS
+    many = (last >> BLOCK_BITS) - block + 1
+    of = np.repeat(np.arange(len(first)), many)
+    block = block[of] + np.arange(len(of)) - np.repeat(np.cumsum(many) - many, many)
+    low = np.maximum(first[of], block << BLOCK_BITS)
+    return of, low, np.minimum(last[of], (block + 1 << BLOCK_BITS) - 1)
+
+
 def _sorted(values: Longs) -> Longs:
     """Each once. By sorting, which for millions of numbers is several times faster than `np.unique`'s hashes."""
     values.sort()
