@@ -83,7 +83,7 @@ def account(
 ) -> Account:
     """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
     events, spark = placed(rows.events), rows.events.sparkSession
-    seen = digest(rows)
+    seen = digest(rows, publications=not (sampled or cut))
     heads = anchors(seen)
     lost = inventory.lost
     of_queues = slots(seen, heads, lost)

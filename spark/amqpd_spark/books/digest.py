@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from amqpd_spark.books.gather import COLUMNS, SCHEMA, gathered
+from amqpd_spark.books.gather import COLUMNS, SCHEMA, Gather
 from amqpd_spark.books.places import Life
 from amqpd_spark.stretches.runs import Runs, joined, without
 from amqpd_spark.stretches.scan import Rows
@@ -71,8 +71,9 @@ class Digest:
         return [row for row in self.rare if row.event in events]
 
 
-def digest(rows: Rows) -> Digest:
-    return _merged(rows.mapped(gathered, COLUMNS, SCHEMA).toArrow())
+def digest(rows: Rows, publications: bool = True) -> Digest:
+    """Without `publications` there is no `untold`, which takes a run for each gap in their numbers."""
+    return _merged(rows.mapped(Gather(publications), COLUMNS, SCHEMA).toArrow())
 
 
 def _merged(found: pa.Table) -> Digest:

@@ -42,18 +42,24 @@ _ARROW = pa.schema(
 OF_QUEUE = ("node", "queue_id", "epoch", "vhost", "queue", "at_node", "at_life")
 
 
-def gathered(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
-    """The function of a task."""
-    found = _Found()
-    for chunk in chunks:
-        found.take(chunk)
-    yield pa.RecordBatch.from_pylist(list(found.rows()), _ARROW)
+class Gather:
+    """The function of a task. `publications`: and what was told to publishers."""
+
+    def __init__(self, publications: bool) -> None:
+        self.publications = publications
+
+    def __call__(self, chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
+        found = _Found(self.publications)
+        for chunk in chunks:
+            found.take(chunk)
+        yield pa.RecordBatch.from_pylist(list(found.rows()), _ARROW)
 
 
 class _Found:
     """What a task has found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, publications: bool) -> None:
+        self.publications = publications
         self.queues: dict[tuple[Any, ...], list[int | None]] = {}
         self.lives: set[tuple[Any, ...]] = set()
         self.runs: dict[tuple[Any, ...], list[Runs]] = defaultdict(list)
@@ -68,7 +74,8 @@ class _Found:
         in_queues = (kind > 0) & (count > 0)
         self._queues(chunk, places, in_queues, kind, count)
         self._stands(chunk, places, (kind == STANDING) & (count > 0))
-        self._publications(chunk, places, events, count)
+        if self.publications:
+            self._publications(chunk, places, events, count)
         self._rare(chunk, places, events, events.are(lambda name: name in RARE) | ((kind == STANDING) & (count == 0)))
 
     def _queues(self, chunk: Chunk, places: Places, meant: Flags, kind: Longs, count: Longs) -> None:

@@ -21,7 +21,6 @@ from amqpd_spark import events as log
 from amqpd_spark.books.moments import life_of
 from amqpd_spark.books.places import PUBLISHER, in_source
 from amqpd_spark.books.queues import QUEUE, counted, settled
-from amqpd_spark.session import kept
 
 PUBLICATION = (*PUBLISHER, "publication")
 LINKS = ("dead_lettered", "released", "moved")
@@ -43,7 +42,7 @@ def promised(events: DataFrame, slots: DataFrame, absent: DataFrame) -> DataFram
     for _ in range(HOPS_MAX):
         if not left:
             break
-        step = kept(_step(events, letters, reached))
+        step = _step(events, letters, reached).localCheckpoint()
         over = F.col("undone") | F.col("client")
         answers.append(step.where(over).select(*_LETTER, "publication", "undone"))
         letters, left = counted(step.where(~over).select(*_LETTER, "publication"))

@@ -24,9 +24,8 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.books.digest import Digest, Rare
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
-from amqpd_spark.books.places import PLACE
+from amqpd_spark.books.places import PLACE, Life
 from amqpd_spark.inventory import Hole
-from amqpd_spark.session import kept
 
 QUEUE = ("node", "queue_id")
 SMALL = 500_000
@@ -107,7 +106,8 @@ def settled(table: DataFrame) -> DataFrame:
 
 def counted(table: DataFrame) -> tuple[DataFrame, int]:
     """`settled`, and the number of rows."""
-    once = kept(table)
+    # `kept` would have the plans of all steps before in each step's plan, where one follows from another.
+    once = table.localCheckpoint()
     rows = once.count()
     return F.broadcast(once) if rows <= SMALL else once, rows
 
@@ -163,26 +163,34 @@ def slots(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) ->
     own: dict[tuple[str | None, int], list[Anchor]] = defaultdict(list)
     for anchor in heads:
         own[anchor.node, anchor.queue_id].append(anchor)
+    # One object for all lives of a queue: in each of them it would be lives times lives.
+    moments = {key: sorted({anchor.at for anchor in mine}) for key, mine in own.items()}
+    stops = {key: sorted({each.life for each in mine if each.reason == "stopped"}) for key, mine in own.items()}
+    proofs = {key: _proofs(mine, unflushed) for key, mine in own.items()}
+    of_node = {node: sorted(gaps.get(node, ())) for node in lives}
+    of_place = {place: [{"from": low, "to": high} for low, high in each] for place, each in spans.items()}
     made = []
     for (node, queue_id, epoch), known in found.queues.items():
-        mine = own[node, queue_id]
-        proofs = (_proof(anchor, (node, anchor.life) in unflushed) for anchor in mine)
+        key = node, queue_id
+        mine = own.get(key, [])
         begun = (node, epoch) in starts
         told = known.first is not None or any(anchor.life == epoch for anchor in mine)
         made.append(
             Slot(
                 *(slot_of(node, queue_id, epoch), node, queue_id, epoch, known.vhost, known.queue),
                 *(known.first, known.last, max(lives[node], default=0), known.at_node, known.at_life),
-                sorted({anchor.at for anchor in mine}),
-                sorted(gaps.get(node, ())),
-                sorted({anchor.life for anchor in mine if anchor.reason == "stopped"}),
-                [{"from": low, "to": high} for low, high in spans.get(node, ())],
-                [proof for proof in proofs if proof is not None],
+                *(moments.get(key, []), of_node.get(node, []), stops.get(key, [])),
+                *(of_place.get(node, []), proofs.get(key, [])),
                 begun,
                 begun and told,
             )
         )
     return made
+
+
+def _proofs(anchors: Sequence[Anchor], unflushed: set[Life]) -> list[dict[str, Any]]:
+    found = (_proof(anchor, (anchor.node, anchor.life) in unflushed) for anchor in anchors)
+    return [each for each in found if each is not None]
 
 
 def _proof(anchor: Anchor, unflushed: bool) -> dict[str, Any] | None:

@@ -19,7 +19,6 @@ from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE, counted
 from amqpd_spark.books.returned import returned
-from amqpd_spark.session import kept
 
 OF_ENTRY = (
     *("time", "publication", "confirm_tag", "exchange", "routing_key", "user", "connection", "channel"),
@@ -52,7 +51,7 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
-    told = kept(told.drop("publication", *MOVED))
+    told = told.drop("publication", *MOVED).localCheckpoint()
     return _with_entries(events, told)
 
 
