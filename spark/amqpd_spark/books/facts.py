@@ -20,11 +20,12 @@ from pyspark.sql import DataFrame
 from amqpd_spark.books.gather import KIND, ROUTED, STANDING, is_end
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import Places
-from amqpd_spark.books.queues import slot_of
+from amqpd_spark.flows import number_of
+from amqpd_spark.pieces import PIECES, part_of
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, combined
-from amqpd_spark.stretches.packed import SCHEMA, Columns, hashed, mapped, sent, spread, together, unpacked
+from amqpd_spark.stretches.packed import SCHEMA, Columns, mapped, sent, spread, together, unpacked
 from amqpd_spark.stretches.scan import Rows
-from amqpd_spark.stretches.sweep import BLOCK_BITS, Part, swept
+from amqpd_spark.stretches.sweep import Part, cut, swept
 
 LIVES_MAX = 62
 """of a message, that are told apart when its ends are counted; later ones count as one"""
@@ -67,9 +68,9 @@ class _Pieces:
 
     def __call__(self, chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
-            for piece in _cut(_stretches(chunk)):
-                part = (hashed(piece["slot"], piece["first"] >> BLOCK_BITS) % np.uint64(self.parts)).astype(np.int64)
-                yield from spread("piece", part, self.parts, piece)
+            pieces = _cut(_stretches(chunk))
+            part = part_of(pieces["slot"], pieces["first"], self.parts)
+            yield from spread(PIECES, part, self.parts, pieces)
 
 
 def _stretches(chunk: Chunk) -> Columns:
@@ -78,7 +79,7 @@ def _stretches(chunk: Chunk) -> Columns:
     at = np.flatnonzero((kind > 0) & (count > 0))
     places, ids, epoch = Places(chunk), chunk.longs("queue_id")[at], chunk.longs("epoch")[at]
     codes, heads = combined([*(column[at] for column in places.columns), ids, epoch])
-    names = [slot_of(places.name(at[head]), int(ids[head]), int(epoch[head])) for head in heads.tolist()]
+    names = [number_of(places.name(at[head]), int(ids[head]), int(epoch[head])) for head in heads.tolist()]
     routed = kind[at] == ROUTED
     persistent = chunk.flags("persistent")[at]
     flags = np.where(persistent >= 0, persistent * PERSISTENT + KNOWN, 0)
@@ -97,16 +98,13 @@ def _stretches(chunk: Chunk) -> Columns:
     }
 
 
-def _cut(stretches: Columns) -> Iterator[Columns]:
+def _cut(stretches: Columns) -> Columns:
     """At the blocks' edges."""
-    while len(first := stretches["first"]):
-        last, publication = stretches["last"], stretches["publication"]
-        edge = ((first >> BLOCK_BITS) + 1) << BLOCK_BITS
-        yield {**stretches, "last": np.minimum(last, edge - 1)}
-        moved = np.where(publication > 0, publication + edge - first, publication)
-        over = np.flatnonzero(last >= edge)
-        rest = {**stretches, "first": edge, "publication": moved}
-        stretches = {name: column[over] for name, column in rest.items()}
+    of, low, high = cut(stretches["first"], stretches["last"])
+    pieces = {name: column[of] for name, column in stretches.items()}
+    publication = pieces["publication"]
+    moved = np.where(publication > 0, publication + low - pieces["first"], publication)
+    return pieces | {"first": low, "last": high, "publication": moved}
 
 
 class _Facts:

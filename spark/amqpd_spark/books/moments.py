@@ -32,11 +32,6 @@ def moment_of(life: Column, number: Column) -> Column:
     return _packed(life, number)
 
 
-def backwards() -> Column:
-    """Of a row: greatest for the first event of the last life, so that `max` finds it."""
-    return _packed(F.col("life"), F.lit(NUMBER_MAX) - F.col("number"))
-
-
 def life_of(packed: Column) -> Column:
     return F.shiftright(packed, LIFE_SHIFT).cast("int")
 

@@ -14,7 +14,6 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from pyspark.sql import functions as F
 from amqpd_spark.books.digest import Digest, Rare
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import PLACE, Life
+from amqpd_spark.flows import number_of
 from amqpd_spark.inventory import Hole
 
 QUEUE = ("node", "queue_id")
@@ -91,12 +91,6 @@ _ARROW = pa.schema(
         *((name, pa.bool_()) for name in ("begun", "recorded")),
     ]
 )
-
-
-def slot_of(node: str | None, queue_id: int, epoch: int) -> int:
-    """63 bits: two of a million queues are mixed up in one log of twenty million."""
-    name = json.dumps([node, queue_id, epoch]).encode()
-    return int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1
 
 
 def settled(table: DataFrame) -> DataFrame:
@@ -177,7 +171,7 @@ def slots(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) ->
         told = known.first is not None or any(anchor.life == epoch for anchor in mine)
         made.append(
             Slot(
-                *(slot_of(node, queue_id, epoch), node, queue_id, epoch, known.vhost, known.queue),
+                *(number_of(node, queue_id, epoch), node, queue_id, epoch, known.vhost, known.queue),
                 *(known.first, known.last, max(lives[node], default=0), known.at_node, known.at_life),
                 *(moments.get(key, []), of_node.get(node, []), stops.get(key, [])),
                 *(of_place.get(node, []), proofs.get(key, [])),
