@@ -11,6 +11,7 @@ Not here: the wiring of the broker (`broker.py`), signals (`process/signals.py`)
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,7 @@ def serve(context: click.Context, /, config: Path | None, accept_loss: bool, **f
 def run(settings: Settings, *, accept_loss: bool = False) -> int:
     """Serves until a signal; returns the exit code. `accept_loss`: see `broker.serve`."""
     _keep_standard_descriptors()
+    _leave_out_pandas()
     unblock_standard_error()
     recent = recent_lines()
     configure_logs(settings.log_level, recent=recent)
@@ -124,6 +126,12 @@ def _keep_standard_descriptors() -> None:
         if descriptor > 2:
             os.close(descriptor)
             return
+
+
+def _leave_out_pandas() -> None:
+    """Where it is installed, pyarrow imports it to ask whether a list is one of its series: sixty megabytes in a
+    broker that has no use for it. A module that is None here is one that cannot be imported."""
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
 
 
 async def _main(settings: Settings, accept_loss: bool, recent: Recent[str]) -> None:

@@ -172,7 +172,7 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     assert caught.value.suggested_filename.startswith("amqpd-definitions-")
     arguments = {each["name"]: each["arguments"] for each in document["queues"]}["mine-defined"]
     assert arguments == {"x-max-length": 2**53 + 1}, "not rounded as scripts round numbers"
-    page.get_by_label("File").set_input_files(saved)
+    page.get_by_label("File", exact=True).set_input_files(saved)
     visit.press("Compare and upload")
     expect(page.locator("dialog")).to_contain_text("Nothing would change")
     visit.press("Close", "dialog")
@@ -184,7 +184,7 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     }  # fmt: skip
     wanted = tmp_path / "wanted.json"
     wanted.write_text(json.dumps({"queues": [new, other], "bindings": [bound]}))
-    page.get_by_label("File").set_input_files(wanted)
+    page.get_by_label("File", exact=True).set_input_files(wanted)
     visit.press("Compare and upload")
     dialog = page.locator("dialog")
     expect(dialog).to_contain_text("1 queue added")
@@ -194,7 +194,7 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     visit.send("Upload")
     assert [each["name"] for each in api.get("/queues") if each["name"] == HOSTILE] == [HOSTILE]
     wanted.write_text(json.dumps({"queues": [each for each in document["queues"] if each["name"] != "mine-defined"]}))
-    page.get_by_label("File").set_input_files(wanted)
+    page.get_by_label("File", exact=True).set_input_files(wanted)
     visit.press("Compare and upload")
     expect(dialog).to_contain_text("Nothing would change")
     page.get_by_label("Delete what the file does not name").check()
@@ -205,7 +205,7 @@ def test_definitions_are_downloaded_compared_and_taken_in(visit: Visit, api: Api
     assert "mine-defined" not in left
     for text, said in (("not JSON", "is not JSON"), ("[]", "no definition file")):
         wanted.write_text(text)
-        page.get_by_label("File").set_input_files(wanted)
+        page.get_by_label("File", exact=True).set_input_files(wanted)
         visit.press("Compare and upload")
         expect(page.get_by_role("alert").filter(has_text=said)).to_be_visible()
     assert all("400" in error for error in visit.errors)

@@ -139,7 +139,7 @@ def backlog(broker: BrokerProcess, count: int, bound_mib: int, restart_s: float)
 def test_a_backlog_larger_than_memory_stays_on_disk(make_broker: MakeBroker) -> None:
     """100 MB in a broker that may keep 8 MB of it in memory."""
     limits = {"AMQPD_QUEUE_MEMORY_BYTES": "4MiB", "AMQPD_BACKLOG_MEMORY_BYTES": "8MiB"}
-    backlog(make_broker(environment=limits), 100_000, bound_mib=60, restart_s=20)
+    backlog(make_broker(environment=limits), 100_000, bound_mib=75, restart_s=20)
 
 
 @pytest.mark.heavy
