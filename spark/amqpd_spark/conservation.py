@@ -26,11 +26,12 @@ from amqpd_spark.books.queues import anchors, slots, table
 from amqpd_spark.books.spans import doubtful, holes
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
 from amqpd_spark.footers import plain
+from amqpd_spark.given import of_rows
 from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
 from amqpd_spark.over_time import flow
 from amqpd_spark.schema import ENDS
-from amqpd_spark.session import kept
+from amqpd_spark.session import kept, tuned
 from amqpd_spark.stretches.scan import Rows, tasks
 from amqpd_spark.windows import AUTO, asked, fitting, marked, seconds
 
@@ -40,6 +41,8 @@ FAULTS = ("missing", "returned_from_the_dead", "ended_twice", "ended_yet_standin
 LOG_FAULTS = ("log_hole", "rows_removed")
 """of the log, not of the broker"""
 DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
+FEW_PARTS = 16
+"""tasks of a shuffle, that need not become fewer where there is little left"""
 SHOWN_MAX = 20
 """findings of a kind, printed"""
 
@@ -89,8 +92,9 @@ def account(
     of_queues = slots(seen, heads, lost)
     known = table(spark, of_queues)
     parts = tasks(inventory, spark.sparkContext.defaultParallelism)
-    # What is left of the rows after their one shuffle is less by far.
-    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+    # What is left of the rows after their one shuffle is less by far; and of a small log planning each stage anew, by
+    # what the one before brought, takes longer than the stage.
+    tuned(spark, shuffle_partitions=str(parts), adaptive_enabled=str(parts > FEW_PARTS).lower())
     everything = kept(fates(facts(rows, parts, seconds(window) * 1_000_000), known, window, cut))
     is_ended = F.coalesce(F.col("fate") == ENDED, F.lit(False))
     outcome = everything.where(~is_ended)
@@ -153,7 +157,7 @@ def _untold(spark: SparkSession, seen: Digest, lost: Sequence[Hole]) -> DataFram
     # What is known of them may be in the hole.
     lives = {(hole.node, hole.life) for hole in lost}
     runs = [(node, life, low, high - low + 1) for node, life, low, high in seen.untold if (node, life) not in lives]
-    made = spark.createDataFrame(runs, "node string, life int, publication bigint, count bigint")
+    made = of_rows(spark, runs, "node string, life int, publication bigint, count bigint")
     return _finding("confirmed_unpublished", made, F.lit("confirmed, and never published"))
 
 
@@ -176,7 +180,7 @@ def _silent(silent: DataFrame, known: DataFrame, lost: Sequence[Hole], window: s
     window in which the hole begins, as near as its neighbours say."""
     begin = min((hole.after_us or hole.before_us or 0) for hole in lost)
     holes = [(hole.life, hole.first, hole.after_us or hole.before_us or begin) for hole in lost]
-    at = silent.sparkSession.createDataFrame(holes, "life int, number bigint, us bigint")
+    at = of_rows(silent.sparkSession, holes, "life int, number bigint, us bigint")
     times = at.select(moment_of(F.col("life"), F.col("number")).alias("at"), F.timestamp_micros("us").alias("time"))
     # Two nodes may have lost the same rows of the same life.
     times = F.broadcast(times.groupBy("at").agg(F.min("time").alias("time")))
@@ -206,7 +210,7 @@ def _of_log(spark: SparkSession, inventory: Inventory) -> DataFrame:
         for each in inventory.removed_rows
     ]
     columns = "kind string, node string, life int, rows_from bigint, rows_to bigint, begin bigint, end bigint"
-    made = spark.createDataFrame(rows, f"{columns}, told string")
+    made = of_rows(spark, rows, f"{columns}, told string")
     times = {"entered": F.timestamp_micros("begin"), "last_seen": F.timestamp_micros("end")}
     return _finding(None, made.withColumns(times), F.col("told"))
 
@@ -257,7 +261,7 @@ def _unrecorded(outcome: DataFrame, known: DataFrame) -> DataFrame:
 
 def _gaps(spark: SparkSession, seen: Digest) -> DataFrame:
     rows = [(row.node, row.life, row.us, row.reason, row.detail) for row in seen.of("gap")]
-    gaps = spark.createDataFrame(rows, "node string, life int, us bigint, reason string, detail string")
+    gaps = of_rows(spark, rows, "node string, life int, us bigint, reason string, detail string")
     begin = F.to_timestamp(F.get_json_object("detail", "$.from"))
     told = F.concat_ws(" ", F.lit("not recorded:"), "reason", F.lit("from"), F.get_json_object("detail", "$.from"))
     end = F.timestamp_micros("us")

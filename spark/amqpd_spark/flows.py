@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from amqpd_spark.given import of_rows
 from amqpd_spark.stretches.chunk import Longs, combined
 
 NAMES = ("node", "vhost", "exchange", "queue")
@@ -74,7 +75,7 @@ def wide(names: Names) -> Names:
 def table(spark: SparkSession, names: Mapping[int, Names]) -> DataFrame:
     """`flow` and NAMES."""
     columns = ", ".join(f"{name} string" for name in NAMES)
-    return spark.createDataFrame([(flow, *each) for flow, each in names.items()], f"flow bigint, {columns}")
+    return of_rows(spark, [(flow, *each) for flow, each in names.items()], f"flow bigint, {columns}")
 
 
 class Named:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from amqpd_spark import events, present
 from amqpd_spark.batches import SEEN, Batches, NotOurs
 from amqpd_spark.footers import BROKER, File
+from amqpd_spark.given import of_rows
 from amqpd_spark.present import BLOCK_BITS, ISLANDS_MAX, LIFE, PART_BITS
 
 MASKS = "masks"
@@ -118,7 +119,7 @@ def _read(batches: Batches, number: int, files: Sequence[File]) -> tuple[list[Ta
             if row["many"] > ISLANDS_MAX:
                 cut.add(part)
         if cut:
-            keys = batches.spark.createDataFrame(sorted(cut), "node string, life int, part bigint")
+            keys = of_rows(batches.spark, sorted(cut), "node string, life int, part bigint")
             placed = masks.withColumn("part", F.shiftright("block", PART_BITS))
             kept = placed.join(F.broadcast(keys), [*LIFE, "part"], "left_semi").select(*LIFE, "block", "mask")
             batches.write(MASKS, number, kept.sortWithinPartitions(*LIFE, "block"))
@@ -166,4 +167,4 @@ def _before(batches: Batches, number: int) -> list[Taken]:
 
 
 def _table(spark: SparkSession, taken: Sequence[Taken]) -> DataFrame:
-    return spark.createDataFrame(list(taken), "node string, life int, first bigint, last bigint, whole boolean")
+    return of_rows(spark, taken, "node string, life int, first bigint, last bigint, whole boolean")

@@ -74,6 +74,14 @@ def kept(table: DataFrame) -> DataFrame:
     return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 
+def tuned(spark: SparkSession, **settings: str) -> None:
+    """From here on, unless somebody set it themselves: the setting `spark.sql.*` of each name, with dots."""
+    for name, value in settings.items():
+        key = f"spark.sql.{name.replace('_', '.')}"
+        if not spark.sparkContext.getConf().contains(key):
+            spark.conf.set(key, value)
+
+
 def _start_java(settings: dict[str, str]) -> None:
     """As Spark would start it, but silent. Nothing where there is one already."""
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:

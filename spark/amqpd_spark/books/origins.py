@@ -42,7 +42,7 @@ def promised(events: DataFrame, slots: DataFrame, absent: DataFrame) -> DataFram
     for _ in range(HOPS_MAX):
         if not left:
             break
-        step = _step(events, letters, reached).localCheckpoint()
+        step = settled(_step(events, letters, reached))
         over = F.col("undone") | F.col("client")
         answers.append(step.where(over).select(*_LETTER, "publication", "undone"))
         letters, left = counted(step.where(~over).select(*_LETTER, "publication"))

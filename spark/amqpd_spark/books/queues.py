@@ -26,6 +26,7 @@ from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, 
 from amqpd_spark.books.places import PLACE, Life
 from amqpd_spark.flows import number_of
 from amqpd_spark.inventory import Hole
+from amqpd_spark.session import kept
 
 QUEUE = ("node", "queue_id")
 SMALL = 500_000
@@ -99,11 +100,15 @@ def settled(table: DataFrame) -> DataFrame:
 
 
 def counted(table: DataFrame) -> tuple[DataFrame, int]:
-    """`settled`, and the number of rows."""
-    # `kept` would have the plans of all steps before in each step's plan, where one follows from another.
-    once = table.localCheckpoint()
+    """`settled`, and the number of rows. What follows is planned without the steps that led here."""
+    once = kept(table)
     rows = once.count()
-    return F.broadcast(once) if rows <= SMALL else once, rows
+    if rows > SMALL:
+        # The only way to cut a plan without the driver: a lost executor ends the job.
+        return once.localCheckpoint(), rows
+    found = once.toArrow()
+    once.unpersist()
+    return F.broadcast(table.sparkSession.createDataFrame(found)), rows
 
 
 def in_queues() -> Column:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.books.moments import life_of, moment
 from amqpd_spark.books.queues import QUEUE, Anchor, Slot, in_queues, settled
+from amqpd_spark.given import of_rows
 
 BUCKET = 1 << 20
 
@@ -66,7 +67,7 @@ def holes(
         return None
     spark = events.sparkSession
     kinds = "node string, queue_id bigint, epoch int, vhost string, queue string, low bigint, high bigint"
-    wanted = spark.createDataFrame(lacking, kinds)
+    wanted = of_rows(spark, lacking, kinds)
     routed = (
         events.where((F.col("event") == "routed") & (F.col("count") > 0))
         .select(*QUEUE, "epoch", F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high"))
@@ -77,7 +78,7 @@ def holes(
     told = [(head.node, head.queue_id, head.life, head.next) for head in heads if head.reason in ("level", "gap")]
     if not told:
         return gone
-    begins = spark.createDataFrame(told, "node string, queue_id bigint, epoch int, next bigint")
+    begins = of_rows(spark, told, "node string, queue_id bigint, epoch int, next bigint")
     excused = [
         *(F.col(f"hole.{name}") == F.col(f"begin.{name}") for name in (*QUEUE, "epoch")),
         F.col("next").between(F.col("low") + 1, F.col("high") + 1),

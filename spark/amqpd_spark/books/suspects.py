@@ -17,7 +17,7 @@ from amqpd_spark.books.fates import MOVED
 from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
-from amqpd_spark.books.queues import QUEUE, counted
+from amqpd_spark.books.queues import QUEUE, counted, settled
 from amqpd_spark.books.returned import returned
 
 OF_ENTRY = (
@@ -51,8 +51,7 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
-    told = told.drop("publication", *MOVED).localCheckpoint()
-    return _with_entries(events, told)
+    return _with_entries(events, settled(told.drop("publication", *MOVED)))
 
 
 def said(kind: str) -> Column:

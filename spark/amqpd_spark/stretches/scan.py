@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from amqpd_spark import events
 from amqpd_spark.door import Refused
 from amqpd_spark.footers import plain
+from amqpd_spark.given import of_rows
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
 from amqpd_spark.stretches.chunk import Chunk
@@ -80,7 +81,7 @@ def tasks(inventory: Inventory, cores: int) -> int:
 
 def _of_bytes(spark: SparkSession, paths: Sequence[str], read: OfTask, schema: str) -> DataFrame:
     if not paths:
-        return spark.createDataFrame([], schema)
+        return of_rows(spark, [], schema)
     # Else listing many paths is a job of its own.
     spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(len(paths) + 1))
     found = spark.read.format("binaryFile").load([events.literally(path) for path in paths])

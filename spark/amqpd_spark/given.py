@@ -1,0 +1,34 @@
+"""Rows that the driver has, as a DataFrame.
+
+What comes in: rows, their columns in Spark's words. What goes out: a DataFrame whose rows are part of the plan.
+Rules: nothing is started for it: `createDataFrame` of a list has every row pickled by a Python of its own, which
+takes seconds to begin; and where there is no row, Spark leaves out what would be joined with it.
+Not here: tables that are Arrow's already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "array<bigint>": pa.list_(pa.int64()),
+}
+
+
+def of_rows(spark: SparkSession, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
+    """`columns`: "name type, name type"; the types are those of a log's and of our own small tables. Raises KeyError
+    for others."""
+    named = [column.split() for column in columns.split(", ")]
+    values = list(zip(*rows, strict=True)) or [()] * len(named)
+    arrays = [pa.array(column, _TYPES[kind]) for column, (_, kind) in zip(values, named, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, names=[name for name, _ in named]))
