@@ -22,7 +22,7 @@ from amqpd_spark.books.facts import ENDED, facts
 from amqpd_spark.books.fates import fates
 from amqpd_spark.books.moments import moment_of
 from amqpd_spark.books.places import placed
-from amqpd_spark.books.queues import anchors, slots, table
+from amqpd_spark.books.queues import anchors, moments, slots, tables
 from amqpd_spark.books.spans import doubtful, holes
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
 from amqpd_spark.footers import plain
@@ -89,8 +89,8 @@ def account(
     seen = digest(rows, publications=not (sampled or cut))
     heads = anchors(seen)
     lost = inventory.lost
-    of_queues = slots(seen, heads, lost)
-    known = table(spark, of_queues)
+    of_queues = slots(seen, heads)
+    known = tables(spark, of_queues, moments(seen, heads, lost))
     parts = tasks(inventory, spark.sparkContext.defaultParallelism)
     # What is left of the rows after their one shuffle is less by far; and of a small log planning each stage anew, by
     # what the one before brought, takes longer than the stage.
@@ -102,26 +102,26 @@ def account(
     # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
     suspects = resolved(events, known, outcome) if sums.suspects else None
     counted = outcome.where(F.col("suspect").isNull()).select("slot", *_ENTRY, "messages")
-    counted = counted.join(known.select("slot", *_PLACE), "slot")
+    counted = counted.join(known.slots.select("slot", *_PLACE), "slot")
     found = [_gaps(spark, seen), _of_log(spark, inventory)]
     if suspects is not None:
         counted = counted.unionByName(suspects.select("slot", *_ENTRY, "messages", *_PLACE))
         found.append(_of_messages(suspects))
     if sums.unrecorded:
-        found.append(_unrecorded(outcome, known))
+        found.append(_unrecorded(outcome, known.slots))
     if not sampled:
         gone = holes(events, of_queues, heads, sums.entered)
         if gone is not None and lost:
             excused, silent = doubtful(events, known, gone)
             gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
-            counted = counted.unionByName(_silent(silent, known, lost, window))
+            counted = counted.unionByName(_silent(silent, known.slots, lost, window))
         if gone is not None:
             found.append(_finding("hole", gone.select(*_NAMED, *_numbers()), F.lit(_NEVER_ROUTED)))
         if not cut and seen.untold:
             found.append(_untold(spark, seen, lost))
     findings = reduce(DataFrame.unionByName, found)
     books = kept(_books(counted))
-    ended = everything.where(is_ended).join(known.select("slot", *_PLACE), "slot")
+    ended = everything.where(is_ended).join(known.slots.select("slot", *_PLACE), "slot")
     return Account(books, flow(books, ended), kept(findings), sums.before)
 
 

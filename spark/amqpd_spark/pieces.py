@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from amqpd_spark.books.places import PLACE
 from amqpd_spark.flows import Flows, number_of
-from amqpd_spark.rates import figure_of
+from amqpd_spark.rates import NO_FIGURE, figure_of
 from amqpd_spark.schema import ENDS, OF_PUBLICATIONS
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, Texts, combined
 from amqpd_spark.stretches.packed import Columns, hashed, packed, spread
@@ -42,8 +42,8 @@ _KINDS = {
     "refused": REFUSED,
 }
 OF_PUBLISHERS = (PUBLISHED, CONFIRMED, REFUSED)
-NONE = -1
-"""of a flow or a figure that a piece does not have"""
+NONE = int(np.iinfo(np.int64).min)
+"""of a flow or a time that a piece does not have; a time before 1970 is one"""
 PIECES, NAMES = "pieces", "names"
 _NARROW = {"kind": np.int8, "figure": np.int8, "count": np.int32}
 
@@ -86,7 +86,7 @@ def _of_chunk(chunk: Chunk, flows: Flows) -> Columns:
     of_publisher = np.isin(kind, OF_PUBLISHERS)
     kind[(count <= 0) | (of_publisher & (chunk.longs("confirm_tag") <= 0))] = OTHER
     figure = figure_of(chunk, events)
-    at = np.flatnonzero((kind != OTHER) | (figure != NONE))
+    at = np.flatnonzero((kind != OTHER) | (figure != NO_FIGURE))
     kind, figure, row = kind[at], figure[at], row[at]
     of_publisher = np.isin(kind, OF_PUBLISHERS)
     nodes = chunk.texts("node")

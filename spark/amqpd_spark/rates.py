@@ -21,25 +21,25 @@ FIGURES = (*OF_EXCHANGES, *OF_QUEUES)
 KEYS = ("flow", "minute", "figure")
 _DEAD_LETTERED = {"expired": "expired", "maxlen": "dropped", "rejected": "rejected", "delivery_limit": "rejected"}
 NUMBERS = {name: number for number, name in enumerate(FIGURES)}
-_NONE = -1
+NO_FIGURE = -1
 
 
 def figure_of(chunk: Chunk, events: Texts) -> Longs:
-    """The number of what each row adds to, _NONE where it adds to nothing; "redelivered" adds to "delivered" too."""
+    """The number of what each row adds to, or NO_FIGURE; "redelivered" adds to "delivered" too."""
     known = {name: number for name, number in NUMBERS.items() if name not in ("redelivered", "refused")}
-    figure = events.as_numbers(known, _NONE)
+    figure = events.as_numbers(known, NO_FIGURE)
     # The broker's own publishes are of messages that it was given before.
     reason = chunk.texts("reason")
-    figure[(figure == NUMBERS["published"]) & reason.are(lambda name: name is not None)] = _NONE
+    figure[(figure == NUMBERS["published"]) & reason.are(lambda name: name is not None)] = NO_FIGURE
     figure[(figure == NUMBERS["delivered"]) & (chunk.flags("redelivered") == 1)] = NUMBERS["redelivered"]
     causes = {cause: NUMBERS[name] for cause, name in _DEAD_LETTERED.items()}
     dead = events.are(lambda name: name == "dead_lettered")
-    return np.where(dead, reason.as_numbers(causes, _NONE), figure)
+    return np.where(dead, reason.as_numbers(causes, NO_FIGURE), figure)
 
 
 def of_pieces(pieces: Columns) -> Columns:
     """KEYS and `count`."""
-    at = _once(pieces, np.flatnonzero(pieces["figure"] != _NONE))
+    at = _once(pieces, np.flatnonzero(pieces["figure"] != NO_FIGURE))
     rows = {name: pieces[name][at] for name in ("flow", "figure", "count")}
     return added(rows | {"minute": pieces["us"][at] // MINUTE_US})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from amqpd_spark import events
@@ -93,3 +94,14 @@ def test_what_a_file_of_an_earlier_version_lacks_is_nothing(spark: SparkSession,
     found = of_files(spark, three_hours).mapped(told, COLUMNS, SCHEMA).collect()
     assert {row["source"] for row in found} == {0}
     assert len(found) == 9
+
+
+def test_a_text_that_is_none_is_said_with_its_file(spark: SparkSession, three_hours: Log):
+    spoiled = three_hours.files[1]
+    table = pq.read_table(spoiled, partitioning=None)
+    # Codes of a dictionary are looked at when somebody asks for the text, and then nobody knows the file.
+    no_text = pa.array([b"\xff\xfe"] * table.num_rows, pa.binary()).view(pa.string())
+    place = table.schema.get_field_index("connection")
+    pq.write_table(table.set_column(place, "connection", no_text), spoiled)
+    with pytest.raises(PySparkException, match=f"{spoiled.name} cannot be read: .*UTF8"):
+        rows_of(of_files(spark, three_hours))

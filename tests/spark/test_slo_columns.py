@@ -21,7 +21,7 @@ from amqpd_spark.stretches.chunk import Chunk
 from amqpd_spark.stretches.packed import of_columns, packed, short_of_zips, spread, together, unpacked
 from amqpd_spark.stretches.sums import summed
 from amqpd_spark.stretches.sweep import BLOCK
-from tests.spark.log import TYPES, Log
+from tests.spark.log import START, TYPES, Log
 
 QUEUE: dict[str, Any] = {"queue": "q", "queue_id": 7, "exchange": "x"}
 PUBLISHER: dict[str, Any] = {"exchange": "x", "connection": "c1", "channel": 1}
@@ -121,6 +121,17 @@ def test_percentiles_are_by_nearest_rank_and_of_each_group():
             exact = np.percentile(us[of == group], share * 100, method="inverted_cdf") / 1000
             assert made[name][group] == pytest.approx(exact, rel=0.01), name
         assert made["max_ms"][group] == us[of == group].max() / 1000
+
+
+def test_a_time_before_1970_is_a_time(log: Log):
+    """A clock without a battery begins wherever it likes."""
+    long_ago = -START.timestamp()
+    rows = [log.add("routed", at=long_ago - 0.000_001, first=1, **QUEUE)]
+    rows += [log.add("delivered", at=long_ago + 0.25, first=1, **QUEUE)]
+    found, _ = measured(rows)
+    ((key, figures),) = found.items()
+    assert key[3:5] == ("publish_to_deliver", -1)
+    assert figures == (1, 250_001, 250_001)
 
 
 def test_a_hot_queue_is_spread_over_tasks_and_its_messages_are_matched_there(log: Log):

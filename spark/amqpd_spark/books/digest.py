@@ -9,7 +9,6 @@ Not here: the look itself (`gather.py`); what follows (`queues.py`, `fates.py`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from amqpd_spark.books.gather import COLUMNS, SCHEMA, Gather
 from amqpd_spark.books.places import Life
-from amqpd_spark.stretches.runs import Runs, joined, without
+from amqpd_spark.stretches.runs import Runs, all_of, joined, without
 from amqpd_spark.stretches.scan import Rows
 
 QueueKey = tuple[str | None, int, int]
@@ -79,7 +78,7 @@ def digest(rows: Rows, publications: bool = True) -> Digest:
 def _merged(found: pa.Table) -> Digest:
     made = Digest()
     rare: dict[Rare, None] = {}
-    runs: dict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    parts: dict[tuple[Any, ...], list[Runs]] = defaultdict(list)
     for row in found.to_pylist():
         node, life, low, high = row["node"], row["life"], row["low"], row["high"]
         if row["what"] == "rare":
@@ -90,14 +89,17 @@ def _merged(found: pa.Table) -> Digest:
         elif row["what"] == "queue":
             _take(made.queues.setdefault((node, row["queue_id"], row["epoch"]), Known()), row)
         else:
-            runs[row["what"], node, row["queue_id"], life].append((low, high))
+            lows, highs = (np.frombuffer(row[name], np.int64) for name in ("lows", "highs"))
+            parts[row["what"], node, row["queue_id"], life].append((np.zeros_like(lows), lows, highs))
     made.rare = sorted(rare, key=lambda row: (row.node or "", row.life, row.number))
-    made.stands = {(node, of, life): _runs(each) for (what, node, of, life), each in runs.items() if what == "stands"}
-    for (what, node, _, life), each in runs.items():
-        if what == "confirmed":
-            left = without(_runs(each), _runs(runs.get(("published", node, None, life), ())))
-            pairs = zip(left[1].tolist(), left[2].tolist(), strict=True)
-            made.untold += [(node, life, low, high) for low, high in pairs]
+    runs = {key: joined(*all_of(each)) for key, each in parts.items()}
+    for (what, node, queue_id, life), each in runs.items():
+        if what == "stands":
+            made.stands[node, queue_id, life] = each
+        elif what == "confirmed":
+            covers = runs.get(("published", node, None, life))
+            _, lows, highs = each if covers is None else without(each, covers)
+            made.untold += [(node, life, *pair) for pair in zip(lows.tolist(), highs.tolist(), strict=True)]
     return made
 
 
@@ -112,8 +114,3 @@ def _take(known: Known, row: dict[str, Any]) -> None:
 
 def _least(one: Any, other: Any) -> Any:
     return other if one is None else one if other is None else min(one, other)
-
-
-def _runs(pairs: Iterable[tuple[int, int]]) -> Runs:
-    low, high = np.array(list(pairs), np.int64).reshape(-1, 2).T
-    return joined(np.zeros(len(low), np.int64), low, high)

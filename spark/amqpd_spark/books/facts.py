@@ -20,10 +20,11 @@ from pyspark.sql import DataFrame
 from amqpd_spark.books.gather import KIND, ROUTED, STANDING, is_end
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import Places
+from amqpd_spark.books.repeated import folded, held
 from amqpd_spark.flows import number_of
 from amqpd_spark.pieces import PIECES, part_of
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, combined
-from amqpd_spark.stretches.packed import SCHEMA, Columns, mapped, sent, spread, together, unpacked
+from amqpd_spark.stretches.packed import SCHEMA, Columns, mapped, sent, spread, unpacked
 from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.stretches.sweep import Part, cut, swept
 
@@ -68,7 +69,7 @@ class _Pieces:
 
     def __call__(self, chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
         for chunk in chunks:
-            pieces = _cut(_stretches(chunk))
+            pieces = folded(_cut(_stretches(chunk)))
             part = part_of(pieces["slot"], pieces["first"], self.parts)
             yield from spread(PIECES, part, self.parts, pieces)
 
@@ -114,7 +115,7 @@ class _Facts:
         self.window_us = window_us
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        piece = together(table for _, _, table in unpacked(batches))
+        piece = held(table for _, _, table in unpacked(batches))
         if not piece:
             return
         sums = _Sums(self.window_us)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.books.facts import LIVES_MAX
 from amqpd_spark.books.moments import event_of, life_of, number_backwards, number_of
+from amqpd_spark.books.queues import Known
 
 MOMENTS = ("routed", "last", "end_first", "end_last", "after")
 """columns of a suspect: when it entered, was seen last, ended first and last, the first anchor after all that"""
@@ -21,13 +22,13 @@ MOVED = ("ends", "stands")
 """of a suspect that ended and stood: all its ends, all anchors that have it; moments, sorted"""
 
 
-def fates(facts: DataFrame, slots: DataFrame, window: str, cut: bool) -> DataFrame:
+def fates(facts: DataFrame, known: Known, window: str, cut: bool) -> DataFrame:
     """Columns: slot, `window` (its start), `fate`, `found` (first seen in an anchor), `unseen` (it may have entered
     in a hole of the log), `unrecorded`, `suspect` (null, or why), of suspects `seq`, `publication`, `own` (the broker
     published it), `MOMENTS` and `MOVED`; `messages`, `low` and `high` (their numbers). `cut`: the log was read from
     some time on, so messages may have entered before."""
-    known = slots.select("slot", "epoch", F.col("anchors"), "gaps", "log_holes", "last_life", "begun", "recorded")
-    each = facts.join(known, "slot", "left")
+    slots = known.slots.select("slot", "of", "epoch", "last_life", "begun", "recorded")
+    each = known.with_moments(facts.join(slots, "slot", "left"), "anchors", "gaps", "log_holes")
     each = each.withColumn("time", F.timestamp_micros("us"))
     each = each.withColumn("stood_life", F.coalesce(life_of(F.col("stood")), F.lit(0)))
     each = each.withColumn("ended", F.coalesce(life_of(F.col("end_last")) >= F.col("stood_life"), F.lit(False)))

@@ -20,7 +20,7 @@ from amqpd_spark.books.moments import KINDS
 from amqpd_spark.books.places import Places
 from amqpd_spark.schema import ENDS
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, Texts, combined
-from amqpd_spark.stretches.runs import Runs, joined, without
+from amqpd_spark.stretches.runs import Runs, all_of, joined, without
 
 KIND = {name: code for code, name in enumerate(KINDS) if name}
 ROUTED, STANDING = KIND["routed"], KIND["standing"]
@@ -34,11 +34,11 @@ _TYPES = {
     **dict.fromkeys(("what", "node", "at_node", "vhost", "queue", "event", "reason", "detail"), "string"),
     **dict.fromkeys(("life", "at_life", "epoch"), "int"),
     **dict.fromkeys(("queue_id", "low", "high", "number"), "bigint"),
+    **dict.fromkeys(("lows", "highs"), "binary"),
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-_ARROW = pa.schema(
-    [(name, {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}[kind]) for name, kind in _TYPES.items()]
-)
+_OF_ARROW = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64(), "binary": pa.binary()}
+_ARROW = pa.schema([(name, _OF_ARROW[kind]) for name, kind in _TYPES.items()])
 OF_QUEUE = ("node", "queue_id", "epoch", "vhost", "queue", "at_node", "at_life")
 
 
@@ -152,21 +152,17 @@ class _Found:
             yield {"what": "life", "node": place, "life": life, "at_node": node, "at_life": at_life}
         for key, (low, high) in self.queues.items():
             yield {"what": "queue", **dict(zip(OF_QUEUE, key, strict=True)), "low": low, "high": high}
-        runs = {key: joined(*_all(parts)) for key, parts in self.runs.items()}
+        runs = {key: joined(*all_of(parts)) for key, parts in self.runs.items()}
         for key, found in runs.items():
             what, node, life, *rest = key
             covers = runs.get(("published", node, life)) if what == "confirmed" else None
-            left = found if covers is None else without(found, covers)
+            _, lows, highs = found if covers is None else without(found, covers)
             of_queue = {"queue_id": rest[0]} if rest else {}
-            for low, high in zip(left[1].tolist(), left[2].tolist(), strict=True):
-                yield {"what": what, "node": node, "life": life, "low": low, "high": high, **of_queue}
+            # Where publications are numbered with gaps, there is a run for each: nothing is smaller than octets.
+            many = {"lows": lows.tobytes(), "highs": highs.tobytes()}
+            yield {"what": what, "node": node, "life": life, **of_queue, **many}
 
 
 def is_end(kind: Longs) -> Flags:
     low, high = KIND[ENDS[0]], KIND[ENDS[-1]]
     return np.asarray((kind >= low) & (kind <= high))
-
-
-def _all(parts: list[Runs]) -> Runs:
-    key, low, high = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return key, low, high

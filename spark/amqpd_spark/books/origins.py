@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from amqpd_spark import events as log
 from amqpd_spark.books.moments import life_of
 from amqpd_spark.books.places import PUBLISHER, in_source
-from amqpd_spark.books.queues import QUEUE, counted, settled
+from amqpd_spark.books.queues import QUEUE, Known, counted, settled
 
 PUBLICATION = (*PUBLISHER, "publication")
 LINKS = ("dead_lettered", "released", "moved")
@@ -31,14 +31,14 @@ _LETTER = (*PUBLISHER, "letter")
 _MESSAGE = (*QUEUE, "epoch", "first")
 
 
-def promised(events: DataFrame, slots: DataFrame, absent: DataFrame) -> DataFrame:
+def promised(events: DataFrame, known: Known, absent: DataFrame) -> DataFrame:
     """`PUBLISHER`, `letter` (the publication in `absent`), `promised`: the client's publish that it comes from was
     confirmed, and is not back. `absent`: `PUBLICATION`, and `own`, which says that the broker published it. A letter
     that is not in the answer comes from nothing that is known, or from an earlier life."""
     asked = absent.select(*PUBLICATION, "own", F.col("publication").alias("letter")).distinct()
     answers = [asked.where(~F.col("own")).select(*_LETTER, "publication", F.lit(False).alias("undone"))]
     letters, left = counted(asked.where("own").select(*_LETTER, "publication"))
-    reached = slots.groupBy(*QUEUE).agg(F.max(life_of(F.array_max("anchors"))).alias("reached"))
+    reached = known.moments.select(*QUEUE, life_of(F.array_max("anchors")).alias("reached"))
     for _ in range(HOPS_MAX):
         if not left:
             break
@@ -46,12 +46,12 @@ def promised(events: DataFrame, slots: DataFrame, absent: DataFrame) -> DataFram
         over = F.col("undone") | F.col("client")
         answers.append(step.where(over).select(*_LETTER, "publication", "undone"))
         letters, left = counted(step.where(~over).select(*_LETTER, "publication"))
-    known, rows = counted(reduce(DataFrame.unionByName, answers))
+    answered, rows = counted(reduce(DataFrame.unionByName, answers))
     if rows:
-        told = _confirmed(events, known.where(~F.col("undone")).select(*PUBLICATION))
-        joined = known.join(told, list(PUBLICATION), "left")
+        told = _confirmed(events, answered.where(~F.col("undone")).select(*PUBLICATION))
+        joined = answered.join(told, list(PUBLICATION), "left")
     else:
-        joined = known.withColumn("told", F.lit(False))
+        joined = answered.withColumn("told", F.lit(False))
     # Of a letter there is one source; should a broken log have two, the one that was promised decides.
     confirmed = F.max(~F.col("undone") & F.coalesce("told", F.lit(False)))
     return joined.groupBy(*_LETTER).agg(confirmed.alias("promised"))

@@ -1,11 +1,11 @@
 """What is known of each queue and life: the small table that all messages are held against.
 
 What comes in: the digest of the log, and its holes. What goes out: `Slot`, one for each (place, queue_id, epoch): its
-names; the moments of the queue's anchors, of the broker's gaps; what the log should have of it.
+names, and what the log should have of it; `Moments`, one for each queue: of its anchors, of the broker's gaps.
 Rules: 1. An anchor (the header of `standing` rows) counts when all its stretches are in the log: from half of one
 nothing can be concluded. 2. A gap of a node is one of the sources that it was the home of then; so is a hole of the
 log, and an epoch that has no rows may lie in any hole. 3. As many as queues times lives: on the driver, and from
-there to every task (up to `SMALL`).
+there to every task (up to `SMALL`). What holds for all lives of a queue is there once.
 """
 
 from __future__ import annotations
@@ -53,13 +53,12 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Slot:
-    """`slot`: its name in shuffles. `first`, `last` routed (None: none); `anchors`, `gaps`: moments, sorted, of the
-    queue and of the node; `stops`: lives whose end has an anchor; `last_life`: of the node; `begun`: the log has the
-    start of the life `epoch`; `recorded`: and should have what entered in it; PUBLISHER: of what was routed;
-    `log_holes`: of the place; `proofs`: anchors after which an end that they know of cannot be undone, and whether
-    one `stopped` the life."""
+    """`slot`: its name in shuffles; `of`: its queue's. `first`, `last` routed (None: none); `last_life`: of the node;
+    `begun`: the log has the start of the life `epoch`; `recorded`: and should have what entered in it; PUBLISHER: of
+    what was routed."""
 
     slot: int
+    of: int
     node: str | None
     queue_id: int
     epoch: int
@@ -70,28 +69,56 @@ class Slot:
     last_life: int
     at_node: str | None
     at_life: int | None
+    begun: bool
+    recorded: bool
+
+
+@dataclass(frozen=True)
+class Moments:
+    """`anchors`, `gaps`: sorted, of the queue and of the node; `stops`: lives whose end has an anchor; `log_holes`:
+    of the place; `proofs`: anchors after which an end that they know of cannot be undone, and whether one `stopped`
+    the life."""
+
+    of: int
+    node: str | None
+    queue_id: int
     anchors: list[int]
     gaps: list[int]
     stops: list[int]
     log_holes: list[dict[str, int]]
     proofs: list[dict[str, Any]]
-    begun: bool
-    recorded: bool
 
 
 _SPAN = [("from", pa.int64()), ("to", pa.int64())]
-_ARROW = pa.schema(
+_SLOTS = pa.schema(
     [
-        *(("slot", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64()), ("epoch", pa.int32())),
-        *(("vhost", pa.string()), ("queue", pa.string()), ("first", pa.int64()), ("last", pa.int64())),
-        *(("last_life", pa.int32()), ("at_node", pa.string()), ("at_life", pa.int32())),
+        *(("slot", pa.int64()), ("of", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64())),
+        *(("epoch", pa.int32()), ("vhost", pa.string()), ("queue", pa.string())),
+        *(("first", pa.int64()), ("last", pa.int64()), ("last_life", pa.int32())),
+        *(("at_node", pa.string()), ("at_life", pa.int32()), ("begun", pa.bool_()), ("recorded", pa.bool_())),
+    ]
+)
+_MOMENTS = pa.schema(
+    [
+        *(("of", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64())),
         *((name, pa.list_(pa.int64())) for name in ("anchors", "gaps")),
         ("stops", pa.list_(pa.int32())),
         ("log_holes", pa.list_(pa.struct(_SPAN))),
         ("proofs", pa.list_(pa.struct([*_SPAN, ("stopped", pa.bool_())]))),
-        *((name, pa.bool_()) for name in ("begun", "recorded")),
     ]
 )
+
+
+@dataclass(frozen=True)
+class Known:
+    """For joins: rows of `Slot` and of `Moments`."""
+
+    slots: DataFrame
+    moments: DataFrame
+
+    def with_moments(self, rows: DataFrame, *names: str) -> DataFrame:
+        """`rows`, which have `of`, with these of their queue in its place."""
+        return rows.join(self.moments.select("of", *names), "of", "left").drop("of")
 
 
 def settled(table: DataFrame) -> DataFrame:
@@ -116,10 +143,12 @@ def in_queues() -> Column:
     return F.col("event").isin(list(KINDS[1:])) & (F.col("count") > 0)
 
 
-def table(spark: SparkSession, slots: Sequence[Slot]) -> DataFrame:
-    """For joins."""
-    made = spark.createDataFrame(pa.Table.from_pylist([vars(slot) for slot in slots], _ARROW))
-    return F.broadcast(made) if len(slots) <= SMALL else made
+def tables(spark: SparkSession, slots: Sequence[Slot], moments: Sequence[Moments]) -> Known:
+    def table(rows: Sequence[Slot] | Sequence[Moments], schema: pa.Schema) -> DataFrame:
+        made = spark.createDataFrame(pa.Table.from_pylist([vars(row) for row in rows], schema))
+        return F.broadcast(made) if len(rows) <= SMALL else made
+
+    return Known(table(slots, _SLOTS), table(moments, _MOMENTS))
 
 
 def anchors(found: Digest) -> list[Anchor]:
@@ -150,38 +179,44 @@ def _is_whole(anchor: Anchor, found: Digest) -> bool:
     return at >= 0 and int(runs[2][at]) >= high
 
 
-def slots(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) -> list[Slot]:
-    """`heads`: the anchors. `holes`: of the log."""
+def slots(found: Digest, heads: Sequence[Anchor]) -> list[Slot]:
+    """`heads`: the anchors."""
     lives: dict[str | None, set[int]] = defaultdict(set)
     for node, life in found.homes:
         lives[node].add(life)
     starts = {(row.node, row.life) for row in found.of("started", "source_begins")}
+    anchored = {(anchor.node, anchor.queue_id, anchor.life) for anchor in heads}
+    made = []
+    for (node, queue_id, epoch), told in found.queues.items():
+        begun = (node, epoch) in starts
+        has_word = told.first is not None or (node, queue_id, epoch) in anchored
+        made.append(
+            Slot(
+                *(number_of(node, queue_id, epoch), number_of(node, queue_id), node, queue_id, epoch),
+                *(told.vhost, told.queue, told.first, told.last, max(lives[node], default=0)),
+                *(told.at_node, told.at_life, begun, begun and has_word),
+            )
+        )
+    return made
+
+
+def moments(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) -> list[Moments]:
+    """`heads`: the anchors. `holes`: of the log."""
     unflushed = {(row.node, row.life) for row in found.of("stopped") if _said(row, "flushed") is False}
-    gaps = _gaps(found)
+    gaps = {node: sorted(each) for node, each in _gaps(found).items()}
     spans = log_holes(found, holes)
+    of_place = {place: [{"from": low, "to": high} for low, high in each] for place, each in spans.items()}
     own: dict[tuple[str | None, int], list[Anchor]] = defaultdict(list)
     for anchor in heads:
         own[anchor.node, anchor.queue_id].append(anchor)
-    # One object for all lives of a queue: in each of them it would be lives times lives.
-    moments = {key: sorted({anchor.at for anchor in mine}) for key, mine in own.items()}
-    stops = {key: sorted({each.life for each in mine if each.reason == "stopped"}) for key, mine in own.items()}
-    proofs = {key: _proofs(mine, unflushed) for key, mine in own.items()}
-    of_node = {node: sorted(gaps.get(node, ())) for node in lives}
-    of_place = {place: [{"from": low, "to": high} for low, high in each] for place, each in spans.items()}
     made = []
-    for (node, queue_id, epoch), known in found.queues.items():
-        key = node, queue_id
-        mine = own.get(key, [])
-        begun = (node, epoch) in starts
-        told = known.first is not None or any(anchor.life == epoch for anchor in mine)
+    for node, queue_id in dict.fromkeys((node, queue_id) for node, queue_id, _ in found.queues):
+        mine = own.get((node, queue_id), [])
         made.append(
-            Slot(
-                *(number_of(node, queue_id, epoch), node, queue_id, epoch, known.vhost, known.queue),
-                *(known.first, known.last, max(lives[node], default=0), known.at_node, known.at_life),
-                *(moments.get(key, []), of_node.get(node, []), stops.get(key, [])),
-                *(of_place.get(node, []), proofs.get(key, [])),
-                begun,
-                begun and told,
+            Moments(
+                *(number_of(node, queue_id), node, queue_id, sorted({anchor.at for anchor in mine})),
+                *(gaps.get(node, []), sorted({each.life for each in mine if each.reason == "stopped"})),
+                *(of_place.get(node, []), _proofs(mine, unflushed)),
             )
         )
     return made

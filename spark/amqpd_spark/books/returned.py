@@ -20,11 +20,10 @@ RETURNED = "struct<end: bigint, proof: bigint, stood: bigint>"
 """moments"""
 
 
-def returned(slots: DataFrame, suspects: DataFrame) -> DataFrame:
-    """`suspects` with `returned`: null, or RETURNED of the first time."""
-    proven = suspects.join(slots.select("slot", "proofs"), "slot", "left")
+def returned(suspects: DataFrame) -> DataFrame:
+    """`suspects`, which have `proofs`, with `returned` instead: null, or RETURNED of the first time."""
     came_back = F.col("suspect") == "came_back"
-    return proven.withColumn("returned", F.when(came_back, _first()).cast(RETURNED)).drop("proofs")
+    return suspects.withColumn("returned", F.when(came_back, _first()).cast(RETURNED)).drop("proofs")
 
 
 def _first() -> Column:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.moments import life_of, moment
-from amqpd_spark.books.queues import QUEUE, Anchor, Slot, in_queues, settled
+from amqpd_spark.books.queues import QUEUE, Anchor, Known, Slot, in_queues, settled
 from amqpd_spark.given import of_rows
 
 BUCKET = 1 << 20
@@ -86,11 +86,12 @@ def holes(
     return gone.alias("hole").join(F.broadcast(begins).alias("begin"), excused, "left_anti")
 
 
-def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame]:
+def doubtful(events: DataFrame, known: Known, gone: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Of `holes`, those whose entry may lie in a hole of the log (the rest is a fault); and of their numbers, those
     of which the log has no word at all: `slot`, `low`, `high`, `at` (of the hole, a moment)."""
     names = (*QUEUE, "epoch")
-    of_queue = slots.select("slot", *names, "log_holes").where(F.size("log_holes") > 0)
+    of_queue = known.with_moments(known.slots.select("slot", "of", *names), "log_holes")
+    of_queue = of_queue.where(F.size("log_holes") > 0)
     asked = settled(gone.select(*names, "low", "high").join(of_queue, list(names)))
     # Under other names: both sides come from the same rows.
     routed = events.where((F.col("event") == "routed") & (F.col("count") > 0)).select(
@@ -100,7 +101,7 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
     ahead = F.col("_first") + F.col("_count") == F.col("low")
     edges = ahead | (F.col("_first") == F.col("high") + 1)
     near = routed.join(asked, [*same, edges], "right").groupBy("slot", *names, "low", "high")
-    known = near.agg(
+    near_by = near.agg(
         F.first("log_holes").alias("log_holes"),
         F.max(F.when(ahead, F.col("_at"))).alias("before"),
         F.min(F.when(~ahead, F.col("_at"))).alias("behind"),
@@ -113,7 +114,7 @@ def doubtful(events: DataFrame, slots: DataFrame, gone: DataFrame) -> tuple[Data
             & (F.col("behind").isNull() | (hole["from"] < F.col("behind")))
         ),
     )
-    met = known.withColumn("at", F.get(between, F.lit(0))["from"])
+    met = near_by.withColumn("at", F.get(between, F.lit(0))["from"])
     excused = settled(met.where(F.col("at").isNotNull()).select("slot", *names, "low", "high", "at"))
     told = events.where(in_queues()).select(
         *names, F.col("first").alias("low"), (F.col("first") + F.col("count") - 1).alias("high")

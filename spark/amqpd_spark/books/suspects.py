@@ -17,7 +17,7 @@ from amqpd_spark.books.fates import MOVED
 from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
 from amqpd_spark.books.places import PUBLISHER
-from amqpd_spark.books.queues import QUEUE, counted, settled
+from amqpd_spark.books.queues import QUEUE, Known, counted, settled
 from amqpd_spark.books.returned import returned
 
 OF_ENTRY = (
@@ -26,13 +26,14 @@ OF_ENTRY = (
 )
 
 
-def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFrame:
+def resolved(events: DataFrame, known: Known, outcome: DataFrame) -> DataFrame:
     """`outcome`'s columns, the queue's, `kind`, `promised`; of those with a kind `OF_ENTRY` and `last_time`."""
-    of_queue = slots.select("slot", *QUEUE, "epoch", "vhost", "queue", "stops", "log_holes", *PUBLISHER)
+    of_queue = known.slots.select("slot", "of", *QUEUE, "epoch", "vhost", "queue", *PUBLISHER)
     suspects = outcome.where(F.col("suspect").isNotNull()).join(of_queue, "slot")
+    suspects = known.with_moments(suspects, "stops", "log_holes", "proofs")
     absent = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
-    answers = promised(events, slots, absent).withColumnRenamed("letter", "publication")
-    known = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
+    answers = promised(events, known, absent).withColumnRenamed("letter", "publication")
+    told = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
     first_recovery = (
         (life_of(F.col("after")) > life_of(F.col("last")))
         & (life_of(F.col("last")) == F.col("epoch"))
@@ -46,11 +47,11 @@ def resolved(events: DataFrame, slots: DataFrame, outcome: DataFrame) -> DataFra
     in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
     doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
     fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
-    known = returned(slots, known)
+    told = returned(told)
     back = F.when(F.col("returned").isNotNull(), F.lit("returned_from_the_dead"))
     kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
-    told = known.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
+    told = told.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
     return _with_entries(events, settled(told.drop("publication", *MOVED)))
 
 

@@ -6,6 +6,8 @@ Rules: a key is a number, too; runs of two keys have nothing to do with each oth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from amqpd_spark.stretches.chunk import Longs
@@ -30,6 +32,12 @@ def joined(key: Longs, low: Longs, high: Longs) -> Runs:
     begins[1:] |= low[1:] > reach[:-1] + 1
     starts = np.flatnonzero(begins)
     return key[starts], low[starts], np.maximum.reduceat(high, starts)
+
+
+def all_of(parts: Sequence[Runs]) -> Runs:
+    """As they are, one part behind the other."""
+    key, low, high = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return key, low, high
 
 
 def without(wanted: Runs, covers: Runs) -> Runs:

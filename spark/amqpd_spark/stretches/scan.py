@@ -133,7 +133,10 @@ def _decoded(path: str, content: pa.Buffer, names: Sequence[str]) -> Iterator[pa
     try:
         with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as file:
             there = [name for name in names if name in file.schema_arrow.names]
-            yield from file.iter_batches(ROWS, columns=there, use_threads=False)
+            for batch in file.iter_batches(ROWS, columns=there, use_threads=False):
+                # Octets that are no text would be found when somebody looks at it, who does not know the file.
+                batch.validate(full=True)
+                yield batch
     except (OSError, pa.ArrowException) as error:
         raise Refused(f"{plain(path)} cannot be read: {error}") from error
 
