@@ -78,13 +78,13 @@ class Cut:
 NOTHING_CUT = Cut()
 
 
-def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> tuple[list[Hole], bool]:
-    """Holes of all lives of a node, and whether a row is in two files. `files`: ranges, each with first and last."""
+def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> list[Hole]:
+    """Holes of all lives of a node. `files`: ranges, each with first and last."""
     lives = {file.life or 0: _sorted(files, file.life) for file in files}
     if edge is not None:
         lives |= {life: [] for life in edge.lives if life not in lives}
     holes: list[Hole] = []
-    twice, before_us = False, None
+    before_us = None
     oldest = min(lives, default=0)
     for life in sorted(lives):
         mine = lives[life]
@@ -100,7 +100,6 @@ def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> tu
                     node, life, reached + 1, first - 1, *_in_order(before_us, file.from_us), False, (n, file.n)
                 )
                 holes += apart(hole, file.declared)
-            twice = twice or first <= reached
             reached, n = max(reached, last), file.n
             before_us = max(before_us or 0, file.to_us or 0) or None
         open_end = edge is None or any(file.path in cut.above for file in mine)
@@ -109,7 +108,7 @@ def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> tu
             behind = [file.from_us for later, rest in lives.items() if later > life for file in rest if file.from_us]
             times = _in_order(before_us, min(behind, default=None))
             holes.append(Hole(node, life, reached + 1, end, *times, False, (n, None)))
-    return holes, twice
+    return holes
 
 
 def apart(hole: Hole, declared: Iterable[tuple[int, int]]) -> list[Hole]:

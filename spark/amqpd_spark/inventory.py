@@ -37,15 +37,13 @@ FOLDER_SLACK = timedelta(hours=2)
 
 @dataclass(frozen=True)
 class Inventory:
-    """`foreign`: paths that were passed over. `duplicates`: rows may be in several files. `unchecked`: files of whose
-    rows none is missed, for their numbers jump by design. `edges`: nodes with a `_log` file; `reach`: what those
-    say."""
+    """`foreign`: paths that were passed over. `unchecked`: files of whose rows none is missed, for their numbers jump
+    by design. `edges`: nodes with a `_log` file; `reach`: what those say."""
 
     files: list[File]
     holes: list[Hole] = field(default_factory=list)
     removed_rows: list[Removed] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
-    duplicates: bool = False
     unchecked: int = 0
     edges: tuple[str, ...] = ()
     reach: tuple[Edge, ...] = ()
@@ -165,11 +163,9 @@ def judged(
     # Ranges that were read are of no file of their own: of a period, their ends are not those of the log.
     cut = Cut(cut.below | ({""} if since else set()), cut.above | ({""} if until else set()))
     holes: list[Hole] = []
-    duplicates = len(told) < len(files)
     for node in sorted({str(each.node) for each in ranges} | known.keys()):
-        found, twice = of_node(node, [each for each in ranges if each.node == node], known.get(node), cut)
+        found = of_node(node, [each for each in ranges if each.node == node], known.get(node), cut)
         holes += [part for hole in found for part in told_of(hole, read.gaps)]
-        duplicates = duplicates or twice
     removed = [
         Removed(file.path, str(file.node), file.life or 0, file.first or 0, file.last or 0, gone, *_period(file))
         for file in told
@@ -181,7 +177,6 @@ def judged(
         [hole for hole in excused(holes, read.changed) if _meets(hole.after_us, hole.before_us, period)],
         [each for each in [*removed, *_each_once(read.changed)] if _meets(each.from_us, each.to_us, period)],
         sorted(foreign),
-        duplicates,
         read.unchecked,
         tuple(sorted(known)),
         tuple(known.values()),

@@ -73,7 +73,7 @@ def as_of_an_earlier_version(file: Path) -> None:
 def test_of_twenty_files_each_is_missed(spark: SparkSession, log: list[Path]):
     assert len(log) == LIVES * FILES
     whole = taken(spark, log)
-    assert (whole.holes, whole.removed_rows, whole.duplicates, whole.edges) == ([], [], False, ("n",))
+    assert (whole.holes, whole.removed_rows, whole.edges) == ([], [], ("n",))
     said = sorted((file.life or 0, file.first or 0, file.last or 0) for file in whole.files)
     assert said == [ranges(file) for file in log]
     for file in log:
