@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 from amqpd_spark import door
 from amqpd_spark.options import Options, job_command
+from amqpd_spark.session import PLANNED
 
 JOBS = ("conservation", "slo", "usage", "security")
 PAGE = "report.html"
-_OF_ONE_JOB = "spark.sql.shuffle.partitions"
 
 
 @job_command("all")
@@ -55,7 +55,8 @@ def _run(name: str, which: str, arguments: list[str]) -> int:
     session = SparkSession.getActiveSession()
     if session is not None:
         session.catalog.clearCache()
-        session.conf.unset(_OF_ONE_JOB)
+        for key in PLANNED:
+            session.conf.unset(key)
     click.echo(f"({time.monotonic() - begin:.0f} s)\n")
     return int(code or door.DONE)
 

@@ -31,7 +31,7 @@ from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
 from amqpd_spark.over_time import flow
 from amqpd_spark.schema import ENDS
-from amqpd_spark.session import kept, tuned
+from amqpd_spark.session import expect, kept
 from amqpd_spark.stretches.scan import Rows, tasks
 from amqpd_spark.windows import AUTO, asked, fitting, marked, seconds
 
@@ -41,8 +41,6 @@ FAULTS = ("missing", "returned_from_the_dead", "ended_twice", "ended_yet_standin
 LOG_FAULTS = ("log_hole", "rows_removed")
 """of the log, not of the broker"""
 DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
-FEW_PARTS = 16
-"""tasks of a shuffle, that need not become fewer where there is little left"""
 SHOWN_MAX = 20
 """findings of a kind, printed"""
 
@@ -92,9 +90,8 @@ def account(
     of_queues = slots(seen, heads)
     known = tables(spark, of_queues, moments(seen, heads, lost))
     parts = tasks(inventory, spark.sparkContext.defaultParallelism)
-    # What is left of the rows after their one shuffle is less by far; and of a small log planning each stage anew, by
-    # what the one before brought, takes longer than the stage.
-    tuned(spark, shuffle_partitions=str(parts), adaptive_enabled=str(parts > FEW_PARTS).lower())
+    # What is left of the rows after their one shuffle is less by far.
+    expect(spark, parts)
     everything = kept(fates(facts(rows, parts, seconds(window) * 1_000_000), known, window, cut))
     is_ended = F.coalesce(F.col("fate") == ENDED, F.lit(False))
     outcome = everything.where(~is_ended)

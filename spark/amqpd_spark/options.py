@@ -24,6 +24,7 @@ from amqpd_spark.inventory import Inventory
 from amqpd_spark.java import NoJava, require_java
 from amqpd_spark.output import apart, writable
 from amqpd_spark.session import start
+from amqpd_spark.small import is_small
 from amqpd_spark.stretches.scan import Rows
 
 YEARS = range(1970, 9000)
@@ -79,13 +80,14 @@ class Options:
     since: datetime | None = None
     until: datetime | None = None
 
-    def session(self) -> SparkSession:
-        """Raises Refused without a Java that fits."""
+    def session(self, lasting: bool = False) -> SparkSession:
+        """`lasting`: for a stream, whose log is small only at first. Raises Refused without a Java that fits."""
         try:
             require_java()
         except NoJava as error:
             raise Refused(str(error)) from error
-        return start(self.job, self.master, self.memory, self.conf)
+        brief = not lasting and is_small(self.inputs)
+        return start(self.job, self.master, self.memory, self.conf, brief)
 
     def folders(self, spark: SparkSession) -> list[str]:
         """Of the log, each once. Raises Refused."""

@@ -44,7 +44,7 @@ def command(options: Options, burst: int, within: int, learn: int, fail: bool, *
     """
     settings = streaming.settings(options, given)
     limits = Limits(burst, within, learn)
-    spark = options.session()
+    spark = options.session(lasting=settings is not None)
     options.ready(spark)
     if settings is None:
         write(tables(acts(options.events(spark, unique=True)), limits), options)

@@ -35,16 +35,27 @@ COMMON = {
 }
 # Only where we start the whole of Spark in this process ourselves.
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# For a JVM that lives for seconds: the compiler that is quick itself, and the collector without threads of its own. A
+# job of 20 million events would take longer with it.
+BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+PLANNED = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
+"""settings that fit one job's log"""
+FEW = 16
+"""tasks of a shuffle, that need not become fewer where there is little left"""
 # Java's own line on each start that Spark makes it print.
 _OF_NO_USE = "WARNING: Using incubator modules"
 
 
 def start(
-    name: str, master: str | None = None, memory: str | None = None, conf: Iterable[tuple[str, str]] = ()
+    name: str,
+    master: str | None = None,
+    memory: str | None = None,
+    conf: Iterable[tuple[str, str]] = (),
+    brief: bool = False,
 ) -> SparkSession:
     """`memory` of the driver, which with a local master is all there is ("3g"). Without a `master` the one that
     spark-submit or spark-defaults.conf gives, else this machine's cores. `conf`: further settings, which go before
-    ours."""
+    ours. `brief`: there is little to do, and then it ends."""
     builder = SparkSession.builder.appName(f"amqpd-spark {name}")
     submitted = "SPARK_ENV_LOADED" in os.environ
     if master is None and not submitted:
@@ -53,7 +64,7 @@ def start(
         builder = builder.master(master)
     settings = dict(COMMON)
     if master is not None and master.startswith("local"):
-        settings |= LOCAL
+        settings |= LOCAL | (BRIEF if brief else {})
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if memory is not None:
@@ -74,10 +85,10 @@ def kept(table: DataFrame) -> DataFrame:
     return table.persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def tuned(spark: SparkSession, **settings: str) -> None:
-    """From here on, unless somebody set it themselves: the setting `spark.sql.*` of each name, with dots."""
-    for name, value in settings.items():
-        key = f"spark.sql.{name.replace('_', '.')}"
+def expect(spark: SparkSession, tasks: int) -> None:
+    """Of each shuffle from here on; where `--conf` or a cluster says something else, that."""
+    # Planning each stage anew, by what the one before brought, takes longer than a small stage does.
+    for key, value in zip(PLANNED, (str(tasks), str(tasks > FEW).lower()), strict=True):
         if not spark.sparkContext.getConf().contains(key):
             spark.conf.set(key, value)
 

@@ -51,7 +51,7 @@ def command(options: Options, file: str | None, fail: bool, lateness: int, **giv
     """
     settings = streaming.settings(options, given)
     wanted = read_objectives(file)
-    spark = options.session()
+    spark = options.session(lasting=settings is not None)
     options.ready(spark)
     if settings is None:
         log = options.log(spark, holes=False)

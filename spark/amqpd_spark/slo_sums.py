@@ -24,7 +24,7 @@ from amqpd_spark.flows import Flows, Names
 from amqpd_spark.footers import named
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.pieces import NAMES, PIECES
-from amqpd_spark.session import kept
+from amqpd_spark.session import expect, kept
 from amqpd_spark.stretches.chunk import Longs
 from amqpd_spark.stretches.packed import (
     SCHEMA,
@@ -76,7 +76,7 @@ def measured(rows: Rows, inventory: Inventory) -> Measured:
     spark = rows.events.sparkSession
     parts = tasks(inventory, spark.sparkContext.defaultParallelism)
     # Of what objectives are held against, which is less by far; Spark's usual 200 tasks would be most of their time.
-    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+    expect(spark, parts)
     cut = rows.mapped(pieces.pieces(parts), pieces.COLUMNS, SCHEMA)
     shares = shares_of(inventory)
     return together_of(mapped(sent(cut, parts), of_pieces(shares)), shares)

@@ -27,7 +27,7 @@ from amqpd_spark.events import IDENTITY
 from amqpd_spark.idle import idle_queues
 from amqpd_spark.options import DAYS_MAX, Options, job_command, number
 from amqpd_spark.schema import ENDS
-from amqpd_spark.session import kept
+from amqpd_spark.session import expect, kept
 from amqpd_spark.stretches.scan import Rows, tasks
 
 IDLE_DAYS = 7
@@ -223,7 +223,7 @@ def command(options: Options, idle: int, top: int) -> None:
     log = options.log(spark, holes=False)
     shares = tasks(log.inventory, spark.sparkContext.defaultParallelism)
     # What is kept has as many parts as its shuffle; Spark's usual 200 tasks would be most of the time.
-    spark.conf.set("spark.sql.shuffle.partitions", str(shares))
+    expect(spark, shares)
     counted = census(log.events)
     made = tables(log.rows, counted, shares, options.until, idle)
     for name, table in made.items():
