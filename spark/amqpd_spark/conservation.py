@@ -18,9 +18,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.digest import Digest, digest
-from amqpd_spark.books.facts import ENDED, facts
-from amqpd_spark.books.fates import fates
+from amqpd_spark.books.fates import ENDED
+from amqpd_spark.books.lookup import Lookup
 from amqpd_spark.books.moments import moment_of
+from amqpd_spark.books.outcome import outcome
 from amqpd_spark.books.places import placed
 from amqpd_spark.books.queues import anchors, moments, slots, tables
 from amqpd_spark.books.spans import doubtful, holes
@@ -88,24 +89,29 @@ def account(
     heads = anchors(seen)
     lost = inventory.lost
     of_queues = slots(seen, heads)
-    known = tables(spark, of_queues, moments(seen, heads, lost))
+    at = moments(seen, heads, lost)
+    known = tables(spark, of_queues, at)
     parts = tasks(inventory, spark.sparkContext.defaultParallelism)
     # What is left of the rows after their one shuffle is less by far.
     expect(spark, parts)
-    everything = kept(fates(facts(rows, parts, seconds(window) * 1_000_000), known, window, cut))
+    everything = kept(outcome(rows, parts, seconds(window) * 1_000_000, Lookup(of_queues, at), cut))
     is_ended = F.coalesce(F.col("fate") == ENDED, F.lit(False))
-    outcome = everything.where(~is_ended)
-    sums = _sums(outcome)
+    entered = everything.where(~is_ended)
+    sums = _sums(entered)
     # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
-    suspects = resolved(events, known, outcome) if sums.suspects else None
-    counted = outcome.where(F.col("suspect").isNull()).select("slot", *_ENTRY, "messages")
+    suspects = resolved(events, known, entered, sums.absent) if sums.suspects else None
+    counted = entered.where(F.col("suspect").isNull()).select("slot", *_ENTRY, "messages")
     counted = counted.join(known.slots.select("slot", *_PLACE), "slot")
-    found = [_gaps(spark, seen), _of_log(spark, inventory)]
+    found = [of_rows(spark, [], ", ".join(f"{name} {kind}" for name, kind in FINDING.items()))]
+    if seen.of("gap"):
+        found.append(_gaps(spark, seen))
+    if lost or inventory.removed_rows:
+        found.append(_of_log(spark, inventory))
     if suspects is not None:
         counted = counted.unionByName(suspects.select("slot", *_ENTRY, "messages", *_PLACE))
         found.append(_of_messages(suspects))
     if sums.unrecorded:
-        found.append(_unrecorded(outcome, known.slots))
+        found.append(_unrecorded(entered, known.slots))
     if not sampled:
         gone = holes(events, of_queues, heads, sums.entered)
         if gone is not None and lost:
@@ -128,6 +134,7 @@ class Sums:
 
     entered: dict[int, int]
     suspects: bool
+    absent: bool
     unrecorded: bool
     before: int
 
@@ -139,15 +146,13 @@ def _sums(outcome: DataFrame) -> Sums:
     def sum_of(condition: Column) -> Column:
         return F.sum(F.when(condition, F.col("messages")).otherwise(0))
 
-    suspect, unrecorded = F.max(F.col("suspect").isNotNull()), F.max("unrecorded")
-    rows = outcome.groupBy("slot").agg(sum_of(entered), F.max(entered), suspect, unrecorded, sum_of(stranger))
+    flags = F.col("suspect").isNotNull(), F.coalesce(F.col("suspect") == "absent", F.lit(False)), F.col("unrecorded")
+    of_slot = sum_of(entered), F.max(entered), sum_of(stranger)
+    rows = outcome.groupBy("slot").agg(*of_slot, *map(F.max, flags))
     told = rows.collect()
-    return Sums(
-        {row[0]: row[1] for row in told if row[2]},
-        any(row[3] for row in told),
-        any(row[4] for row in told),
-        sum(row[5] for row in told),
-    )
+    suspect, absent, unrecorded = (any(row[place] for row in told) for place in (4, 5, 6))
+    of = {row[0]: row[1] for row in told if row[2]}
+    return Sums(of, suspect, absent, unrecorded, sum(row[3] for row in told))
 
 
 def _untold(spark: SparkSession, seen: Digest, lost: Sequence[Hole]) -> DataFrame:

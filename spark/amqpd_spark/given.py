@@ -20,6 +20,7 @@ _TYPES = {
     "long": pa.int64(),
     "double": pa.float64(),
     "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
     "binary": pa.binary(),
     "array<bigint>": pa.list_(pa.int64()),
 }

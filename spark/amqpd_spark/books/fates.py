@@ -1,151 +1,170 @@
 """Each message's fate, from its facts.
 
-What comes in: the rows of `facts.py`, the slots. What goes out: a row for each slot, window of time and fate, with
-the number of messages; and a row of its own for each message that is suspect.
+What comes in: the facts of intervals of messages that are not plain, as `facts.py` makes them; what is known of their
+queues. What goes out: of each interval its fate, and why it is suspect, if it is.
 Rules: 1. An end is void when the message stands in a later life: its broker was killed before the end was on disk. 2.
-What a hole of the log may have taken is uncertain; where all rows are there, a hole excuses nothing.
+What a hole of the log may have taken is uncertain; where all rows are there, a hole excuses nothing. 3. What is not
+known of a message, as whether it is persistent, is NONE, and not the same as no.
 Not here: what becomes of the suspects (`suspects.py`).
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
 
 from amqpd_spark.books.facts import LIVES_MAX
-from amqpd_spark.books.moments import event_of, life_of, number_backwards, number_of
-from amqpd_spark.books.queues import Known
+from amqpd_spark.books.gather import is_end
+from amqpd_spark.books.lookup import ANCHORS, GAPS, Found, Lookup
+from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NONE, NUMBER_MAX, NUMBER_SHIFT
+from amqpd_spark.books.returned import Returned, returned
+from amqpd_spark.stretches.chunk import Flags, Longs
+from amqpd_spark.stretches.packed import Columns
 
-MOMENTS = ("routed", "last", "end_first", "end_last", "after")
-"""columns of a suspect: when it entered, was seen last, ended first and last, the first anchor after all that"""
-MOVED = ("ends", "stands")
-"""of a suspect that ended and stood: all its ends, all anchors that have it; moments, sorted"""
-
-
-def fates(facts: DataFrame, known: Known, window: str, cut: bool) -> DataFrame:
-    """Columns: slot, `window` (its start), `fate`, `found` (first seen in an anchor), `unseen` (it may have entered
-    in a hole of the log), `unrecorded`, `suspect` (null, or why), of suspects `seq`, `publication`, `own` (the broker
-    published it), `MOMENTS` and `MOVED`; `messages`, `low` and `high` (their numbers). `cut`: the log was read from
-    some time on, so messages may have entered before."""
-    slots = known.slots.select("slot", "of", "epoch", "last_life", "begun", "recorded")
-    each = known.with_moments(facts.join(slots, "slot", "left"), "anchors", "gaps", "log_holes")
-    each = each.withColumn("time", F.timestamp_micros("us"))
-    each = each.withColumn("stood_life", F.coalesce(life_of(F.col("stood")), F.lit(0)))
-    each = each.withColumn("ended", F.coalesce(life_of(F.col("end_last")) >= F.col("stood_life"), F.lit(False)))
-    after = F.get(F.filter("anchors", lambda anchor: anchor > F.col("last")), F.lit(0))
-    plain = F.col("plain").isNotNull()
-    each = each.withColumn("after", F.when(~F.col("ended") & ~plain, after))
-    unseen = F.when(plain, False).otherwise(F.col("routed").isNull() & _entered_in_hole() & F.lit(not cut))
-    each = each.withColumn("unseen", unseen)
-    each = each.withColumn("suspect", F.when(~plain, _suspect(cut)))
-    each = each.withColumn("fate", F.coalesce("plain", _fate()))
-    found = ~plain & F.col("routed").isNull() & ~F.col("unseen")
-    away = found & F.col("stood").isNotNull() & ~F.col("at_home") & F.col("recorded")
-    is_suspect = F.col("suspect").isNotNull()
-    # A row for each suspect, and one for all others of an interval.
-    apart = F.when(is_suspect, F.sequence(F.lit(0).cast("long"), F.col("messages") - 1))
-    each = each.withColumn("_i", F.explode(F.coalesce(apart, F.array(F.lit(0).cast("long")))))
-    each = each.withColumn("seq", F.col("first") + F.col("_i"))
-    moved = F.when(F.col("publication") > 0, F.col("publication") + F.col("_i"))
-    each = each.withColumn("publication", F.coalesce(moved, F.col("publication")))
-    by = [
-        F.col("slot"),
-        F.window("time", window)["start"].alias("window"),
-        F.col("fate"),
-        found.alias("found"),
-        F.col("unseen"),
-        F.coalesce(away & F.lit(not cut), F.lit(False)).alias("unrecorded"),
-        F.col("suspect"),
-        *(F.when(is_suspect, F.col(name)).alias(name) for name in ("seq", "publication", "own", *MOMENTS, *MOVED)),
-    ]
-    return each.groupBy(*by).agg(
-        F.sum(F.when(is_suspect, 1).otherwise(F.col("messages"))).alias("messages"),
-        F.min("seq").alias("low"),
-        F.max(F.when(is_suspect, F.col("seq")).otherwise(F.col("high"))).alias("high"),
-    )
+ENDED = "ended"
+"""no message's fate: how many ended in a window"""
+FATES = (*KINDS, "stranger", "uncertain", "transient", ENDED)
+"""by their number; that of an end is the event's. The first one: it is not known yet"""
+SUSPECTS = ("", "never_routed", "ended_twice", "ended_yet_standing", "absent", "returned_from_the_dead")
+"""why, by its number; the first one is no suspect"""
+_STANDING = KINDS.index("standing")
 
 
-def _fate() -> Column:
-    """Of suspects that are `absent`, null: it is not known yet."""
-    last_seen = life_of(F.col("last"))
-    gone = F.col("after").isNotNull()
-    behind = last_seen < F.coalesce(life_of(F.col("after")), F.col("last_life"))
-    over = ~F.coalesce("persistent", F.lit(False)) & behind
-    # Of one that entered in a hole, it is not known whether it was persistent.
-    stranger = F.col("routed").isNull() & F.col("stood").isNull()
-    return (
-        F.when(stranger & ~F.col("unseen"), F.lit("stranger"))
-        .when(F.col("ended"), event_of(F.col("end_last")))
-        .when(_in_hole(over & ~stranger) | (stranger & (gone | behind)), F.lit("uncertain"))
-        .when(over, F.lit("transient"))
-        .when(~gone, F.lit("standing"))
-        .when(_in_gap(), F.lit("uncertain"))
-    )
+@dataclass(frozen=True)
+class Fate:
+    """Of each interval. `fate`, `suspect`: places in FATES, SUSPECTS; `found`: first seen in an anchor; `unseen`: it
+    may have entered in a hole of the log; `after`: the first anchor after all that is known of it, if it did not
+    end."""
+
+    fate: Longs
+    suspect: Longs
+    found: Flags
+    unseen: Flags
+    unrecorded: Flags
+    after: Longs
+    returned: dict[int, Returned]
+    """of those that are"""
 
 
-def _suspect(cut: bool) -> Column:
-    stranger = F.col("routed").isNull() & F.col("stood").isNull()
-    excused = F.lit(cut) | ~F.col("begun") | _entered_in_gap()
-    lives = F.call_function(
-        "shiftrightunsigned",
-        F.col("end_lives"),
-        F.least(F.greatest(F.col("stood_life") - F.col("epoch"), F.lit(0)), F.lit(LIVES_MAX)),
-    )
-    twice = ((F.bit_count(lives) > 1) & ~_undone_in_hole()) | (
-        number_of(F.col("end_last")) != number_backwards(F.col("end_back"))
-    )
-    came_back = F.col("end_first").isNotNull() & (F.col("stood_life") > life_of(F.col("end_first")))
-    ended_before_it_stood = F.col("ended") & (F.col("end_last") < F.col("stood"))
-    transient = ~F.col("persistent") & (life_of(F.col("after")) > life_of(F.col("last")))
-    return (
-        F.when(stranger & ~excused & ~F.col("unseen"), F.lit("never_routed"))
-        .when(F.col("ended") & twice, F.lit("ended_twice"))
-        .when(ended_before_it_stood, F.lit("ended_yet_standing"))
-        .when(~stranger & F.col("after").isNotNull() & ~transient & ~_in_gap() & ~_in_hole(), F.lit("absent"))
-        .when(came_back, F.lit("came_back"))
-    )
+def fates(of: Columns, moments: Callable[[int], Longs], known: Lookup, cut: bool) -> Fate:
+    """`moments`: of all rows of one interval. `cut`: the log was read from some time on, so messages may have entered
+    before."""
+    return _Fates(of, moments, known.of(of["slot"]), cut).judged()
 
 
-def _in_gap() -> Column:
-    """It was not seen after a gap, so what ended it may not have been recorded."""
-    return F.exists("gaps", lambda gap: (gap > F.col("last")) & (gap < F.col("after")))
+class _Fates:
+    def __init__(self, of: Columns, moments: Callable[[int], Longs], queue: Found, cut: bool) -> None:
+        self.of, self.moments, self.queue, self.cut = of, moments, queue, cut
+        self.stranger = (of["routed"] == NONE) & (of["stood"] == NONE)
+        self.stood_life = np.where(of["stood"] == NONE, 0, _life(of["stood"]))
+        self.ended = (of["end_last"] != NONE) & (_life(of["end_last"]) >= self.stood_life)
+        self.after = np.where(self.ended, NONE, queue.next(ANCHORS, of["last"]))
+        self.gone = self.after != NONE
+        self.unseen = (of["routed"] == NONE) & (not cut) & self._entered_in_hole()
+        self.in_gap = self.gone & queue.between(GAPS, of["last"], self.after)
+
+    def judged(self) -> Fate:
+        found = (self.of["routed"] == NONE) & ~self.unseen
+        away = found & (self.of["stood"] != NONE) & (self.of["at_home"] == 0) & self.queue.recorded
+        unrecorded = away & (not self.cut)
+        suspect = self._suspect()
+        returned = self._returned(suspect == 0)
+        suspect[list(returned)] = SUSPECTS.index("returned_from_the_dead")
+        return Fate(self._fate(), suspect, found, self.unseen, unrecorded, self.after, returned)
+
+    def _fate(self) -> Longs:
+        last_life = _life(self.of["last"])
+        behind = last_life < np.where(self.gone, _life(self.after), self.queue.last_life)
+        over = (self.of["persistent"] != 1) & behind
+        # Of one that entered in a hole, it is not known whether it was persistent.
+        in_doubt = self._in_hole(over & ~self.stranger) | (self.stranger & (self.gone | behind))
+        return np.select(
+            [self.stranger & ~self.unseen, self.ended, in_doubt, over, ~self.gone, self.in_gap],
+            [
+                np.full(len(over), FATES.index("stranger")),
+                self.of["end_last"] & LAST_KIND,
+                np.full(len(over), FATES.index("uncertain")),
+                np.full(len(over), FATES.index("transient")),
+                np.full(len(over), FATES.index("standing")),
+                np.full(len(over), FATES.index("uncertain")),
+            ],
+            0,
+        )
+
+    def _suspect(self) -> Longs:
+        of = self.of
+        never_routed = self.stranger & self.queue.begun & (not self.cut) & ~self._entered_in_gap() & ~self.unseen
+        yet_standing = self.ended & (of["stood"] != NONE) & (of["end_last"] < of["stood"])
+        # One that may be transient is not looked for.
+        lasting = (of["persistent"] == 1) | (_life(self.after) <= _life(of["last"]))
+        absent = ~self.stranger & self.gone & lasting & ~self.in_gap & ~self._in_hole()
+        conditions = [never_routed, self.ended & self._twice(), yet_standing, absent]
+        return np.select(conditions, list(range(1, len(conditions) + 1)), 0)
+
+    def _returned(self, open_yet: Flags) -> dict[int, Returned]:
+        """Of those that came back; few, for most have no proof between their end and where they stand."""
+        of = self.of
+        came_back = open_yet & (of["end_first"] != NONE) & (self.stood_life > _life(of["end_first"]))
+        found = {}
+        for row in np.flatnonzero(came_back & self.queue.proven(of["end_first"], of["stood"])).tolist():
+            moments = np.sort(self.moments(row))
+            ends, stands = moments[is_end(moments & LAST_KIND)], moments[(moments & LAST_KIND) == _STANDING]
+            back = returned(ends.tolist(), stands.tolist(), self.queue.proofs(row))
+            if back is not None:
+                found[row] = back
+        return found
+
+    def _twice(self) -> Flags:
+        of = self.of
+        since = np.minimum(np.maximum(self.stood_life - self.queue.epoch, 0), LIVES_MAX)
+        lives = of["end_lives"] >> since
+        several = (lives & (lives - 1)) != 0
+        first_backwards = NUMBER_MAX - _number(of["end_back"])
+        in_one = (of["end_last"] != NONE) & (_number(of["end_last"]) != first_backwards)
+        return np.asarray((several & ~self._undone_in_hole()) | in_one)
+
+    def _in_hole(self, over: Flags | None = None) -> Flags:
+        """What ended it may have been in a hole of the log. `over`: no later life has it, whatever is written
+        there."""
+        found = np.zeros(len(self.gone), np.bool_)
+        for begin, end, rows, _ in self.queue.holes():
+            last, after = self.of["last"][rows], self.after[rows]
+            meets = (end > last) & ((after == NONE) | (begin < after))
+            found[rows] |= meets if over is None else meets & (~over[rows] | (_life(last) == begin >> LIFE_SHIFT))
+        return found
+
+    def _entered_in_hole(self) -> Flags:
+        """A hole of the log, in a life in which it may have entered, and no whole anchor of the queue between the
+        hole and what is known of the message first (its own anchor is none)."""
+        seen = self.of["seen_first"]
+        own = (seen & LAST_KIND) == _STANDING
+        before = self.queue.below(ANCHORS, seen)
+        found = np.zeros(len(seen), np.bool_)
+        for begin, end, rows, anchors in self.queue.holes():
+            between = before[rows] - int(np.searchsorted(anchors, end, "right"))
+            in_its_lives = begin >> LIFE_SHIFT >= self.queue.epoch[rows]
+            found[rows] |= (begin < seen[rows]) & in_its_lives & (between <= own[rows])
+        return found
+
+    def _undone_in_hole(self) -> Flags:
+        """Of ends in two lives: the anchor that has the message between them may be in a hole."""
+        first, last = self.of["end_first"], self.of["end_last"]
+        meets = np.zeros(len(first), np.bool_)
+        for begin, end, rows, _ in self.queue.holes():
+            meets[rows] |= (end > first[rows]) & (begin < last[rows])
+        return meets & ~self.queue.between(ANCHORS, first, last)
+
+    def _entered_in_gap(self) -> Flags:
+        """A gap, and no anchor of the queue between it and the message's last event."""
+        gap, anchor = (self.queue.previous(name, self.of["last"]) for name in (GAPS, ANCHORS))
+        return np.asarray((gap != NONE) & (anchor <= gap))
 
 
-def _in_hole(over: Column | None = None) -> Column:
-    """What ended it may have been in a hole of the log. `over`: no later life has it, whatever is written there."""
-    last, after = F.col("last"), F.col("after")
-
-    def meets(hole: Column) -> Column:
-        found = (hole["to"] > last) & (after.isNull() | (hole["from"] < after))
-        return found if over is None else found & (~over | (life_of(hole["from"]) == life_of(last)))
-
-    return F.exists("log_holes", meets)
+def _life(moment: Longs) -> Longs:
+    return moment >> LIFE_SHIFT
 
 
-def _entered_in_hole() -> Column:
-    """A hole of the log, in a life in which it may have entered, and no whole anchor of the queue between the hole
-    and what is known of the message first (its own anchor is none)."""
-    seen = F.col("seen_first")
-    own = (event_of(seen) == "standing").cast("int")
-
-    def meets(hole: Column) -> Column:
-        between = F.size(F.filter("anchors", lambda anchor: (anchor > hole["to"]) & (anchor < seen)))
-        return (hole["from"] < seen) & (life_of(hole["from"]) >= F.col("epoch")) & (between <= own)
-
-    return F.exists("log_holes", meets)
-
-
-def _undone_in_hole() -> Column:
-    """Of ends in two lives: the anchor that has the message between them may be in a hole."""
-    first, last = F.col("end_first"), F.col("end_last")
-    told = F.exists("anchors", lambda anchor: (anchor > first) & (anchor < last))
-    return ~told & F.exists("log_holes", lambda hole: (hole["to"] > first) & (hole["from"] < last))
-
-
-def _entered_in_gap() -> Column:
-    """A gap, and no anchor of the queue between it and the message's last event."""
-    last = F.col("last")
-    return F.exists(
-        "gaps",
-        lambda gap: (gap < last) & ~F.exists("anchors", lambda anchor: (anchor > gap) & (anchor < last)),
-    )
+def _number(moment: Longs) -> Longs:
+    return (moment >> NUMBER_SHIFT) & NUMBER_MAX

@@ -17,6 +17,8 @@ LIFE_SHIFT = 47
 NUMBER_SHIFT = 4
 NUMBER_MAX = (1 << (LIFE_SHIFT - NUMBER_SHIFT)) - 1
 LAST_KIND = (1 << NUMBER_SHIFT) - 1
+NONE = -1
+"""no moment"""
 _KIND_MASK = LAST_KIND
 
 
@@ -38,10 +40,6 @@ def life_of(packed: Column) -> Column:
 
 def number_of(packed: Column) -> Column:
     return F.shiftright(packed, NUMBER_SHIFT).bitwiseAND(F.lit(NUMBER_MAX))
-
-
-def number_backwards(packed: Column) -> Column:
-    return F.lit(NUMBER_MAX) - number_of(packed)
 
 
 def event_of(packed: Column) -> Column:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from amqpd_spark.books.digest import Digest, Rare
 from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import PLACE, Life
+from amqpd_spark.books.returned import Proof
 from amqpd_spark.flows import number_of
 from amqpd_spark.inventory import Hole
 from amqpd_spark.session import kept
@@ -86,7 +87,7 @@ class Moments:
     gaps: list[int]
     stops: list[int]
     log_holes: list[dict[str, int]]
-    proofs: list[dict[str, Any]]
+    proofs: list[Proof]
 
 
 _SPAN = [("from", pa.int64()), ("to", pa.int64())]
@@ -104,7 +105,6 @@ _MOMENTS = pa.schema(
         *((name, pa.list_(pa.int64())) for name in ("anchors", "gaps")),
         ("stops", pa.list_(pa.int32())),
         ("log_holes", pa.list_(pa.struct(_SPAN))),
-        ("proofs", pa.list_(pa.struct([*_SPAN, ("stopped", pa.bool_())]))),
     ]
 )
 
@@ -222,18 +222,18 @@ def moments(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) 
     return made
 
 
-def _proofs(anchors: Sequence[Anchor], unflushed: set[Life]) -> list[dict[str, Any]]:
+def _proofs(anchors: Sequence[Anchor], unflushed: set[Life]) -> list[Proof]:
     found = (_proof(anchor, (anchor.node, anchor.life) in unflushed) for anchor in anchors)
     return [each for each in found if each is not None]
 
 
-def _proof(anchor: Anchor, unflushed: bool) -> dict[str, Any] | None:
+def _proof(anchor: Anchor, unflushed: bool) -> Proof | None:
     """None: the anchor is none. `unflushed`: the stop of its life did not wait for the disk."""
     stops = anchor.reason == "stopped" and not unflushed
     if not stops and anchor.reason != "recovered":
         return None
     last = anchor.at + (anchor.follow << NUMBER_SHIFT) + LAST_KIND
-    return {"from": anchor.at, "to": last, "stopped": stops}
+    return Proof(anchor.at, last, stops)
 
 
 def _gaps(found: Digest) -> dict[str | None, set[int]]:

@@ -1,7 +1,7 @@
 """Messages that stand again after an end that was on disk.
 
-What comes in: the suspects that ended and stood in a later life. What goes out: of those of which the log proves it,
-the end, the anchor that proves it, and where the message stood again.
+What comes in: all ends of a message that stood in a later life, all anchors that have it, and the queue's `proofs`.
+What goes out: where the log proves it, the end, the anchor that proves it, and where the message stood again.
 Rules: 1. A kill undoes ends, so a message that stands in the next life is nothing wrong. 2. It is, where a whole
 anchor between the two does not have it, and says what was on disk: that of an orderly stop, or that of a start. 3.
 Such an anchor of the same life is one only if it ended the life: `level` and `gap` say what was in memory. 4. A hole
@@ -11,33 +11,40 @@ Not here: finding those who came back (`fates.py`).
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from amqpd_spark.books.moments import life_of
-
-RETURNED = "struct<end: bigint, proof: bigint, stood: bigint>"
-"""moments"""
+from amqpd_spark.books.moments import LIFE_SHIFT
 
 
-def returned(suspects: DataFrame) -> DataFrame:
-    """`suspects`, which have `proofs`, with `returned` instead: null, or RETURNED of the first time."""
-    came_back = F.col("suspect") == "came_back"
-    return suspects.withColumn("returned", F.when(came_back, _first()).cast(RETURNED)).drop("proofs")
+class Proof(NamedTuple):
+    """A whole anchor, from its first moment to its last one; `stopped`: it ended its life."""
+
+    begin: int
+    end: int
+    stopped: bool
 
 
-def _first() -> Column:
-    """Of `ends`, `stands` and `proofs`."""
+class Returned(NamedTuple):
+    """Moments."""
 
-    def of_end(end: Column) -> Column:
-        stood = F.array_min(F.filter("stands", lambda at: at > end))
+    end: int
+    proof: int
+    stood: int
 
-        def proves(proof: Column) -> Column:
-            life = life_of(proof["from"])
-            lasting = (life > life_of(end)) | (proof["stopped"] & (life == life_of(end)))
-            return (proof["from"] > end) & (proof["to"] < stood) & lasting
 
-        proof = F.get(F.filter("proofs", proves), F.lit(0))["from"]
-        return F.struct(end.alias("end"), proof.alias("proof"), stood.alias("stood"))
-
-    return F.get(F.filter(F.transform("ends", of_end), lambda each: each["proof"].isNotNull()), F.lit(0))
+def returned(ends: Sequence[int], stands: Sequence[int], proofs: Sequence[Proof]) -> Returned | None:
+    """The first time. All are sorted."""
+    begins = [proof.begin for proof in proofs]
+    for end in ends:
+        again = bisect_right(stands, end)
+        if again == len(stands):
+            return None
+        for proof in proofs[bisect_right(begins, end) :]:
+            if proof.end >= stands[again]:
+                break
+            life = proof.begin >> LIFE_SHIFT
+            if life > end >> LIFE_SHIFT or (proof.stopped and life == end >> LIFE_SHIFT):
+                return Returned(end, proof.begin, stands[again])
+    return None

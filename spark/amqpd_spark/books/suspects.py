@@ -1,7 +1,7 @@
 """What became of each suspect: the few messages that need more of the log than their own events.
 
-What comes in: `fates`, and events. What goes out: a row for each suspect, with its `kind` (null: no fault), its fate,
-and, of a fault, what its publisher would know it by.
+What comes in: `outcome`, and events. What goes out: a row for each suspect, with its `kind` (null: no fault), its
+fate, and, of a fault, what its publisher would know it by.
 Rules: 1. A persistent message that is absent after a kill, for the first time, was promised to nobody if the client's
 publish that it comes from was not confirmed, or is back (`origins.py`). 2. Kills make many that are absent and no
 fault: of those only numbers are looked up.
@@ -13,12 +13,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqpd_spark.books.fates import MOVED
 from amqpd_spark.books.moments import event_of, life_of, number_of
 from amqpd_spark.books.origins import promised
+from amqpd_spark.books.outcome import BACK
 from amqpd_spark.books.places import PUBLISHER
 from amqpd_spark.books.queues import QUEUE, Known, counted, settled
-from amqpd_spark.books.returned import returned
 
 OF_ENTRY = (
     *("time", "publication", "confirm_tag", "exchange", "routing_key", "user", "connection", "channel"),
@@ -26,14 +25,18 @@ OF_ENTRY = (
 )
 
 
-def resolved(events: DataFrame, known: Known, outcome: DataFrame) -> DataFrame:
-    """`outcome`'s columns, the queue's, `kind`, `promised`; of those with a kind `OF_ENTRY` and `last_time`."""
+def resolved(events: DataFrame, known: Known, outcome: DataFrame, absent: bool) -> DataFrame:
+    """`outcome`'s columns, the queue's, `kind`, `promised`; of those with a kind `OF_ENTRY` and `last_time`.
+    `absent`: there are such suspects."""
     of_queue = known.slots.select("slot", "of", *QUEUE, "epoch", "vhost", "queue", *PUBLISHER)
     suspects = outcome.where(F.col("suspect").isNotNull()).join(of_queue, "slot")
-    suspects = known.with_moments(suspects, "stops", "log_holes", "proofs")
-    absent = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
-    answers = promised(events, known, absent).withColumnRenamed("letter", "publication")
-    told = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
+    suspects = known.with_moments(suspects, "stops", "log_holes")
+    if absent:
+        asked = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
+        answers = promised(events, known, asked).withColumnRenamed("letter", "publication")
+        told = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
+    else:
+        told = suspects.withColumn("promised", F.lit(None).cast("boolean")).drop(*PUBLISHER)
     first_recovery = (
         (life_of(F.col("after")) > life_of(F.col("last")))
         & (life_of(F.col("last")) == F.col("epoch"))
@@ -47,12 +50,10 @@ def resolved(events: DataFrame, known: Known, outcome: DataFrame) -> DataFrame:
     in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
     doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
     fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
-    told = returned(told)
-    back = F.when(F.col("returned").isNotNull(), F.lit("returned_from_the_dead"))
-    kind = F.when(F.col("suspect") == "came_back", back).when(~is_absent, F.col("suspect"))
+    kind = F.when(~is_absent, F.col("suspect"))
     kind = kind.when(~excused & ~doubtful, F.lit("missing"))
     told = told.withColumn("kind", kind).withColumn("fate", F.when(is_absent, fate).otherwise(F.col("fate")))
-    return _with_entries(events, settled(told.drop("publication", *MOVED)))
+    return _with_entries(events, settled(told.drop("publication")))
 
 
 def said(kind: str) -> Column:
@@ -73,7 +74,7 @@ def said(kind: str) -> Column:
         def place(at: Column) -> list[Column]:
             return [F.lit("life "), life_of(at), F.lit(", number "), number_of(at)]
 
-        end, proof, stood = (F.col(f"returned.{name}") for name in ("end", "proof", "stood"))
+        end, proof, stood = map(F.col, BACK)
         ended = [event_of(end), F.lit(" ("), *place(end), F.lit("), not in the anchor of "), *place(proof)]
         return F.concat(*ended, F.lit(", in the anchor of "), *place(stood))
     if kind == "ended_yet_standing":
