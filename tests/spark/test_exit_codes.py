@@ -99,7 +99,7 @@ WRONG: dict[Callable[[Path], None], str] = {
     garbage: "is no whole Parquet file",
     cut_off: "is no whole Parquet file",
     emptied: "is no whole Parquet file",
-    count_as_text: "column count is binary (STRING), and should be bigint",
+    count_as_text: "column count is byte_array (String), and should be bigint",
     damaged_rows: "cannot be read",
     without_reason: "has no column reason",
     of_format_2: "has format 2; this amqpd-spark reads 1: install a newer one",

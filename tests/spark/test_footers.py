@@ -1,12 +1,13 @@
-"""Footers of a log that the broker's own writer wrote, read by Spark's Hadoop.
+"""Footers of a log that the broker's own writer wrote.
 
 What is verified: each of twenty files, missed alone; retention; files of an earlier version, by the statistics of
-their columns; a period. Not verified: what follows from ranges (`test_inventory.py`), what a message's fate is then
-(`test_log_holes.py`).
+their columns; a period; the same through Hadoop as from this machine's disk. Not verified: what follows from ranges
+(`test_inventory.py`), what a message's fate is then (`test_log_holes.py`).
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.retention import Retention
+from amqpd_spark import footers
 from amqpd_spark.inventory import Inventory, take
 from tests.audit.written import Written, files_of
 
@@ -111,3 +113,15 @@ def test_a_period_looks_at_its_own_files(spark: SparkSession, log: list[Path]):
     later = taken(spark, log, datetime(2030, 1, 1, tzinfo=UTC))
     assert lost(later) == []
     assert len(later.files) == LIVES
+
+
+@pytest.mark.parametrize("tail", [1, footers._TAIL])
+def test_a_store_of_hadoop_says_the_same_of_footers_of_any_length(
+    spark: SparkSession, log: list[Path], tail: int, monkeypatch: pytest.MonkeyPatch
+):
+    as_of_an_earlier_version(log[4])
+    here = taken(spark, log)
+    assert len(here.files) == LIVES * FILES
+    monkeypatch.setattr(footers, "_LOCAL", re.compile("nothing is of this machine"))
+    monkeypatch.setattr(footers, "_TAIL", tail + footers._MAGIC)
+    assert sorted(taken(spark, log).files, key=str) == sorted(here.files, key=str)
