@@ -20,6 +20,8 @@ from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
+from amqpd_spark import class_archive
+
 # On every master: what the jobs' results depend on, and what only costs time.
 COMMON = {
     "spark.sql.session.timeZone": "UTC",
@@ -37,7 +39,8 @@ COMMON = {
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # For a JVM that lives for seconds: the compiler that is quick itself, and the collector without threads of its own. A
 # job of 20 million events would take longer with it.
-BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PLANNED = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 """settings that fit one job's log"""
 FEW = 16
@@ -64,7 +67,9 @@ def start(
         builder = builder.master(master)
     settings = dict(COMMON)
     if master is not None and master.startswith("local"):
-        settings |= LOCAL | (BRIEF if brief else {})
+        settings |= LOCAL
+        if options := " ".join(each for each in (BRIEF if brief else "", class_archive.used()) if each):
+            settings[JAVA_OPTIONS] = options
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if memory is not None:
