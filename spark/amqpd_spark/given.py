@@ -3,7 +3,7 @@
 What comes in: rows, their columns in Spark's words. What goes out: a DataFrame whose rows are part of the plan.
 Rules: nothing is started for it: `createDataFrame` of a list has every row pickled by a Python of its own, which
 takes seconds to begin; and where there is no row, Spark leaves out what would be joined with it.
-Not here: tables that are Arrow's already.
+Not here: tables that are Arrow's already; those that are joined with what came of them (`burn.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ _TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
-    "long": pa.int64(),
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", "UTC"),
