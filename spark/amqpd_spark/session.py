@@ -92,7 +92,7 @@ def kept(table: DataFrame) -> DataFrame:
 
 def expect(spark: SparkSession, tasks: int) -> None:
     """Of each shuffle from here on; where `--conf` or a cluster says something else, that."""
-    # Planning each stage anew, by what the one before brought, takes longer than a small stage does.
+    # Planning each stage again, by what the one before brought, takes longer than a small stage does.
     for key, value in zip(PLANNED, (str(tasks), str(tasks > FEW).lower()), strict=True):
         if not spark.sparkContext.getConf().contains(key):
             spark.conf.set(key, value)
