@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,10 +129,19 @@ def _keep_standard_descriptors() -> None:
             return
 
 
-def _leave_out_pandas() -> None:
+class _WithoutPandas(MetaPathFinder):
     """Where it is installed, pyarrow imports it to ask whether a list is one of its series: sixty megabytes in a
-    broker that has no use for it. A module that is None here is one that cannot be imported."""
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    broker that has no use for it."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            # Not None in `sys.modules`: compiled code takes that for the module.
+            raise ModuleNotFoundError("the broker does without pandas", name=name)
+
+
+def _leave_out_pandas() -> None:
+    if not any(isinstance(finder, _WithoutPandas) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WithoutPandas())
 
 
 async def _main(settings: Settings, accept_loss: bool, recent: Recent[str]) -> None:

@@ -1,20 +1,23 @@
-"""Resident memory stays bounded: with a backlog larger than memory, and with one message kept of each
-buffer."""
+"""Resident memory stays bounded: with a backlog larger than memory, with one message kept of each buffer, and where
+libraries are installed that the broker has no use for."""
 
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pamqp import commands
 
 from tests.harness.slow import slow
 
-from ..clients.broker_process import BrokerProcess
+from ..clients.broker_process import REPOSITORY, BrokerProcess
 from ..clients.wire import BODY, METHOD, Wire, publish_bytes
 from .drain import depth
 
@@ -191,3 +194,21 @@ def depth_of(broker: BrokerProcess, durable: bool) -> int:
         number = depth(wire, QUEUE)
         wire.close()
     return number
+
+
+def test_a_file_of_the_audit_log_is_written_without_pandas(make_broker: MakeBroker) -> None:
+    """Which would be sixty megabytes, where it is installed."""
+    broker = make_broker()
+    broker.start()
+    with opened_wire(broker, durable=True) as wire:
+        message = publish_bytes(1, "", QUEUE, b"x", commands.Basic.Properties(delivery_mode=2))
+        publish_confirmed(wire, message, BATCH)
+        wire.close()
+    command = [sys.executable, "-m", "amqpd", "audit", "flush", "--data-dir", str(broker.data_dir)]
+    subprocess.run(command, cwd=REPOSITORY, env=broker.child_environment(), check=True, timeout=60)
+    audit = broker.data_dir / "audit"
+    assert list((audit / "events").rglob("*.parquet"))
+    assert not list((audit / "spool").glob("*.damaged"))
+    loaded = Path(f"/proc/{broker.broker_pid}/maps").read_text()
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
