@@ -21,7 +21,6 @@ _TYPES = {
     "boolean": pa.bool_(),
     "timestamp": pa.timestamp("us", "UTC"),
     "binary": pa.binary(),
-    "array<bigint>": pa.list_(pa.int64()),
 }
 
 

@@ -25,7 +25,7 @@ from amqpd_spark.stretches.packed import Columns
 
 ENDED = "ended"
 """no message's fate: how many ended in a window"""
-FATES = (*KINDS, "stranger", "uncertain", "transient", ENDED)
+FATE_NAMES = (*KINDS, "stranger", "uncertain", "transient", ENDED)
 """by their number; that of an end is the event's. The first one: it is not known yet"""
 SUSPECTS = ("", "never_routed", "ended_twice", "ended_yet_standing", "absent", "returned_from_the_dead")
 """why, by its number; the first one is no suspect"""
@@ -34,9 +34,9 @@ _STANDING = KINDS.index("standing")
 
 @dataclass(frozen=True)
 class Fate:
-    """Of each interval. `fate`, `suspect`: places in FATES, SUSPECTS; `found`: first seen in an anchor; `unseen`: it
-    may have entered in a hole of the log; `after`: the first anchor after all that is known of it, if it did not
-    end."""
+    """Of each interval. `fate`, `suspect`: places in FATE_NAMES, SUSPECTS; `found`: first seen in an anchor;
+    `unseen`: it may have entered in a hole of the log; `after`: the first anchor after all that is known of it, if it
+    did not end."""
 
     fate: Longs
     suspect: Longs
@@ -83,12 +83,12 @@ class _Fates:
         return np.select(
             [self.stranger & ~self.unseen, self.ended, in_doubt, over, ~self.gone, self.in_gap],
             [
-                np.full(len(over), FATES.index("stranger")),
+                np.full(len(over), FATE_NAMES.index("stranger")),
                 self.of["end_last"] & LAST_KIND,
-                np.full(len(over), FATES.index("uncertain")),
-                np.full(len(over), FATES.index("transient")),
-                np.full(len(over), FATES.index("standing")),
-                np.full(len(over), FATES.index("uncertain")),
+                np.full(len(over), FATE_NAMES.index("uncertain")),
+                np.full(len(over), FATE_NAMES.index("transient")),
+                np.full(len(over), FATE_NAMES.index("standing")),
+                np.full(len(over), FATE_NAMES.index("uncertain")),
             ],
             0,
         )

@@ -10,6 +10,7 @@ Not here: where it all comes from (`queues.py`), what follows (`fates.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -72,19 +73,11 @@ class Found:
 
     def next(self, name: str, moment: Longs) -> Longs:
         """The first one after it; NONE."""
-        found = np.full(len(moment), NONE)
-        for values, rows in self._lists(name):
-            at = np.searchsorted(values, moment[rows], "right")
-            found[rows] = np.append(values, NONE)[at]
-        return found
+        return self._beside(name, moment, "right", 0)
 
     def previous(self, name: str, moment: Longs) -> Longs:
         """The last one before it; NONE."""
-        found = np.full(len(moment), NONE)
-        for values, rows in self._lists(name):
-            at = np.searchsorted(values, moment[rows], "left")
-            found[rows] = np.append(NONE, values)[at]
-        return found
+        return self._beside(name, moment, "left", -1)
 
     def holes(self) -> Iterator[tuple[int, int, Longs, Longs]]:
         """Each of the log: from and to, which of the slots it may be about, and their queue's anchors."""
@@ -104,6 +97,15 @@ class Found:
     def proven(self, begin: Longs, end: Longs) -> Flags:
         """Whether there may be a proof: after `begin`, and before `end`."""
         return self.between(_PROOFS, begin, end)
+
+    def _beside(self, name: str, moment: Longs, side: Literal["left", "right"], step: int) -> Longs:
+        """The queue's moment that many places from where each belongs; NONE."""
+        found = np.full(len(moment), NONE)
+        for values, rows in self._lists(name):
+            at = np.searchsorted(values, moment[rows], side) + step
+            # Behind the last one and before the first one (place -1) is the same one more.
+            found[rows] = np.append(values, NONE)[at]
+        return found
 
     def _lists(self, name: str) -> Iterator[tuple[Longs, Longs]]:
         for queue, rows in self._of_queue:

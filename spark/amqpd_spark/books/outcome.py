@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.facts import COLUMNS, Pieces, facts, is_plain
-from amqpd_spark.books.fates import ENDED, FATES, SUSPECTS, Fate, fates
+from amqpd_spark.books.fates import ENDED, FATE_NAMES, SUSPECTS, Fate, fates
 from amqpd_spark.books.gather import is_end
 from amqpd_spark.books.lookup import Lookup
 from amqpd_spark.books.moments import LAST_KIND, NONE
@@ -110,7 +110,7 @@ class _Sums:
         for name in ("first", "at", "slot"):
             again &= np.diff(piece[name][order]) == 0
         once = order[np.concatenate(([False], again))[: len(order)] == 0]
-        kind = np.full(len(once), FATES.index(ENDED))
+        kind = np.full(len(once), FATE_NAMES.index(ENDED))
         self._add(piece["slot"][once], piece["us"][once], kind, piece["first"][once], piece["last"][once])
 
     def _add(self, slot: Longs, us: Longs, kind: Longs, low: Longs, high: Longs) -> None:
@@ -134,7 +134,7 @@ class _Sums:
             {
                 "slot": pa.array(keys[0]),
                 "window": pa.array(keys[1] * self.window_us),
-                "fate": _named(FATES, kind & (_FOUND - 1)),
+                "fate": _named(FATE_NAMES, kind & (_FOUND - 1)),
                 "found": pa.array(kind & _FOUND > 0),
                 "unseen": pa.array(kind & _UNSEEN > 0),
                 "unrecorded": pa.array(kind & _UNRECORDED > 0),
@@ -165,7 +165,7 @@ def _suspects(made: Columns, fate: Fate, which: Longs, window_us: int) -> pa.Rec
         {
             "slot": pa.array(made["slot"][rows]),
             "window": pa.array(made["us"][rows] // window_us * window_us),
-            "fate": _named(FATES, fate.fate[rows]),
+            "fate": _named(FATE_NAMES, fate.fate[rows]),
             "suspect": _named(SUSPECTS, fate.suspect[rows]),
             "found": pa.array(fate.found[rows]),
             "unseen": pa.array(fate.unseen[rows]),

@@ -102,7 +102,7 @@ _SLOTS = pa.schema(
 _MOMENTS = pa.schema(
     [
         *(("of", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64())),
-        *((name, pa.list_(pa.int64())) for name in ("anchors", "gaps")),
+        ("anchors", pa.list_(pa.int64())),
         ("stops", pa.list_(pa.int32())),
         ("log_holes", pa.list_(pa.struct(_SPAN))),
     ]
@@ -111,7 +111,7 @@ _MOMENTS = pa.schema(
 
 @dataclass(frozen=True)
 class Known:
-    """For joins: rows of `Slot` and of `Moments`."""
+    """For joins: rows of `Slot`, and of `Moments` what `fates.py` is not alone in asking for."""
 
     slots: DataFrame
     moments: DataFrame
