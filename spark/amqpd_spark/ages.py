@@ -22,15 +22,11 @@ from pyspark.sql import functions as F
 from amqpd_spark.flows import number_of
 from amqpd_spark.pieces import part_of, place_texts
 from amqpd_spark.schema import ENDS, OF_QUEUES
-from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Chunk, Longs, combined
 from amqpd_spark.stretches.packed import (
-    SCHEMA,
     Columns,
     hashed,
-    mapped,
     packed,
-    sent,
     spread,
     together,
     unpacked,
@@ -75,8 +71,7 @@ _ARROW = pa.schema(
 def queue_ages(rows: Rows, last_lives: Mapping[str, int], end: datetime, parts: int) -> DataFrame:
     """Columns: node, vhost, queue, standing, oldest_since, oldest_age_s, oldest_is_at_least, ended, p50_ms, p99_ms,
     max_ms. `last_lives`: of each place. `parts`: tasks of the shuffle."""
-    cut_up = rows.mapped(_pieces(last_lives, parts), COLUMNS, SCHEMA)
-    found = kept(mapped(sent(cut_up, parts), _waits, _FOUND))
+    found = rows.kept(rows.shuffled(_pieces(last_lives, parts), COLUMNS, parts, _waits, _FOUND))
     # A name may be null: that of an orphan, which other rows of its queue tell.
     names = found.where(F.col("messages").isNull()).groupBy("number").agg(F.max(F.struct(*QUEUE)).alias("name"))
     waits = found.where(F.col("messages").isNotNull()).drop(*QUEUE)

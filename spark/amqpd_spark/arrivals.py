@@ -18,7 +18,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from amqpd_spark.batches import QUERY
-from amqpd_spark.footers import THREADS, File, Footers, plain
+from amqpd_spark.files import plain
+from amqpd_spark.footers import THREADS, File, Footers
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,16 @@ from amqpd_spark.books.moments import moment_of
 from amqpd_spark.books.outcome import outcome
 from amqpd_spark.books.places import placed
 from amqpd_spark.books.queues import anchors, moments, slots, tables
-from amqpd_spark.books.spans import doubtful, holes
+from amqpd_spark.books.spans import doubtful, holes, lacking
 from amqpd_spark.books.suspects import OF_ENTRY, resolved, said
-from amqpd_spark.footers import plain
+from amqpd_spark.files import plain
 from amqpd_spark.given import of_rows
 from amqpd_spark.inventory import Hole, Inventory, Removed
 from amqpd_spark.options import Options, job_command
 from amqpd_spark.over_time import flow
 from amqpd_spark.schema import ENDS
 from amqpd_spark.session import expect, kept
-from amqpd_spark.stretches.scan import Rows, tasks
+from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.windows import AUTO, asked, fitting, marked, seconds
 
 FATES = (*ENDS, "transient", "unconfirmed", "standing", "uncertain", "missing")
@@ -84,22 +84,22 @@ def account(
     inventory: Inventory = NOTHING_KNOWN,
 ) -> Account:
     """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
-    events, spark = placed(rows.events), rows.events.sparkSession
+    spark = rows.spark
     seen = digest(rows, publications=not (sampled or cut))
     heads = anchors(seen)
     lost = inventory.lost
     of_queues = slots(seen, heads)
     at = moments(seen, heads, lost)
-    known = tables(spark, of_queues, at)
-    parts = tasks(inventory, spark.sparkContext.defaultParallelism)
+    parts = rows.tasks(inventory)
+    everything = rows.kept(outcome(rows, parts, seconds(window) * 1_000_000, Lookup(of_queues, at), cut))
     # What is left of the rows after their one shuffle is less by far.
     expect(spark, parts)
-    everything = kept(outcome(rows, parts, seconds(window) * 1_000_000, Lookup(of_queues, at), cut))
+    known = tables(spark, of_queues, at)
     is_ended = F.coalesce(F.col("fate") == ENDED, F.lit(False))
     entered = everything.where(~is_ended)
     sums = _sums(entered)
     # "absent" ones are not settled yet, and have no fate: `resolved` gives it.
-    suspects = resolved(events, known, entered, sums.absent) if sums.suspects else None
+    suspects = resolved(placed(rows.events), known, entered, sums.absent) if sums.suspects else None
     counted = entered.where(F.col("suspect").isNull()).select("slot", *_ENTRY, "messages")
     counted = counted.join(known.slots.select("slot", *_PLACE), "slot")
     found = [of_rows(spark, [], ", ".join(f"{name} {kind}" for name, kind in FINDING.items()))]
@@ -113,9 +113,10 @@ def account(
     if sums.unrecorded:
         found.append(_unrecorded(entered, known.slots))
     if not sampled:
-        gone = holes(events, of_queues, heads, sums.entered)
+        lacks = lacking(of_queues, heads, sums.entered)
+        gone = holes(placed(rows.events), lacks, heads) if lacks else None
         if gone is not None and lost:
-            excused, silent = doubtful(events, known, gone)
+            excused, silent = doubtful(placed(rows.events), known, gone)
             gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
             counted = counted.unionByName(_silent(silent, known.slots, lost, window))
         if gone is not None:
@@ -307,7 +308,7 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     spark = options.session()
     options.ready(spark, "books", "flow", "findings")
     log = options.log(spark)
-    window = fitting(window, log.inventory, log.events, options.since, options.until)
+    window = fitting(window, log.inventory, log.rows, options.since, options.until)
     found = account(log.rows, window, options.since is not None, sampled, log.inventory)
     for name, made in (("books", found.books), ("flow", found.flow)):
         marked(made, window).write.mode("overwrite").partitionBy("date").parquet(options.table(name))

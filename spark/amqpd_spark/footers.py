@@ -1,9 +1,8 @@
 """One footer of a file of the log, and the files beside it that say how far a node's log reaches.
 
 What comes in: paths. What goes out: `File`, `Edge`, or a refusal that names the file.
-Rules: 1. Through py4j, so that Hadoop's connectors and settings are those of the jobs; a file of this machine is
-opened as such, which takes a tenth of the time. 2. May be called from several threads.
-Not here: what follows from them (`inventory.py`).
+Rules: may be called from several threads.
+Not here: where files are (`files.py`), what follows from footers (`inventory.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
 
 from amqpd_spark.door import Refused
+from amqpd_spark.files import FILE, FOLDER, Failed, files_of, plain
 from amqpd_spark.schema import COLUMNS, FORMAT, FORMAT_KEY, MADE_BY_KEY
 
 ROWS_KEY = "amqpd.audit.rows"
@@ -36,10 +35,9 @@ MAY_LACK = ("source", "source_epoch")
 """columns that files of earlier versions have not"""
 LOG_FORMAT = 1
 
-_LOCAL = re.compile(r"file:/|/")
 _NAME = re.compile(r"(?:date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/)?([^/]+)\.parquet$")
 _BROKERS = re.compile(r"(.+)-(\d+)-(\d+)$")
-_TAIL = 1 << 16
+TAIL = 1 << 16
 """bytes from a file's end, that hold most footers"""
 _MAGIC = 8
 """bytes behind a footer: its length, and who wrote it"""
@@ -123,93 +121,71 @@ def edge(text: str) -> Edge | None:
 
 
 class Footers:
-    """Reads them with the Hadoop of a session."""
-
     def __init__(self, spark: SparkSession) -> None:
-        session: Any = spark
-        self._jvm = session._jvm
-        self._conf = session._jsc.hadoopConfiguration()
+        self._spark = spark
 
     def folders(self, given: str) -> list[str]:
         """The one that has this name, or all that fit it as a pattern; what is nowhere stays what it is. Raises
         Refused."""
         try:
-            files, place = self._place(given)
-            if files.exists(place):
-                return [given]
-            found = files.globStatus(place) or ()
-            return sorted(each.getPath().toString() for each in found if each.isDirectory()) or [given]
-        except Py4JJavaError as error:
-            raise Refused(f"--input {given} cannot be read: {why(error)}") from error
+            files = files_of(self._spark, given)
+            return [given] if files.kind(given) else files.fitting(given) or [given]
+        except Failed as error:
+            raise Refused(f"--input {plain(given)} cannot be read: {error}") from error
 
     def listed(self, folder: str) -> Iterator[tuple[str, int]]:
         """Each file below it, with its size, except what Spark passes over itself; and each ROWS_FILE. Raises
         Refused."""
+        name, files = plain(folder), files_of(self._spark, folder)
         try:
-            files, place = self._place(folder)
-            if not files.exists(place):
-                raise Refused(f"there is no folder {folder}: give a broker's audit/events, or what `compact` made")
-            if files.getFileStatus(place).isFile():
-                raise Refused(f"{folder} is a file: give the folder of the log, a broker's audit/events")
-            root = files.getFileStatus(place).getPath().toString().rstrip("/")
-            found = files.listFiles(place, True)
-            while found.hasNext():
-                each = found.next()
-                path = each.getPath().toString()
+            kind = files.kind(folder)
+            if kind is None:
+                raise Refused(f"there is no folder {name}: give a broker's audit/events, or what `compact` made")
+            if kind == FILE:
+                raise Refused(f"{name} is a file: give the folder of the log, a broker's audit/events")
+            root = files.full(folder)
+            for path, size in files.below(folder):
                 parts = path.removeprefix(root).strip("/").removesuffix(ROWS_FILE).split("/")
                 # Before "=" as in Spark: a column's name may begin with "_".
                 if not any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts):
-                    yield path, each.getLen()
-        except Py4JJavaError as error:
-            raise Refused(f"{folder} cannot be read: {why(error)}") from error
+                    yield path, size
+        except Failed as error:
+            raise Refused(f"{name} cannot be read: {error}") from error
 
     def edges(self, folders: Sequence[str]) -> list[Edge]:
         """Of all nodes; what is damaged counts as missing. Raises Refused."""
         found = []
         for folder in folders:
+            files = files_of(self._spark, folder)
             try:
-                files, place = self._place(folder)
-                if not files.exists(place):
-                    continue
-                for each in files.listStatus(place):
-                    name = each.getPath().getName()
-                    if name.startswith("_log-") and name.endswith(".json") and each.isFile():
-                        found.append(edge(self.text(each.getPath().toString()) or ""))
-            except Py4JJavaError as error:
-                raise Refused(f"{folder} cannot be read: {why(error)}") from error
+                for path, kind in files.entries(folder) if files.kind(folder) == FOLDER else ():
+                    name = path.rpartition("/")[2]
+                    if name.startswith("_log-") and name.endswith(".json") and kind == FILE:
+                        found.append(edge(self.text(path) or ""))
+            except Failed as error:
+                raise Refused(f"{plain(folder)} cannot be read: {error}") from error
         return [each for each in found if each is not None]
 
     def text(self, path: str) -> str | None:
         """Of a small file; None: it cannot be read."""
         try:
-            files, place = self._place(path)
-            stream = files.open(place)
-            try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
-        except Py4JJavaError:
+            return files_of(self._spark, path).read(path).decode(errors="replace")
+        except Failed:
             return None
 
     def write(self, path: str, text: str) -> None:
         """A small file, over what is there. Raises Refused."""
         try:
-            files, place = self._place(path)
-            stream = files.create(place, True)
-            try:
-                stream.write(bytearray(text.encode()))
-            finally:
-                stream.close()
-        except Py4JJavaError as error:
-            raise Refused(f"{plain(path)} cannot be written: {why(error)}") from error
+            files_of(self._spark, path).write(path, text.encode())
+        except Failed as error:
+            raise Refused(f"{plain(path)} cannot be written: {error}") from error
 
     def file(self, path: str, size: int) -> File | None:
         """None: it is not of the log. Raises Refused."""
         try:
             footer = pq.read_metadata(pa.BufferReader(self._tail(path, size)))
-        except (OSError, pa.ArrowException, Py4JJavaError) as error:
-            words = why(error) if isinstance(error, Py4JJavaError) else str(error)
-            raise Refused(f"{plain(path)} is no whole Parquet file: {words}") from error
+        except (Failed, OSError, pa.ArrowException) as error:
+            raise Refused(f"{plain(path)} is no whole Parquet file: {error}") from error
         keys = {key.decode(errors="replace"): value for key, value in (footer.metadata or {}).items()}
         said = {
             key: keys[key].decode(errors="replace") if key in keys else None
@@ -227,26 +203,10 @@ class Footers:
 
     def _tail(self, path: str, size: int) -> bytes:
         """A footer, and perhaps what is before it."""
-        found = self._end(path, size, min(size, _TAIL))
-        length = int.from_bytes(found[-_MAGIC:-4], "little") + _MAGIC
-        return self._end(path, size, min(size, length)) if length > len(found) else found
-
-    def _end(self, path: str, size: int, length: int) -> bytes:
-        if _LOCAL.match(path):
-            with open(plain(path), "rb") as file:
-                file.seek(size - length)
-                return file.read(length)
-        files, place = self._place(path)
-        stream = files.open(place)
-        try:
-            stream.seek(size - length)
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length))
-        finally:
-            stream.close()
-
-    def _place(self, folder: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(folder)
-        return place.getFileSystem(self._conf), place
+        files = files_of(self._spark, path)
+        found = files.read(path, size - min(size, TAIL), min(size, TAIL))
+        length = min(size, int.from_bytes(found[-_MAGIC:-4], "little") + _MAGIC)
+        return files.read(path, size - length, length) if length > len(found) else found
 
 
 def _origin(said: Mapping[str, str | None]) -> tuple[str | None, str]:
@@ -328,16 +288,3 @@ def _ranged(
     declared: tuple[tuple[int, int], ...] = (),
 ) -> File:
     return File(file.path, file.size, file.rows, BROKER, node, life, first, last, from_us, to_us, file.n, declared)
-
-
-def plain(path: str) -> str:
-    return path.removeprefix("file:") if path.startswith("file:/") else path
-
-
-def why(error: Py4JJavaError) -> str:
-    """Java's own words, of the deepest cause."""
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    words = str(cause.getMessage() or cause.getClass().getSimpleName()).partition("\n")[0]
-    return words.partition(" but found")[0]

@@ -27,7 +27,13 @@ _TYPES = {
 def of_rows(spark: SparkSession, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
     """`columns`: "name type, name type"; the types are those of a log's and of our own small tables. Raises KeyError
     for others."""
+    schema = empty(columns).schema
+    values = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+    return spark.createDataFrame(pa.table(arrays, schema=schema))
+
+
+def empty(columns: str) -> pa.Table:
+    """No rows, of these columns."""
     named = [column.split() for column in columns.split(", ")]
-    values = list(zip(*rows, strict=True)) or [()] * len(named)
-    arrays = [pa.array(column, _TYPES[kind]) for column, (_, kind) in zip(values, named, strict=True)]
-    return spark.createDataFrame(pa.table(arrays, names=[name for name, _ in named]))
+    return pa.schema([(name, _TYPES[kind]) for name, kind in named]).empty_table()

@@ -25,7 +25,8 @@ from amqpd_spark import compacted, present
 from amqpd_spark.compacted import Hour
 from amqpd_spark.contiguity import NOTHING_CUT, Cut, Gap, Hole, Removed, excused, of_node, told_of
 from amqpd_spark.door import Refused
-from amqpd_spark.footers import BROKER, GENERATE, ROWS_FILE, THREADS, UNKNOWN, Edge, File, Footers, named, plain
+from amqpd_spark.files import plain
+from amqpd_spark.footers import BROKER, GENERATE, ROWS_FILE, THREADS, UNKNOWN, Edge, File, Footers, named
 
 __all__ = ["Cut", "Gap", "Hole", "Inventory", "Read", "Removed", "judged", "remarks", "take"]
 
@@ -51,6 +52,10 @@ class Inventory:
     @property
     def bytes(self) -> int:
         return sum(file.size for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
 
     @property
     def lost(self) -> list[Hole]:

@@ -1,7 +1,7 @@
 """Where a job writes: is that possible, and does it spoil nothing?
 
 What comes in: the addresses of input and output. What goes out: nothing, or `Refused` with a sentence.
-Rules: asked before the work, through Spark's own view of files.
+Rules: asked before the work, while Java may still be starting.
 Not here: the tables (the jobs).
 """
 
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from amqpd_spark.door import Refused
-from amqpd_spark.footers import why
+from amqpd_spark.files import FILE, Failed, Files, files_of, plain
 
 _PROBE = "_amqpd_probe"
 
@@ -32,56 +30,50 @@ def apart(sources: Sequence[str], target: str, both: bool = False) -> None:
 def writable(spark: SparkSession, folder: str, tables: Sequence[str] = ()) -> None:
     """Makes the folder. Raises Refused when nothing can be written there, or when a table's name is taken by
     something that is no table."""
-    session: Any = spark
-    place = session._jvm.org.apache.hadoop.fs.Path(folder)
+    name, files = plain(folder).rstrip("/"), files_of(spark, folder)
     try:
-        files = place.getFileSystem(session._jsc.hadoopConfiguration())
-        if files.exists(place) and files.getFileStatus(place).isFile():
-            raise Refused(f"--output {folder} is a file: give a folder")
+        if files.kind(folder) == FILE:
+            raise Refused(f"--output {name} is a file: give a folder")
         for table in tables:
-            _free(files, place.suffix(f"/{table}"), f"{folder.rstrip('/')}/{table}")
-        probe = place.suffix(f"/{_PROBE}")
-        if not files.mkdirs(place):
-            raise Refused(f"--output {folder} cannot be made")
-        files.create(probe, True).close()
-        files.delete(probe, False)
-    except Py4JJavaError as error:
-        raise Refused(f"--output {folder} cannot be written: {why(error)}") from error
+            _free(files, f"{folder.rstrip('/')}/{table}", f"{name}/{table}")
+        files.make_folder(folder)
+        probe = f"{folder.rstrip('/')}/{_PROBE}"
+        files.write(probe, b"")
+        files.remove(probe)
+    except Failed as error:
+        raise Refused(f"--output {name} cannot be written: {error}") from error
 
 
 def there(spark: SparkSession, folder: str) -> None:
     """Raises Refused when there is no such folder."""
-    session: Any = spark
-    place = session._jvm.org.apache.hadoop.fs.Path(folder)
     try:
-        if place.getFileSystem(session._jsc.hadoopConfiguration()).exists(place):
+        if files_of(spark, folder).kind(folder) is not None:
             return
-    except Py4JJavaError as error:
-        raise Refused(f"--input {folder} cannot be read: {why(error)}") from error
+    except Failed as error:
+        raise Refused(f"--input {folder} cannot be read: {error}") from error
     raise Refused(f"there is no folder {folder}: give the one that the other jobs wrote into")
 
 
 def absent(spark: SparkSession, folder: str) -> None:
     """Raises Refused when there is something, or nothing can be made there."""
-    session: Any = spark
-    place = session._jvm.org.apache.hadoop.fs.Path(folder)
+    files = files_of(spark, folder)
     try:
-        files = place.getFileSystem(session._jsc.hadoopConfiguration())
-        if files.exists(place):
+        if files.kind(folder) is not None:
             raise Refused(f"{folder} is there already: a log is not written into another")
-    except Py4JJavaError as error:
-        raise Refused(f"--output {folder} cannot be written: {why(error)}") from error
-    writable(spark, folder)
-    files.delete(place, True)
+        writable(spark, folder)
+        files.remove(folder)
+    except Failed as error:
+        raise Refused(f"--output {folder} cannot be written: {error}") from error
 
 
-def _free(files: Any, place: Any, name: str) -> None:
-    if not files.exists(place):
+def _free(files: Files, place: str, name: str) -> None:
+    kind = files.kind(place)
+    if kind is None:
         return
-    if files.getFileStatus(place).isFile():
+    if kind == FILE:
         raise Refused(f"{name} is a file, and a table is to be written there: give another --output")
-    for each in files.listStatus(place):
-        found = each.getPath().getName()
+    for path, _ in files.entries(place):
+        found = path.rpartition("/")[2]
         if not (found.startswith((".", "_", "part-")) or "=" in found):
             raise Refused(f"{name} has {found} in it, so it is no table to write over: give another --output")
 

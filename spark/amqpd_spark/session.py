@@ -11,10 +11,13 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import cached_property
 from importlib.resources import as_file, files
 from threading import Thread
+from typing import Any, cast
 
 from pyspark import SparkConf, SparkContext, StorageLevel
 from pyspark.java_gateway import launch_gateway
@@ -40,6 +43,17 @@ LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.d
 # For a JVM that lives for seconds: the compiler that is quick itself, and the collector without threads of its own. A
 # job of 20 million events would take longer with it.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Java looks at all that it loads for what no compiler would have made, if no archive says that this was done. What it
+# loads are Spark's own jars, and the look is a sixth of a short job's time.
+NO_ARCHIVE = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+# And stages that are not made into Java's code first, nor their plans into text for a page that nobody has open: both
+# take longer than the work.
+BRIEF_SQL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "10",
+}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PLANNED = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 """settings that fit one job's log"""
@@ -67,8 +81,9 @@ def start(
         builder = builder.master(master)
     settings = dict(COMMON)
     if master is not None and master.startswith("local"):
-        settings |= LOCAL
-        if options := " ".join(each for each in (BRIEF if brief else "", class_archive.used()) if each):
+        settings |= LOCAL | (BRIEF_SQL if brief else {})
+        archive = class_archive.used()
+        if options := " ".join(each for each in (BRIEF if brief else "", archive or NO_ARCHIVE) if each):
             settings[JAVA_OPTIONS] = options
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -83,6 +98,38 @@ def start(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def later(make: Callable[[], SparkSession]) -> SparkSession:
+    """A session that is being made: who asks it for anything waits until it is there. Then it may raise what `make`
+    did."""
+    made: Future[SparkSession] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody asks
+            made.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return cast(SparkSession, _Later(made))
+
+
+class _Later:
+    def __init__(self, made: Future[SparkSession]) -> None:
+        self._made = made
+
+    def __getattr__(self, name: str) -> object:
+        # Attributes of its own are found without this.
+        there: object = getattr(self._session, name)
+        return there
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        session: Any = self._made.result()
+        # To Java that is a matter of each thread.
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
+        return cast(SparkSession, session)
 
 
 def kept(table: DataFrame) -> DataFrame:

@@ -27,7 +27,6 @@ from amqpd_spark.pieces import NAMES, PIECES
 from amqpd_spark.session import expect, kept
 from amqpd_spark.stretches.chunk import Longs
 from amqpd_spark.stretches.packed import (
-    SCHEMA,
     Columns,
     Function,
     hashed,
@@ -39,7 +38,7 @@ from amqpd_spark.stretches.packed import (
     together,
     unpacked,
 )
-from amqpd_spark.stretches.scan import TASK_ROWS, Rows, tasks
+from amqpd_spark.stretches.scan import TASK_ROWS, Rows
 from amqpd_spark.stretches.sums import joined
 
 HISTOGRAM, RATES = "histogram", "rates"
@@ -73,18 +72,17 @@ class Measured:
 
 
 def measured(rows: Rows, inventory: Inventory) -> Measured:
-    spark = rows.events.sparkSession
-    parts = tasks(inventory, spark.sparkContext.defaultParallelism)
+    spark = rows.spark
+    parts = rows.tasks(inventory)
     # Of what objectives are held against, which is less by far; Spark's usual 200 tasks would be most of their time.
     expect(spark, parts)
-    cut = rows.mapped(pieces.pieces(parts), pieces.COLUMNS, SCHEMA)
     shares = shares_of(inventory)
-    return together_of(mapped(sent(cut, parts), of_pieces(shares)), shares)
+    return together_of(rows.shuffled(pieces.pieces(parts), pieces.COLUMNS, parts, of_pieces(shares)), shares)
 
 
 def shares_of(inventory: Inventory) -> Shares:
     dates = {(named(file.path)[3] or "")[:10] for file in inventory.files}
-    return shares_for(sum(file.rows for file in inventory.files), len(dates))
+    return shares_for(inventory.rows, len(dates))
 
 
 def shares_for(rows: int, dates: int) -> Shares:

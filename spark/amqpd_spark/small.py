@@ -14,6 +14,8 @@ from pathlib import Path
 
 SMALL = 8 << 20
 """bytes: some six million events in stretches, a million that come alone"""
+HERE_ROWS = 2_000_000
+"""of a small log, up to which the driver looks at them itself: two seconds' work, and some hundred MB"""
 _FILE = "file://"
 
 

@@ -28,7 +28,7 @@ from amqpd_spark.idle import idle_queues
 from amqpd_spark.options import DAYS_MAX, Options, job_command, number
 from amqpd_spark.schema import ENDS
 from amqpd_spark.session import expect, kept
-from amqpd_spark.stretches.scan import Rows, tasks
+from amqpd_spark.stretches.scan import Rows
 
 IDLE_DAYS = 7
 TOP = 10
@@ -221,7 +221,7 @@ def command(options: Options, idle: int, top: int) -> None:
     spark = options.session()
     options.ready(spark)
     log = options.log(spark, holes=False)
-    shares = tasks(log.inventory, spark.sparkContext.defaultParallelism)
+    shares = log.rows.tasks(log.inventory)
     # What is kept has as many parts as its shuffle; Spark's usual 200 tasks would be most of the time.
     expect(spark, shares)
     counted = census(log.events)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.footers import File, named
 from amqpd_spark.inventory import Inventory
+from amqpd_spark.stretches.scan import Rows
 
 AUTO = "auto"
 MINUTES_UP_TO_S, HOURS_UP_TO_S = 6 * 3600, 14 * 86400
@@ -38,12 +39,12 @@ def asked(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def fitting(
-    asked: str, inventory: Inventory, events: DataFrame, since: datetime | None = None, until: datetime | None = None
+    asked: str, inventory: Inventory, rows: Rows, since: datetime | None = None, until: datetime | None = None
 ) -> str:
-    """`asked`, or for AUTO what fits the time between the first event and the last. `events`: of since to until."""
+    """`asked`, or for AUTO what fits the time between the first event and the last. `rows`: of since to until."""
     if asked != AUTO:
         return asked
-    length = _length_s(inventory, events, since, until)
+    length = _length_s(inventory, rows, since, until)
     return "1 minute" if length <= MINUTES_UP_TO_S else "1 hour" if length <= HOURS_UP_TO_S else "1 day"
 
 
@@ -66,10 +67,10 @@ def length_s(table: DataFrame) -> int | None:
     return seconds(length) if _FORM.fullmatch(length) else None
 
 
-def _length_s(inventory: Inventory, events: DataFrame, since: datetime | None, until: datetime | None) -> float:
+def _length_s(inventory: Inventory, rows: Rows, since: datetime | None, until: datetime | None) -> float:
     known = [ends for file in inventory.files if (ends := _ends_us(file)) is not None]
     if len(known) < len(inventory.files):
-        row = events.agg(*(F.unix_micros(end("time")) for end in (F.min, F.max))).collect()[0]
+        row = rows.events.agg(*(F.unix_micros(end("time")) for end in (F.min, F.max))).collect()[0]
         known = [(row[0], row[1])] if row[0] is not None else []
     if not known:
         return 0.0

@@ -6,6 +6,7 @@ What is verified: a message's fate in the books, and what is found wrong with it
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from amqpd_spark import events
+from amqpd_spark import events, options
 from amqpd_spark.conservation import FATES, account, command
 from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.conservation_chains import special
@@ -30,8 +31,17 @@ def called(folder: str, output: Path, *options: str) -> Result:
     return CliRunner().invoke(command, [*hourly, *options])
 
 
+@pytest.fixture(scope="module", params=["here", "in tasks"])
+def where(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Who looks at the rows: this process, for the log is small, or Spark's tasks."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.param != "here":
+            patched.setattr(options, "HERE_ROWS", -1)
+        yield
+
+
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def run(where: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """All stories in one log, accounted for by the command: its answer, and where its tables are."""
     folder = tmp_path_factory.mktemp("stories")
     log = Log(folder / "events")

@@ -12,11 +12,13 @@ from pyspark.sql import SparkSession
 from tests.spark.conservation_holes import HISTORIES
 from tests.spark.conservation_stories import Queue
 from tests.spark.log import Log
-from tests.spark.test_conservation import called, read_back
+from tests.spark.test_conservation import called, read_back, where
+
+__all__ = ["where"]
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+def told(where: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
     folder = tmp_path_factory.mktemp("histories")
     log = Log(folder / "events")
     for queue_id, (name, (tell, _, _)) in enumerate(HISTORIES.items(), 1):

@@ -1,12 +1,13 @@
 """The log's columns in tasks: the same, whoever reads the file.
 
-What is verified: files as bytes and files that Spark reads give the same chunks; a period; columns that old files
-lack; texts, flags and nulls as numbers.
+What is verified: files as bytes, files that Spark reads and files that the driver reads give the same chunks; a
+period; columns that old files lack; texts, flags and nulls as numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark import events
+from amqpd_spark.door import Refused
 from amqpd_spark.stretches import scan
 from amqpd_spark.stretches.chunk import Chunk
+from amqpd_spark.stretches.packed import spread, unpacked
 from amqpd_spark.stretches.scan import Rows, of_dataframe
 from tests.spark.log import START, Log
 
@@ -47,7 +50,7 @@ def numbers(rows: Rows) -> list[int]:
 def of_files(spark: SparkSession, log: Log, **period: object) -> Rows:
     files = [(str(file), file.stat().st_size) for file in log.files]
     read = events.of_files(spark, [path for path, _ in files], **period)  # type: ignore[arg-type]
-    return Rows(read, files, **period)  # type: ignore[arg-type]
+    return Rows(spark, lambda: read, files, **period)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -58,6 +61,45 @@ def three_hours(log: Log) -> Log:
         log.add("published", at=3600 * hour + 2)
     log.write()
     return log
+
+
+def test_the_driver_makes_the_same_of_a_small_log(spark: SparkSession, three_hours: Log):
+    begin, end = START + timedelta(hours=1), START + timedelta(hours=2, seconds=1)
+    for period in ({}, {"since": begin, "until": end}):
+        in_tasks = of_files(spark, three_hours, **period)
+        here = replace(in_tasks, here=True)
+        assert here.brought(told, COLUMNS, SCHEMA).to_pylist() == in_tasks.brought(told, COLUMNS, SCHEMA).to_pylist()
+        found = [rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint") for rows in (here, in_tasks)]
+        assert found[0].schema == found[1].schema
+        assert sums(found[0]) == sums(found[1])
+        assert sum(sums(found[0]).values()) == (4 if period else 9)
+
+
+def parted(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
+    for chunk in chunks:
+        number = chunk.longs("number")
+        yield from spread("numbers", number % 2, 2, {"number": number})
+
+
+def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _, part, table in unpacked(batches):
+        columns = [pa.array([part], pa.int32()), pa.array([table.num_rows], pa.int64())]
+        yield pa.RecordBatch.from_arrays(columns, ["part", "messages"])
+
+
+def sums(rows: DataFrame) -> dict[int, int]:
+    """By part."""
+    of: dict[int, int] = {}
+    for part, messages in map(tuple, rows.collect()):
+        of[part] = of.get(part, 0) + messages
+    return of
+
+
+def test_a_file_that_is_gone_is_named(spark: SparkSession, three_hours: Log):
+    rows = replace(of_files(spark, three_hours), here=True)
+    three_hours.files[1].unlink()
+    with pytest.raises(Refused, match=f"{three_hours.files[1].name} cannot be read: No such file"):
+        rows.brought(told, COLUMNS, SCHEMA)
 
 
 def rows_of(rows: Rows) -> list[tuple[object, ...]]:

@@ -15,6 +15,7 @@ from amqpd_spark import events, windows
 from amqpd_spark.conservation import command
 from amqpd_spark.inventory import take
 from amqpd_spark.options import Options
+from amqpd_spark.stretches.scan import of_dataframe
 from tests.spark.log import START, Log
 
 HOUR, DAY = 3600, 86400
@@ -41,7 +42,7 @@ def fitting(spark: SparkSession, folder: str, *asked: str) -> str:
         options = Options("conservation", context.params["input"], **shared)
         log = options.log(spark)
         asked_for = context.params["window"]
-        return windows.fitting(asked_for, log.inventory, log.events, options.since, options.until)
+        return windows.fitting(asked_for, log.inventory, log.rows, options.since, options.until)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_log_without_folders_of_hours_is_asked_itself(spark: SparkSession, log
     flat.mkdir()
     for at, file in enumerate(log.files):
         file.rename(flat / f"part-{at}.parquet")
-    assert windows.fitting("auto", take(spark, [str(flat)]), events.read(spark, str(flat))) == "1 hour"
+    assert windows.fitting("auto", take(spark, [str(flat)]), of_dataframe(events.read(spark, str(flat)))) == "1 hour"
 
 
 def test_a_period_that_was_asked_for_is_what_windows_fit(spark: SparkSession, log: Log):

@@ -72,7 +72,7 @@ class Digest:
 
 def digest(rows: Rows, publications: bool = True) -> Digest:
     """Without `publications` there is no `untold`, which takes a run for each gap in their numbers."""
-    return _merged(rows.mapped(Gather(publications), COLUMNS, SCHEMA).toArrow())
+    return _merged(rows.brought(Gather(publications), COLUMNS, SCHEMA))
 
 
 def _merged(found: pa.Table) -> Digest:

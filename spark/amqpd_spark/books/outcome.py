@@ -24,7 +24,7 @@ from amqpd_spark.books.moments import LAST_KIND, NONE
 from amqpd_spark.books.repeated import held
 from amqpd_spark.books.returned import Returned
 from amqpd_spark.stretches.chunk import Longs, combined
-from amqpd_spark.stretches.packed import SCHEMA, Columns, mapped, sent, unpacked
+from amqpd_spark.stretches.packed import Columns, unpacked
 from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.stretches.sweep import Part, swept
 
@@ -51,9 +51,8 @@ def outcome(rows: Rows, parts: int, window_us: int, known: Lookup, cut: bool) ->
     (null, or why), of suspects `seq`, `publication`, `own` (the broker published it), `MOMENTS` and `BACK`;
     `messages`, `low` and `high` (their numbers). `parts`: tasks of the shuffle. `cut`: the log was read from some
     time on."""
-    pieces = rows.mapped(Pieces(parts), COLUMNS, SCHEMA)
     columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-    found = mapped(sent(pieces, parts), _Outcome(window_us, known, cut), columns)
+    found = rows.shuffled(Pieces(parts), COLUMNS, parts, _Outcome(window_us, known, cut), columns)
     return found.withColumn("window", F.timestamp_micros("window"))
 
 

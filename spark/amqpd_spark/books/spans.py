@@ -45,26 +45,30 @@ def uncovered(spans: DataFrame, keys: Sequence[str]) -> DataFrame:
     return _joined(levels.where((F.col("wanting") > 0) & (F.col("covering") == 0)).select(*keys, "low", "high"), keys)
 
 
-def holes(
-    events: DataFrame, slots: Sequence[Slot], heads: Sequence[Anchor], entered: Mapping[int, int]
-) -> DataFrame | None:
-    """node, queue_id, epoch, vhost, queue, low, high: never routed, between two that were; None: there are none.
-    `entered`: slot -> how many messages of it have. What an anchor `level` or `gap` comes after is none: it was not
-    to be recorded."""
+Lack = tuple[str | None, int, int, str | None, str | None, int, int]
+"""place, queue_id, epoch, vhost, queue, and of its numbers the least and the greatest"""
+
+
+def lacking(slots: Sequence[Slot], heads: Sequence[Anchor], entered: Mapping[int, int]) -> list[Lack]:
+    """What has fewer messages than numbers. `entered`: slot -> how many messages of it have."""
     reached: dict[tuple[str | None, int, int], int] = {}
     for head in heads:
         key = head.node, head.queue_id, head.life
         reached[key] = max(reached.get(key, -1), head.next - 1)
-    names = (*QUEUE, "epoch", "vhost", "queue")
-    lacking = []
+    found: list[Lack] = []
     for slot in slots:
         if slot.first is None or slot.last is None or slot.slot not in entered:
             continue
         high = max(slot.last, reached.get((slot.node, slot.queue_id, slot.epoch), -1))
         if entered[slot.slot] < high - slot.first + 1:
-            lacking.append((*(getattr(slot, name) for name in names), slot.first, high))
-    if not lacking:
-        return None
+            found.append((slot.node, slot.queue_id, slot.epoch, slot.vhost, slot.queue, slot.first, high))
+    return found
+
+
+def holes(events: DataFrame, lacking: Sequence[Lack], heads: Sequence[Anchor]) -> DataFrame:
+    """node, queue_id, epoch, vhost, queue, low, high: never routed, between two that were. What an anchor `level` or
+    `gap` comes after is none: it was not to be recorded."""
+    names = (*QUEUE, "epoch", "vhost", "queue")
     spark = events.sparkSession
     kinds = "node string, queue_id bigint, epoch int, vhost string, queue string, low bigint, high bigint"
     wanted = of_rows(spark, lacking, kinds)

@@ -1,6 +1,6 @@
 """What a function makes of the log's columns, in every task.
 
-What comes in: files of the log, or a DataFrame of its rows; a function. What goes out: a DataFrame.
+What comes in: files of the log, or a DataFrame of its rows; a function. What goes out: a DataFrame, or Arrow's table.
 Rules: 1. Spark brings a file's bytes to the task, through its own connectors, and Arrow decodes the columns that are
 wanted: for a log of 20 million events a fifth of the time that Spark's rows take (docs/decisions/audit-columns.md).
 2. A file of more than WHOLE_MAX bytes is read by Spark itself, so that a task's memory is bounded. 3. A row counts if
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark import events
 from amqpd_spark.door import Refused
-from amqpd_spark.footers import plain
-from amqpd_spark.given import of_rows
+from amqpd_spark.files import plain
+from amqpd_spark.given import empty, of_rows
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
+from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Chunk
+from amqpd_spark.stretches.packed import SCHEMA, mapped, sent
 from amqpd_spark.stretches.packed import Function as OfTask
-from amqpd_spark.stretches.packed import mapped
 
 TASK_ROWS = 500_000
 """of the log, that a task of a shuffle gets on average: some hundred MB"""
@@ -40,13 +43,46 @@ _TEXT = "string"
 
 @dataclass(frozen=True)
 class Rows:
-    """The log's rows. `events`: as a DataFrame. `files`: where they are all of these (path, bytes), of the time from
-    `since` on and before `until`; None: they are known as a DataFrame only."""
+    """The log's rows. `spark_rows`: makes a DataFrame of them. `files`: where they are all of these (path, bytes), of
+    the time from `since` on and before `until`; None: they are known as a DataFrame only. `here`: they are so few
+    that the driver looks at them itself; then there are files, of this machine."""
 
-    events: DataFrame
+    spark: SparkSession
+    spark_rows: Callable[[], DataFrame]
     files: Sequence[tuple[str, int]] | None = None
     since: datetime | None = None
     until: datetime | None = None
+    here: bool = False
+
+    @cached_property
+    def events(self) -> DataFrame:
+        return self.spark_rows()
+
+    def brought(self, function: Function, columns: Sequence[str], schema: str) -> pa.Table:
+        """All that `mapped` gives, in the driver."""
+        if not self.here:
+            return self.mapped(function, columns, schema).toArrow()
+        return pa.Table.from_batches(function(self._chunks_here(columns)), empty(schema).schema)
+
+    def shuffled(
+        self, first: Function, columns: Sequence[str], parts: int, second: OfTask, schema: str = SCHEMA
+    ) -> DataFrame:
+        """What `first` yields of the log is packed; all of a part goes to one task, which may have several, and
+        `second` makes rows of `schema` of what that task gets."""
+        if not self.here:
+            return mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
+        made = pa.Table.from_batches(second(first(self._chunks_here(columns))), empty(schema).schema)
+        return self.spark.createDataFrame(made)
+
+    def tasks(self, inventory: Inventory) -> int:
+        """Of a shuffle of all rows."""
+        if self.here:
+            return 1
+        return max(self.spark.sparkContext.defaultParallelism, -(-inventory.rows // TASK_ROWS))
+
+    def kept(self, made: DataFrame) -> DataFrame:
+        """`made`, computed once."""
+        return made if self.here else kept(made)
 
     def mapped(self, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
         """`schema` of what `function` yields. It is called once in each task, with chunks that have `columns`."""
@@ -54,29 +90,31 @@ class Rows:
             return _of_rows(self.events, function, columns, schema)
         small = [path for path, size in self.files if size <= WHOLE_MAX]
         large = [path for path, size in self.files if size > WHOLE_MAX]
-        spark = self.events.sparkSession
-        made = _of_bytes(spark, small, self._within(function, columns), schema)
+        made = _of_bytes(self.spark, small, self._within(function, columns), schema)
         if not large:
             return made
-        rows = events.of_files(spark, large, self.since, self.until)
+        rows = events.of_files(self.spark, large, self.since, self.until)
         return made.unionByName(_of_rows(rows, function, columns, schema))
 
+    def _chunks_here(self, columns: Sequence[str]) -> Iterator[Chunk]:
+        return _chunks(_contents(path for path, _ in self.files or ()), columns, *self._period)
+
+    @property
+    def _period(self) -> tuple[int | None, int | None]:
+        since, until = (None if at is None else round(at.timestamp() * 1e6) for at in (self.since, self.until))
+        return since, until
+
     def _within(self, function: Function, columns: Sequence[str]) -> OfTask:
-        period = tuple(None if at is None else round(at.timestamp() * 1e6) for at in (self.since, self.until))
+        since, until = self._period
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from function(_chunks(_files(batches), columns, period[0], period[1]))
+            yield from function(_chunks(_files(batches), columns, since, until))
 
         return read
 
 
 def of_dataframe(rows: DataFrame) -> Rows:
-    return Rows(rows)
-
-
-def tasks(inventory: Inventory, cores: int) -> int:
-    """Of a shuffle of all rows."""
-    return max(cores, -(-sum(file.rows for file in inventory.files) // TASK_ROWS))
+    return Rows(rows.sparkSession, lambda: rows)
 
 
 def _of_bytes(spark: SparkSession, paths: Sequence[str], read: OfTask, schema: str) -> DataFrame:
@@ -111,6 +149,15 @@ def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer]]
     for batch in batches:
         for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
             yield path.as_py(), content.as_buffer()
+
+
+def _contents(paths: Iterable[str]) -> Iterator[tuple[str, pa.Buffer]]:
+    """Raises Refused."""
+    for path in paths:
+        try:
+            yield path, pa.py_buffer(Path(plain(path)).read_bytes())
+        except OSError as error:
+            raise Refused(f"{plain(path)} cannot be read: {error.strerror or error}") from error
 
 
 def _chunks(
