@@ -34,6 +34,8 @@ def command(options: Options, objectives: str | None, title: str) -> int:
     The tables are in a folder for each job, the page is report.html beside them. Spark is started once, so together
     they take less time than one by one. Exit code 1 when one of them found what must not be.
     """
+    # Here, and waited for: each job takes what it finds, and the first one's needs are not those of all.
+    _ = options.session().sparkContext
     codes, steps = [], len(JOBS) + 1
     for number, name in enumerate(JOBS, 1):
         own = ["--objectives", objectives] if name == "slo" and objectives else []

@@ -305,7 +305,7 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     each window) and `findings`. Exit code 1 when a message is missing, ended twice, came back after its end or was
     never routed, numbers of a queue were never used, or a file of the log is not there.
     """
-    spark = options.session()
+    spark = options.session(light=True)
     options.ready(spark, "books", "flow", "findings")
     log = options.log(spark)
     window = fitting(window, log.inventory, log.rows, options.since, options.until)

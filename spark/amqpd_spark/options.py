@@ -94,18 +94,19 @@ class Options:
         here = self.master is None or self.master.startswith("local")
         return here and of_this_machine and is_small(self.inputs)
 
-    def session(self, lasting: bool = False) -> SparkSession:
-        """`lasting`: for a stream, whose log is small only at first. Raises Refused without a Java that fits."""
+    def session(self, lasting: bool = False, light: bool = False) -> SparkSession:
+        """`lasting`: for a stream, whose log is small only at first. `light`: the work is not Java's, whatever the
+        log. Raises Refused without a Java that fits."""
         try:
             require_java()
         except NoJava as error:
             raise Refused(str(error)) from error
         if lasting or not self.brief:
-            return start(self.job, self.master, self.memory, self.conf)
+            return start(self.job, self.master, self.memory, self.conf, light)
         if sys.stderr.isatty() and not class_archive.used():
             click.echo(f"amqpd-spark: {_QUICKER}", err=True)
         # What the driver does itself is done meanwhile.
-        return later(lambda: start(self.job, self.master, self.memory, self.conf, brief=True))
+        return later(lambda: start(self.job, self.master, self.memory, self.conf, light, brief=True))
 
     def folders(self, spark: SparkSession) -> list[str]:
         """Of the log, each once. Raises Refused."""

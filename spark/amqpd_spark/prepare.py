@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from amqpd_spark import all_jobs, class_archive, door, generate
 from amqpd_spark.door import Refused
 from amqpd_spark.java import NoJava, require_java
-from amqpd_spark.session import BRIEF, JAVA_OPTIONS, start
+from amqpd_spark.session import JAVA_OPTIONS, QUICK, start
 
 EVENTS = 20_000
 END_S = 300
@@ -54,7 +54,7 @@ def command() -> None:
 
 def _make(folder: Path) -> None:
     """Raises FileNotFoundError if Java did not write it."""
-    options = f"{BRIEF} {class_archive.made(folder / class_archive.place().name)}"
+    options = f"{QUICK} {class_archive.made(folder / class_archive.place().name)}"
     spark = start("prepare", "local[2]", conf=[(JAVA_OPTIONS, options)])
     gateway: Any = SparkContext._gateway
     log, tables = str(folder / "log"), str(folder / "tables")

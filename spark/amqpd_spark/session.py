@@ -40,15 +40,15 @@ COMMON = {
 }
 # Only where we start the whole of Spark in this process ourselves.
 LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-# For a JVM that lives for seconds: the compiler that is quick itself, and the collector without threads of its own. A
-# job of 20 million events would take longer with it.
-BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Where Java itself has little to do: the compiler that is quick itself, and the collector without threads of its own.
+# `conservation` of 20 million events takes half of Java's processor time with it; `slo` would take longer.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Java looks at all that it loads for what no compiler would have made, if no archive says that this was done. What it
 # loads are Spark's own jars, and the look is a sixth of a short job's time.
 NO_ARCHIVE = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 # And stages that are not made into Java's code first, nor their plans into text for a page that nobody has open: both
 # take longer than the work.
-BRIEF_SQL = {
+BRIEF = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
@@ -68,11 +68,12 @@ def start(
     master: str | None = None,
     memory: str | None = None,
     conf: Iterable[tuple[str, str]] = (),
+    light: bool = False,
     brief: bool = False,
 ) -> SparkSession:
     """`memory` of the driver, which with a local master is all there is ("3g"). Without a `master` the one that
     spark-submit or spark-defaults.conf gives, else this machine's cores. `conf`: further settings, which go before
-    ours. `brief`: there is little to do, and then it ends."""
+    ours. `light`: it is not Java that works. `brief`: nor has anybody much to do."""
     builder = SparkSession.builder.appName(f"amqpd-spark {name}")
     submitted = "SPARK_ENV_LOADED" in os.environ
     if master is None and not submitted:
@@ -81,9 +82,9 @@ def start(
         builder = builder.master(master)
     settings = dict(COMMON)
     if master is not None and master.startswith("local"):
-        settings |= LOCAL | (BRIEF_SQL if brief else {})
+        settings |= LOCAL | (BRIEF if brief else {})
         archive = class_archive.used()
-        if options := " ".join(each for each in (BRIEF if brief else "", archive or NO_ARCHIVE) if each):
+        if options := " ".join(each for each in (QUICK if light or brief else "", archive or NO_ARCHIVE) if each):
             settings[JAVA_OPTIONS] = options
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
