@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.places import place
-from amqpd_spark.schema import COLUMNS, OF_QUEUES, STRETCH_MAX
+from amqpd_spark.schema import COLUMNS, OF_QUEUES, PUBLISHED, STRETCH_MAX
 
 # A message that goes to and fro for ever has any number of events; nobody reads more than this.
 ROWS_MAX = 100_000
@@ -33,8 +33,6 @@ ROWS_MAX = 100_000
 LISTED_MAX = 50
 
 TIES = ("routed", "dead_lettered", "moved", "released")
-PUBLISHED = ("published", "returned", "unroutable", "routed")
-"""events that have the properties and the confirm tag of what was published"""
 TOLD = ("confirmed", "refused")
 
 

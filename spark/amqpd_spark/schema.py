@@ -67,6 +67,8 @@ EVENTS = StructType([StructField(name, kind) for name, kind in COLUMNS.items()])
 # The ends: each message in a queue has one of them, or stands there still.
 ENDS = ("acked", "expired", "dropped", "rejected", "dead_lettered", "purged", "moved", "released")
 OF_QUEUES = ("routed", "delivered", "requeued", *ENDS)
+PUBLISHED = ("published", "returned", "unroutable", "routed")
+"""events that have the properties and the confirm tag of what was published"""
 OF_PUBLICATIONS = ("published", "returned", "unroutable", "confirmed", "refused")
 ACTS = (
     *("connection_opened", "connection_closed", "login_failed", "permission_refused"),

@@ -59,6 +59,8 @@ PLANNED = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 """settings that fit one job's log"""
 FEW = 16
 """tasks of a shuffle, that need not become fewer where there is little left"""
+END_S = 60
+"""that a job waits at its end for a Java that it has started"""
 # Java's own line on each start that Spark makes it print.
 _OF_NO_USE = "WARNING: Using incubator modules"
 
@@ -112,7 +114,10 @@ def later(make: Callable[[], SparkSession]) -> SparkSession:
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody asks
             made.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    # A job that is refused before then: PySpark removes what it has laid down for Java once that is there.
+    atexit.register(thread.join, END_S)
     return cast(SparkSession, _Later(made))
 
 

@@ -19,10 +19,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
-from amqpd_spark.hops import KINDS, PUBLISHED, TOLD, Lives, Name, follow, matching, name_of
+from amqpd_spark.hops import KINDS, TOLD, Lives, Name, follow, matching, name_of
 from amqpd_spark.options import ENGINE, GIVEN, INPUT, PERIOD, Options
 from amqpd_spark.output import apart
-from amqpd_spark.schema import ENDS, OF_QUEUES
+from amqpd_spark.schema import ENDS, OF_QUEUES, PUBLISHED
 
 HOPS, MESSAGES = 100, 10_000
 # What a person scrolls through; the table has the rest.

@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from amqpd_spark.books.moments import KINDS
 from amqpd_spark.books.places import Places
-from amqpd_spark.schema import ENDS
+from amqpd_spark.schema import ENDS, PUBLISHED
 from amqpd_spark.stretches.chunk import Chunk, Flags, Longs, Texts, combined
 from amqpd_spark.stretches.runs import Runs, all_of, joined, without
 
 KIND = {name: code for code, name in enumerate(KINDS) if name}
 ROUTED, STANDING = KIND["routed"], KIND["standing"]
-PUBLISHED = ("published", "returned", "unroutable", "routed")
 RARE = ("gap", "started", "stopped", "source_begins", "source_ends")
 COLUMNS = (
     *("event", "time", "node", "life", "number", "vhost", "queue", "queue_id", "epoch", "first", "count"),
