@@ -21,8 +21,8 @@ from tests.clients.wire import METHOD, Wire, publish_bytes
 
 QUEUE = "timed"
 RATE_HZ = 400
-PREFETCH = 14
-HOLD_S = 0.050
+PREFETCH = 56
+HOLD_S = 0.200
 ACK, DELIVER = b"\x00\x3c\x00\x50", b"\x00\x3c\x00\x3c"
 
 
