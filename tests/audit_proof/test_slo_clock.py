@@ -1,8 +1,8 @@
 """The percentiles of `slo` beside those that the load generator measured itself, on the same run.
 
 The disk is made slow (strace delays each fdatasync), and the consumer holds what it gets: durations of some tens of
-milliseconds and more, so that what differs by nature is little of them: the way through the sockets, and once in a while
-a commit that the broker waits for.
+milliseconds and more, so that what differs by nature is little of them: the way through the sockets, and once in a
+while a commit that the broker waits for.
 """
 
 from __future__ import annotations
