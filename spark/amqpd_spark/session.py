@@ -33,7 +33,7 @@ COMMON = {
     "spark.sql.dataFrameQueryContext.enabled": "false",
     # A stretch of the log becomes up to 65,536 rows, so a task's share of a file is small.
     "spark.sql.files.maxPartitionBytes": "16m",
-    # As much as opening a file takes, in bytes read: Spark's own 4 MB would make a task of four of a quiet hour's files.
+    # What opening a file takes, in bytes read: Spark's own 4 MB would make a task of four of a quiet hour's files.
     "spark.sql.files.openCostInBytes": "256k",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
