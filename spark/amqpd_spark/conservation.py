@@ -91,7 +91,7 @@ def account(
     of_queues = slots(seen, heads)
     at = moments(seen, heads, lost)
     parts = rows.tasks(inventory)
-    everything = rows.kept(outcome(rows, parts, seconds(window) * 1_000_000, Lookup(of_queues, at), cut))
+    everything = outcome(rows, parts, seconds(window) * 1_000_000, Lookup(of_queues, at), cut)
     # What is left of the rows after their one shuffle is less by far.
     expect(spark, parts)
     known = tables(spark, of_queues, at)

@@ -9,19 +9,24 @@ Not here: what a job makes of it (`footers.py`, `output.py`).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 LOCAL = "file:/"
 FILE, FOLDER = "file", "folder"
-_ELSEWHERE = ("SPARK_ENV_LOADED", "SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Where one of these is set, a path without a scheme may be of another machine."""
-_DEFAULT_FS = "spark.hadoop.fs.defaultFS"
+_ELSEWHERE = ("SPARK_ENV_LOADED", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+_SETTINGS = ("spark-defaults.conf", "spark-env.sh", "core-site.xml")
+_KEYS = ("spark.hadoop.fs.default", "spark.driver.extraClassPath", "spark.driver.defaultExtraClassPath")
+"""variables, files of Spark's configuration, and beginnings of settings, any of which may say that a path without a
+scheme is of another machine"""
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Failed(Exception):
@@ -39,9 +44,6 @@ class Files(Protocol):
 
     def below(self, folder: str) -> Iterator[tuple[str, int]]:
         """(path, bytes) of each file in it and its folders."""
-
-    def fitting(self, pattern: str) -> list[str]:
-        """Folders, sorted."""
 
     def full(self, path: str) -> str:
         """The path as `entries` and `below` begin."""
@@ -61,10 +63,13 @@ class Files(Protocol):
 
 def address(given: str, conf: Iterable[tuple[str, str]] = (), environment: Mapping[str, str] = os.environ) -> str:
     """`given`, with a scheme where it can only be this machine's. `conf`: settings of Spark."""
-    elsewhere = any(environment.get(name) for name in _ELSEWHERE) or any(key == _DEFAULT_FS for key, _ in conf)
-    if elsewhere or given.startswith(LOCAL) or "://" in given:
+    if not given or _SCHEME.match(given) or any(environment.get(name) for name in _ELSEWHERE):
         return given
-    return f"file:{os.path.abspath(given)}"
+    home = environment.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    settings = environment.get("SPARK_CONF_DIR") or os.path.join(home, "conf")
+    if any(os.path.exists(os.path.join(settings, name)) for name in _SETTINGS):
+        return given
+    return given if any(key.startswith(_KEYS) for key, _ in conf) else f"file:{os.path.abspath(given)}"
 
 
 def plain(path: str) -> str:
@@ -76,10 +81,15 @@ def files_of(spark: SparkSession, path: str) -> Files:
     return _Local() if path.startswith(LOCAL) else _Hadoop(spark)
 
 
+def fitting(spark: SparkSession, pattern: str) -> list[str]:
+    """Folders, sorted. What a pattern means is Hadoop's, also on this machine. Raises Failed."""
+    return _Hadoop(spark).fitting(pattern)
+
+
 class _Local:
     def kind(self, path: str) -> str | None:
-        place = Path(plain(path))
-        return FOLDER if place.is_dir() else FILE if place.exists() else None
+        place = plain(path)
+        return FOLDER if os.path.isdir(place) else FILE if os.path.exists(place) else None
 
     def entries(self, folder: str) -> list[tuple[str, str]]:
         root = self.full(folder)
@@ -90,23 +100,22 @@ class _Local:
             raise _failed(error) from error
 
     def below(self, folder: str) -> Iterator[tuple[str, int]]:
-        def fail(error: OSError) -> None:
-            raise _failed(error) from error
+        top = plain(self.full(folder))
 
-        for root, _, names in os.walk(plain(self.full(folder)), onerror=fail, followlinks=True):
+        def fail(error: OSError) -> None:
+            # Retention takes folders away, too.
+            if not isinstance(error, FileNotFoundError) or error.filename == top:
+                raise _failed(error) from error
+
+        for root, _, names in os.walk(top, onerror=fail, followlinks=True):
             for name in names:
                 path = os.path.join(root, name)
                 try:
                     yield f"file:{path}", os.stat(path).st_size
                 except FileNotFoundError:
-                    # Retention takes files away.
                     continue
                 except OSError as error:
                     raise _failed(error) from error
-
-    def fitting(self, pattern: str) -> list[str]:
-        root = Path("/")
-        return sorted(f"file:{each}" for each in root.glob(plain(pattern).lstrip("/")) if each.is_dir())
 
     def full(self, path: str) -> str:
         return f"file:{os.path.abspath(plain(path))}"
@@ -120,8 +129,11 @@ class _Local:
             raise _failed(error) from error
 
     def write(self, path: str, content: bytes) -> None:
+        place = Path(plain(path))
         try:
-            Path(plain(path)).write_bytes(content)
+            # Of what Hadoop wrote there before.
+            place.with_name(f".{place.name}.crc").unlink(missing_ok=True)
+            place.write_bytes(content)
         except OSError as error:
             raise _failed(error) from error
 
@@ -134,7 +146,7 @@ class _Local:
     def remove(self, path: str) -> None:
         place = Path(plain(path))
         try:
-            if place.is_dir():
+            if os.path.isdir(place):
                 shutil.rmtree(place)
             else:
                 place.unlink()

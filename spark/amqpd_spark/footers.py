@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, TimestampType
 
 from amqpd_spark.door import Refused
-from amqpd_spark.files import FILE, FOLDER, Failed, files_of, plain
+from amqpd_spark.files import FILE, FOLDER, Failed, files_of, fitting, plain
 from amqpd_spark.schema import COLUMNS, FORMAT, FORMAT_KEY, MADE_BY_KEY
 
 ROWS_KEY = "amqpd.audit.rows"
@@ -128,8 +128,8 @@ class Footers:
         """The one that has this name, or all that fit it as a pattern; what is nowhere stays what it is. Raises
         Refused."""
         try:
-            files = files_of(self._spark, given)
-            return [given] if files.kind(given) else files.fitting(given) or [given]
+            is_there = files_of(self._spark, given).kind(given) is not None
+            return [given] if is_there else fitting(self._spark, given) or [given]
         except Failed as error:
             raise Refused(f"--input {plain(given)} cannot be read: {error}") from error
 

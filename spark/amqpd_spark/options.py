@@ -90,9 +90,12 @@ class Options:
     @cached_property
     def brief(self) -> bool:
         """There is little to do, on this machine."""
-        of_this_machine = all(address.startswith(LOCAL) for address in self._addresses)
+        of_this_machine = all(self._address(given).startswith(LOCAL) for given in self.inputs)
         here = self.master is None or self.master.startswith("local")
         return here and of_this_machine and is_small(self.inputs)
+
+    def _address(self, given: str) -> str:
+        return files.address(given, self.conf)
 
     def session(self, lasting: bool = False, light: bool = False) -> SparkSession:
         """`lasting`: for a stream, whose log is small only at first. `light`: the work is not Java's, whatever the
@@ -111,11 +114,9 @@ class Options:
     def folders(self, spark: SparkSession) -> list[str]:
         """Of the log, each once. Raises Refused."""
         footers = Footers(spark)
-        return list(dict.fromkeys(folder for given in self._addresses for folder in footers.folders(given)))
-
-    @cached_property
-    def _addresses(self) -> list[str]:
-        return [files.address(given, self.conf) for given in self.inputs]
+        # Without Java, which may still be starting.
+        inputs = map(self._address, self.inputs) if self.brief else self.inputs
+        return list(dict.fromkeys(folder for given in inputs for folder in footers.folders(given)))
 
     def log(self, spark: SparkSession, holes: bool = True) -> Log:
         """Says what was passed over. `holes`: and what is missing is asked for. Raises Refused."""
@@ -144,7 +145,7 @@ class Options:
 
     def ready(self, spark: SparkSession, *tables: str) -> None:
         """The output can be written, and no table's name is taken by something else. Raises Refused."""
-        writable(spark, files.address(self.output, self.conf), tables)
+        writable(spark, self._address(self.output) if self.brief else self.output, tables)
 
     def table(self, name: str) -> str:
         """Where the job's table of this name is."""
@@ -158,6 +159,8 @@ def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
     def decorate(function: Callable[..., Any]) -> click.Command:
         def call(input: tuple[str, ...], output: str, **given: Any) -> int:
             shared = {key: given.pop(key) for key in GIVEN}
+            if not (output and all(input)):
+                raise Refused(f"--{'input' if output else 'output'} is empty: give a folder")
             apart(input, output)
             return int(function(Options(name, input, output, **shared), **given) or door.DONE)
 

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from importlib.resources import as_file, files
 from threading import Thread
@@ -118,9 +118,14 @@ def later(make: Callable[[], SparkSession]) -> SparkSession:
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    # A job that is refused before then: PySpark removes what it has laid down for Java once that is there.
-    atexit.register(thread.join, END_S)
+    atexit.register(_joined, thread)
     return cast(SparkSession, _Later(made))
+
+
+def _joined(thread: Thread) -> None:
+    # A job that is refused before Java is there: only then PySpark removes what it has laid down for it.
+    with suppress(KeyboardInterrupt):
+        thread.join(END_S)
 
 
 class _Later:

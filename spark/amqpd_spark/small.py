@@ -26,7 +26,7 @@ def is_small(inputs: Sequence[str]) -> bool:
         folder = Path(given.removeprefix(_FILE))
         if not folder.is_dir():
             return False
-        for root, _, names in os.walk(folder):
+        for root, _, names in os.walk(folder, followlinks=True):
             for name in names:
                 try:
                     left -= os.stat(os.path.join(root, name)).st_size

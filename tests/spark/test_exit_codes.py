@@ -173,6 +173,15 @@ def test_an_output_that_cannot_be_written(spark: SparkSession, job: str, log: Lo
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("option", ["input", "output"])
+def test_a_folder_without_a_name(option: str, log: Log, tmp_path: Path):
+    """A variable of the shell that is not set is neither the root of all folders nor the one that one is in."""
+    small(log)
+    folders = {"input": str(log.path), "output": str(tmp_path / "out")} | {option: ""}
+    arguments = [word for name, folder in folders.items() for word in (f"--{name}", folder)]
+    refused(called("conservation", *arguments), f"--{option} is empty")
+
+
 @pytest.mark.parametrize("job", ["conservation", "slo", "usage", "security", "compact"])
 def test_an_output_in_the_log(spark: SparkSession, job: str, log: Log):
     small(log)

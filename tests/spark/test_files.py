@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from amqpd_spark.files import FILE, FOLDER, Failed, Files, address, files_of, plain
+from amqpd_spark.files import FILE, FOLDER, Failed, Files, address, files_of, fitting, plain
 
 
 @pytest.fixture(params=["file:", ""], ids=["without Java", "through Hadoop"])
@@ -53,12 +53,12 @@ def test_files_in_a_folder_that_is_elsewhere(files: Files, at: str, tree: Path):
     assert f"file:{tree}/date=2026-11-22/linked/hour=00/b.parquet" in found
 
 
-def test_folders_that_fit_a_pattern(files: Files, at: str, tree: Path):
-    assert files.fitting(f"{at}{tree}/date=*/hour=0[05]") == [
-        f"file:{tree}/date=2026-11-22/hour=05",
-        f"file:{tree}/date=2026-11-23/hour=00",
-    ]
-    assert files.fitting(f"{at}{tree}/*.json") == files.fitting(f"{at}{tree}/none*") == []
+def test_folders_that_fit_a_pattern(spark: SparkSession, at: str, tree: Path):
+    five, midnight = f"file:{tree}/date=2026-11-22/hour=05", f"file:{tree}/date=2026-11-23/hour=00"
+    assert fitting(spark, f"{at}{tree}/date=*/hour=0[05]") == [five, midnight]
+    assert fitting(spark, f"{at}{tree}/date=*/hour=0[^0]") == [five]
+    assert fitting(spark, f"{at}{tree}/date=2026-11-{{21,23}}/hour=*") == [midnight]
+    assert fitting(spark, f"{at}{tree}/*.json") == fitting(spark, f"{at}{tree}/none*") == []
 
 
 def test_a_part_of_a_file(files: Files, at: str, tree: Path):
@@ -102,15 +102,34 @@ def test_what_cannot_be_done_is_said(files: Files, at: str, tree: Path):
         ("logs", (), {}, f"file:{os.getcwd()}/logs"),
         ("file:///logs", (), {}, "file:///logs"),
         ("s3a://bucket/logs", (), {}, "s3a://bucket/logs"),
+        ("hdfs:/logs", (), {}, "hdfs:/logs"),
+        ("", (), {}, ""),
         ("/logs", (("spark.hadoop.fs.defaultFS", "hdfs://store/"),), {}, "/logs"),
         ("/logs", (), {"HADOOP_CONF_DIR": "/etc/hadoop"}, "/logs"),
         ("/logs", (), {"SPARK_ENV_LOADED": "1"}, "/logs"),
+        ("/logs", (), {"PYSPARK_SUBMIT_ARGS": "--properties-file x pyspark-shell"}, "/logs"),
+        ("/logs", (("spark.executor.memory", "1g"),), {"SPARK_HOME": "/absent"}, "file:/logs"),
     ],
 )
 def test_what_can_only_be_here(
     given: str, conf: tuple[tuple[str, str], ...], environment: dict[str, str], found: str
 ):
     assert address(given, conf, environment) == found
+
+
+def test_settings_of_spark_may_say_that_it_is_elsewhere(tmp_path: Path):
+    (tmp_path / "conf").mkdir()
+    assert address("/logs", (), {"SPARK_HOME": str(tmp_path)}) == "file:/logs"
+    (tmp_path / "conf" / "core-site.xml").touch()
+    assert address("/logs", (), {"SPARK_HOME": str(tmp_path)}) == "/logs"
+    assert address("/logs", (), {"SPARK_CONF_DIR": str(tmp_path / "conf")}) == "/logs"
+
+
+def test_what_hadoop_wrote_is_written_over(spark: SparkSession, tmp_path: Path):
+    """Hadoop keeps a checksum beside each file, and does not believe what fits it not."""
+    for at, content in (("", b"by Hadoop"), ("file:", b"without Java")):
+        files_of(spark, f"{at}{tmp_path}").write(f"{at}{tmp_path}/x", content)
+    assert files_of(spark, str(tmp_path)).read(f"{tmp_path}/x") == b"without Java"
 
 
 @pytest.mark.parametrize("given", ["file:/logs/a", "file:///logs/a", "/logs/a"])

@@ -75,6 +75,18 @@ def test_the_driver_makes_the_same_of_a_small_log(spark: SparkSession, three_hou
         assert sum(sums(found[0]).values()) == (4 if period else 9)
 
 
+def test_what_is_too_much_for_the_driver_is_made_in_tasks(
+    spark: SparkSession, three_hours: Log, monkeypatch: pytest.MonkeyPatch
+):
+    rows = replace(of_files(spark, three_hours), here=True)
+    made = rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True)
+    assert not made.storageLevel.useMemory
+    monkeypatch.setattr(scan, "MADE_MAX", 1)
+    in_tasks = rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True)
+    assert in_tasks.storageLevel.useMemory
+    assert sums(in_tasks) == sums(made)
+
+
 def parted(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
     for chunk in chunks:
         number = chunk.longs("number")

@@ -52,7 +52,7 @@ def outcome(rows: Rows, parts: int, window_us: int, known: Lookup, cut: bool) ->
     `messages`, `low` and `high` (their numbers). `parts`: tasks of the shuffle. `cut`: the log was read from some
     time on."""
     columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-    found = rows.shuffled(Pieces(parts), COLUMNS, parts, _Outcome(window_us, known, cut), columns)
+    found = rows.shuffled(Pieces(parts), COLUMNS, parts, _Outcome(window_us, known, cut), columns, again=True)
     return found.withColumn("window", F.timestamp_micros("window"))
 
 

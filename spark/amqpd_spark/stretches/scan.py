@@ -38,6 +38,8 @@ Function = Callable[[Iterator[Chunk]], Iterator[pa.RecordBatch]]
 WHOLE_MAX = 64 << 20
 """bytes; some hundred million when decoded by and by, ROWS at a time"""
 ROWS = 1 << 18
+MADE_MAX = 250_000
+"""rows that come of a small log: more only where something is wrong with each message"""
 _TEXT = "string"
 
 
@@ -65,24 +67,28 @@ class Rows:
         return pa.Table.from_batches(function(self._chunks_here(columns)), empty(schema).schema)
 
     def shuffled(
-        self, first: Function, columns: Sequence[str], parts: int, second: OfTask, schema: str = SCHEMA
+        self,
+        first: Function,
+        columns: Sequence[str],
+        parts: int,
+        second: OfTask,
+        schema: str = SCHEMA,
+        again: bool = False,
     ) -> DataFrame:
         """What `first` yields of the log is packed; all of a part goes to one task, which may have several, and
-        `second` makes rows of `schema` of what that task gets."""
-        if not self.here:
-            return mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
-        made = pa.Table.from_batches(second(first(self._chunks_here(columns))), empty(schema).schema)
-        return self.spark.createDataFrame(made)
+        `second` makes rows of `schema` of what that task gets. `again`: they are looked at more than once."""
+        if self.here:
+            made = _held(second(first(self._chunks_here(columns))), empty(schema).schema)
+            if made is not None:
+                return self.spark.createDataFrame(made)
+        rows = mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
+        return kept(rows) if again else rows
 
     def tasks(self, inventory: Inventory) -> int:
         """Of a shuffle of all rows."""
         if self.here:
             return 1
         return max(self.spark.sparkContext.defaultParallelism, -(-inventory.rows // TASK_ROWS))
-
-    def kept(self, made: DataFrame) -> DataFrame:
-        """`made`, computed once."""
-        return made if self.here else kept(made)
 
     def mapped(self, function: Function, columns: Sequence[str], schema: str) -> DataFrame:
         """`schema` of what `function` yields. It is called once in each task, with chunks that have `columns`."""
@@ -115,6 +121,17 @@ class Rows:
 
 def of_dataframe(rows: DataFrame) -> Rows:
     return Rows(rows.sparkSession, lambda: rows)
+
+
+def _held(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table | None:
+    """None: they are more than the driver should hold."""
+    rows, held = 0, []
+    for batch in batches:
+        rows += batch.num_rows
+        if rows > MADE_MAX:
+            return None
+        held.append(batch)
+    return pa.Table.from_batches(held, schema)
 
 
 def _of_bytes(spark: SparkSession, paths: Sequence[str], read: OfTask, schema: str) -> DataFrame:
