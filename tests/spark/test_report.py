@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from amqpd_spark import conservation, report, security, slo, usage
 from amqpd_spark.report_page import charts, over_time, words
+from amqpd_spark.report_page.tables import ROWS_FEW, ROWS_MAX
 from amqpd_spark.windows import marked
 from tests.spark import report_tables
 from tests.spark.log import Log
@@ -269,6 +270,26 @@ def test_the_objectives_of_a_newer_job_have_other_names_and_are_read_too(spark: 
     assert "1 of 1 objectives missed: fast" in text
     assert "spent 2.0 times" in text
     assert "Budgets that burnt too fast" in text
+
+
+def test_a_list_says_how_much_of_it_is_not_shown(spark: SparkSession, tmp_path: Path):
+    begin = report_tables.BEGIN
+    row = {"objective": "fast", "measure": "errors", "target": 0.9, "share": 0.8, "budget_left": -1.0, "met": False}
+    breaches: list[dict[str, Any]] = [
+        {"objective": "fast", "alert": "slow", "from": at, "until": at + timedelta(minutes=5), "peak": 7.5}
+        for at in (begin + timedelta(hours=hour) for hour in range(ROWS_MAX + 7))
+    ]
+    old = [
+        {"vhost": "/", "queue": f"q{number}", "standing": 1, "oldest_age_s": 60.0, "oldest_is_at_least": False}
+        for number in range(ROWS_FEW + 3)
+    ]
+    report_tables.write(tmp_path, "slo/objectives", [row | {"objective": f"fast {number}"} for number in range(60)])
+    report_tables.write(tmp_path, "slo/breaches", breaches)
+    report_tables.write(tmp_path, "usage/queue_age", old)
+    text, _ = report.page(spark, str(tmp_path))
+    for more in (7, 3):
+        assert f"{more} more are in the table." in text
+    assert "60 of 60 objectives missed" in text
 
 
 def test_what_others_chose_cannot_become_markup(spark: SparkSession, tmp_path: Path):

@@ -36,6 +36,8 @@ from amqpd_spark.report_page.tables import POINTS_MAX, ROWS_FEW, STEPS_S, Rows, 
 _SEVERITIES = {"critical": BAD, "high": BAD, "medium": UNSURE, "warning": UNSURE, "low": "", "info": ""}
 # At this rate the budget of a month is spent in two days, and somebody is woken.
 BURN_ALERT = 14.4
+OBJECTIVES_MAX = 1_000
+"""that are shown; a person wrote them, one by one"""
 
 
 def latency(tables: Tables) -> Section:
@@ -94,7 +96,8 @@ def objectives(tables: Tables) -> Section:
     if status is None:
         section.verdict(UNKNOWN, "No objectives were measured")
         return section
-    found = rows(status, [F.col("met").asc_nulls_last(), F.col("budget_left").asc_nulls_last(), F.col("name")])
+    order = [F.col("met").asc_nulls_last(), F.col("budget_left").asc_nulls_last(), F.col("name")]
+    found = rows(status, order, OBJECTIVES_MAX)
     missed = [row for row in found if row["met"] is False]
     if missed:
         names = ", ".join(str(row["name"]) for row in missed[:3]) + (" ..." if len(missed) > 3 else "")
@@ -165,7 +168,7 @@ def _burning(tables: Tables, section: Section) -> None:
             ("Until", when("until"), False),
             ("Burn rate", told("burn", words.ratio, BAD), True),
         ]
-        section.parts.append(listing("Budgets that burnt too fast", found, columns))
+        section.parts.append(listing("Budgets that burnt too fast", found, columns, breaches))
 
 
 def usage(tables: Tables) -> Section:
@@ -216,14 +219,13 @@ def _by_day(users: DataFrame) -> Chart | None:
 
 def _queues_to_look_at(tables: Tables, section: Section) -> None:
     ages = tables.table("usage/queue_age", "vhost", "queue", "standing", "oldest_age_s")
-    old: Rows = (
-        [] if ages is None else rows(ages.where("standing > 0"), [F.desc("oldest_age_s"), F.col("queue")], ROWS_FEW)
-    )
+    left = None if ages is None else ages.where("standing > 0")
+    old: Rows = [] if left is None else rows(left, [F.desc("oldest_age_s"), F.col("queue")], ROWS_FEW)
     if old and ages is not None:
         columns: list[Column] = [("Queue", Names(ages).of("queue"), False)]
         columns.append(("Messages there", told("standing", words.number), True))
         columns.append(("Oldest", told("oldest_age_s", words.seconds), True))
-        section.parts.append(listing("Oldest messages", old, columns))
+        section.parts.append(listing("Oldest messages", old, columns, left))
     idle = tables.table("usage/idle_queues", "vhost", "queue", "last_used", "standing", "idle_days")
     unused = [] if idle is None else rows(idle, [F.desc("idle_days"), F.col("queue")])
     if unused and idle is not None:
