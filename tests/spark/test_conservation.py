@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from amqpd_spark import events, options
 from amqpd_spark.conservation import FATES, account, command
-from amqpd_spark.stretches.scan import of_dataframe
+from amqpd_spark.stretches.scan import Rows, of_dataframe
 from tests.spark.conservation_chains import special
 from tests.spark.conservation_stories import STORIES, Queue
 from tests.spark.log import Log
@@ -37,7 +37,11 @@ def where(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         if request.param != "here":
             patched.setattr(options, "HERE_ROWS", -1)
+        looked = []
+        brought = Rows.brought
+        patched.setattr(Rows, "brought", lambda self, *given: looked.append(self.here) or brought(self, *given))
         yield
+        assert looked[:1] == [request.param == "here"]
 
 
 @pytest.fixture(scope="module")

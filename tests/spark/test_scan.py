@@ -108,7 +108,8 @@ def sums(rows: DataFrame) -> dict[int, int]:
 
 
 def test_a_file_that_is_gone_is_named(spark: SparkSession, three_hours: Log):
-    rows = replace(of_files(spark, three_hours), here=True)
+    files = [(f"file:{file}", file.stat().st_size) for file in three_hours.files]
+    rows = replace(of_files(spark, three_hours), files=files, here=True)
     three_hours.files[1].unlink()
     with pytest.raises(Refused, match=f"{three_hours.files[1].name} cannot be read: No such file"):
         rows.brought(told, COLUMNS, SCHEMA)

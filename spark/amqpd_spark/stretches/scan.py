@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from amqpd_spark import events
 from amqpd_spark.door import Refused
-from amqpd_spark.files import plain
+from amqpd_spark.files import Failed, files_of, plain
 from amqpd_spark.given import empty, of_rows
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.schema import COLUMNS
@@ -103,7 +102,15 @@ class Rows:
         return made.unionByName(_of_rows(rows, function, columns, schema))
 
     def _chunks_here(self, columns: Sequence[str]) -> Iterator[Chunk]:
-        return _chunks(_contents(path for path, _ in self.files or ()), columns, *self._period)
+        return _chunks(self._contents(), columns, *self._period)
+
+    def _contents(self) -> Iterator[tuple[str, pa.Buffer]]:
+        """Raises Refused."""
+        for path, _ in self.files or ():
+            try:
+                yield path, pa.py_buffer(files_of(self.spark, path).read(path))
+            except Failed as error:
+                raise Refused(f"{plain(path)} cannot be read: {error}") from error
 
     @property
     def _period(self) -> tuple[int | None, int | None]:
@@ -166,15 +173,6 @@ def _files(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.Buffer]]
     for batch in batches:
         for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
             yield path.as_py(), content.as_buffer()
-
-
-def _contents(paths: Iterable[str]) -> Iterator[tuple[str, pa.Buffer]]:
-    """Raises Refused."""
-    for path in paths:
-        try:
-            yield path, pa.py_buffer(Path(plain(path)).read_bytes())
-        except OSError as error:
-            raise Refused(f"{plain(path)} cannot be read: {error.strerror or error}") from error
 
 
 def _chunks(
