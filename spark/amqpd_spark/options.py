@@ -94,22 +94,32 @@ class Options:
         here = self.master is None or self.master.startswith("local")
         return here and of_this_machine and is_small(self.inputs)
 
+    @cached_property
+    def alone(self) -> bool:
+        """The driver may do it all, without Spark, if nothing needs it: `brief`, and nobody has said anything of
+        Spark."""
+        return self.brief and not (self.master or self.conf) and self._address(self.output).startswith(LOCAL)
+
     def _address(self, given: str) -> str:
         return files.address(given, self.conf)
 
-    def session(self, lasting: bool = False, light: bool = False) -> SparkSession:
+    def session(self, lasting: bool = False, light: bool = False, perhaps: bool = False) -> SparkSession:
         """`lasting`: for a stream, whose log is small only at first. `light`: the work is not Java's, whatever the
-        log. Raises Refused without a Java that fits."""
+        log. `perhaps`: a small log may do without. Raises Refused without a Java that fits."""
         try:
             require_java()
         except NoJava as error:
             raise Refused(str(error)) from error
         if lasting or not self.brief:
             return start(self.job, self.master, self.memory, self.conf, light)
-        if sys.stderr.isatty() and not class_archive.used():
-            click.echo(f"amqpd-spark: {_QUICKER}", err=True)
+
+        def make() -> SparkSession:
+            if sys.stderr.isatty() and not class_archive.used():
+                click.echo(f"amqpd-spark: {_QUICKER}", err=True)
+            return start(self.job, self.master, self.memory, self.conf, light, brief=True)
+
         # What the driver does itself is done meanwhile.
-        return later(lambda: start(self.job, self.master, self.memory, self.conf, light, brief=True))
+        return later(make, at_once=not (perhaps and self.alone))
 
     def folders(self, spark: SparkSession) -> list[str]:
         """Of the log, each once. Raises Refused."""

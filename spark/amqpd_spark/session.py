@@ -105,9 +105,11 @@ def start(
     return spark
 
 
-def later(make: Callable[[], SparkSession]) -> SparkSession:
+def later(make: Callable[[], SparkSession], at_once: bool = True) -> SparkSession:
     """A session that is being made: who asks it for anything waits until it is there. Then it may raise what `make`
-    did."""
+    did. Without `at_once` nothing is made until somebody asks."""
+    if not at_once:
+        return cast(SparkSession, _Later(make))
     made: Future[SparkSession] = Future()
 
     def run() -> None:
@@ -119,7 +121,7 @@ def later(make: Callable[[], SparkSession]) -> SparkSession:
     thread = Thread(target=run, daemon=True)
     thread.start()
     atexit.register(_joined, thread)
-    return cast(SparkSession, _Later(made))
+    return cast(SparkSession, _Later(made.result))
 
 
 def _joined(thread: Thread) -> None:
@@ -129,7 +131,7 @@ def _joined(thread: Thread) -> None:
 
 
 class _Later:
-    def __init__(self, made: Future[SparkSession]) -> None:
+    def __init__(self, made: Callable[[], SparkSession]) -> None:
         self._made = made
 
     def __getattr__(self, name: str) -> object:
@@ -139,7 +141,7 @@ class _Later:
 
     @cached_property
     def _session(self) -> SparkSession:
-        session: Any = self._made.result()
+        session: Any = self._made()
         # To Java that is a matter of each thread.
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
         return cast(SparkSession, session)

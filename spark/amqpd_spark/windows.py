@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from amqpd_spark.footers import File, named
 from amqpd_spark.inventory import Inventory
 from amqpd_spark.stretches.scan import Rows
+from amqpd_spark.tabular import Table, with_metadata
 
 AUTO = "auto"
 MINUTES_UP_TO_S, HOURS_UP_TO_S = 6 * 3600, 14 * 86400
@@ -48,9 +49,9 @@ def fitting(
     return "1 minute" if length <= MINUTES_UP_TO_S else "1 hour" if length <= HOURS_UP_TO_S else "1 day"
 
 
-def marked(table: DataFrame, length: str) -> DataFrame:
+def marked(table: Table, length: str) -> Table:
     """The table, whose column `window` says how long it is."""
-    return table.withColumn("window", F.col("window").alias("window", metadata={LENGTH_KEY: length}))
+    return with_metadata(table, "window", {LENGTH_KEY: length})
 
 
 def seconds(length: str) -> int:

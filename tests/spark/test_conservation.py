@@ -16,13 +16,12 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from amqpd_spark import events, options
-from amqpd_spark.conservation import FATES, account, command
+from amqpd_spark.books.ledger import ENTRIES, FATES
+from amqpd_spark.conservation import account, command
 from amqpd_spark.stretches.scan import Rows, of_dataframe
 from tests.spark.conservation_chains import special
 from tests.spark.conservation_stories import STORIES, Queue
 from tests.spark.log import Log
-
-ENTRIES = ("accepted", "found", "unseen")
 
 
 def called(folder: str, output: Path, *options: str) -> Result:

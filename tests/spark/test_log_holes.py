@@ -16,10 +16,11 @@ import pytest
 from click.testing import Result
 from pyspark.sql import SparkSession
 
-from amqpd_spark.conservation import FATES, FAULTS
+from amqpd_spark.books.findings import FAULTS
+from amqpd_spark.books.ledger import ENTRIES, FATES
 from tests.harness.slow import slow_but
 from tests.spark.log import Log
-from tests.spark.test_conservation import ENTRIES, called, rows_of
+from tests.spark.test_conservation import called, rows_of
 
 FILES = 20
 MESSAGES = 74

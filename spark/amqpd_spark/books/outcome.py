@@ -1,6 +1,6 @@
 """What became of all messages: sums of those that are nothing special, and a row for each suspect.
 
-What comes in: the log's rows, what is known of queues. What goes out: `outcome`, for Spark's SQL.
+What comes in: the log's rows, what is known of queues. What goes out: `outcome`.
 Rules: 1. One shuffle; each task has all that is known of its messages, and adds up what it can. 2. A suspect is a row
 of its own: they are few, or something is very wrong.
 Not here: facts (`facts.py`) and fates (`fates.py`), what becomes of suspects (`suspects.py`).
@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from amqpd_spark.books.facts import COLUMNS, Pieces, facts, is_plain
 from amqpd_spark.books.fates import ENDED, FATE_NAMES, SUSPECTS, Fate, fates
@@ -27,6 +25,7 @@ from amqpd_spark.stretches.chunk import Longs, combined
 from amqpd_spark.stretches.packed import Columns, unpacked
 from amqpd_spark.stretches.scan import Rows
 from amqpd_spark.stretches.sweep import Part, swept
+from amqpd_spark.tabular import Table
 
 MOMENTS = ("routed", "last", "end_first", "end_last", "after")
 """columns of a suspect: when it entered, was seen last, ended first and last, the first anchor after all that"""
@@ -45,15 +44,14 @@ _SUSPECTS_AT_ONCE = 1 << 16
 _GREATEST = np.iinfo(np.int64).max
 
 
-def outcome(rows: Rows, parts: int, window_us: int, known: Lookup, cut: bool) -> DataFrame:
-    """Columns: slot, `window` (its start), `fate` (or ENDED: how many ended in the window; null: not known yet),
-    `found` (first seen in an anchor), `unseen` (it may have entered in a hole of the log), `unrecorded`, `suspect`
-    (null, or why), of suspects `seq`, `publication`, `own` (the broker published it), `MOMENTS` and `BACK`;
+def outcome(rows: Rows, parts: int, window_us: int, known: Lookup, cut: bool) -> Table:
+    """Columns: slot, `window` (its start, in microseconds), `fate` (or ENDED: how many ended in the window; null: not
+    known yet), `found` (first seen in an anchor), `unseen` (it may have entered in a hole of the log), `unrecorded`,
+    `suspect` (null, or why), of suspects `seq`, `publication`, `own` (the broker published it), `MOMENTS` and `BACK`;
     `messages`, `low` and `high` (their numbers). `parts`: tasks of the shuffle. `cut`: the log was read from some
     time on."""
     columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-    found = rows.shuffled(Pieces(parts), COLUMNS, parts, _Outcome(window_us, known, cut), columns, again=True)
-    return found.withColumn("window", F.timestamp_micros("window"))
+    return rows.reduced(Pieces(parts), COLUMNS, parts, _Outcome(window_us, known, cut), columns, again=True)
 
 
 class _Outcome:

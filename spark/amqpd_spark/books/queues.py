@@ -144,11 +144,15 @@ def in_queues() -> Column:
 
 
 def tables(spark: SparkSession, slots: Sequence[Slot], moments: Sequence[Moments]) -> Known:
-    def table(rows: Sequence[Slot] | Sequence[Moments], schema: pa.Schema) -> DataFrame:
-        made = spark.createDataFrame(pa.Table.from_pylist([vars(row) for row in rows], schema))
-        return F.broadcast(made) if len(rows) <= SMALL else made
+    def table(rows: pa.Table) -> DataFrame:
+        made = spark.createDataFrame(rows)
+        return F.broadcast(made) if rows.num_rows <= SMALL else made
 
-    return Known(table(slots, _SLOTS), table(moments, _MOMENTS))
+    return Known(table(of_slots(slots)), table(pa.Table.from_pylist([vars(row) for row in moments], _MOMENTS)))
+
+
+def of_slots(slots: Sequence[Slot]) -> pa.Table:
+    return pa.Table.from_pylist([vars(row) for row in slots], _SLOTS)
 
 
 def anchors(found: Digest) -> list[Anchor]:

@@ -29,6 +29,7 @@ from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Chunk
 from amqpd_spark.stretches.packed import SCHEMA, mapped, sent
 from amqpd_spark.stretches.packed import Function as OfTask
+from amqpd_spark.tabular import Table, frame
 
 TASK_ROWS = 500_000
 """of the log, that a task of a shuffle gets on average: some hundred MB"""
@@ -65,6 +66,25 @@ class Rows:
             return self.mapped(function, columns, schema).toArrow()
         return pa.Table.from_batches(function(self._chunks_here(columns)), empty(schema).schema)
 
+    def reduced(
+        self,
+        first: Function,
+        columns: Sequence[str],
+        parts: int,
+        second: OfTask,
+        schema: str = SCHEMA,
+        again: bool = False,
+    ) -> Table:
+        """What `first` yields of the log is packed; all of a part goes to one task, which may have several, and
+        `second` makes rows of `schema` of what that task gets. In the driver, if it looks at the log itself.
+        `again`: they are looked at more than once."""
+        if self.here:
+            made = _held(second(first(self._chunks_here(columns))), empty(schema).schema)
+            if made is not None:
+                return made
+        rows = mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
+        return kept(rows) if again else rows
+
     def shuffled(
         self,
         first: Function,
@@ -74,14 +94,8 @@ class Rows:
         schema: str = SCHEMA,
         again: bool = False,
     ) -> DataFrame:
-        """What `first` yields of the log is packed; all of a part goes to one task, which may have several, and
-        `second` makes rows of `schema` of what that task gets. `again`: they are looked at more than once."""
-        if self.here:
-            made = _held(second(first(self._chunks_here(columns))), empty(schema).schema)
-            if made is not None:
-                return self.spark.createDataFrame(made)
-        rows = mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
-        return kept(rows) if again else rows
+        """What `reduced` gives, as Spark's."""
+        return frame(self.spark, self.reduced(first, columns, parts, second, schema, again))
 
     def tasks(self, inventory: Inventory) -> int:
         """Of a shuffle of all rows."""
