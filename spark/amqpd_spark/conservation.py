@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from amqpd_spark.books import findings, ledger
 from amqpd_spark.books.digest import digest
-from amqpd_spark.books.findings import DOUBTS, FAULTS, FINDINGS, LOG_FAULTS, NAMED
+from amqpd_spark.books.findings import DOUBTS, FAULTS, FINDINGS, IN_ORDER, LOG_FAULTS
 from amqpd_spark.books.ledger import ENTRIES, FATES
 from amqpd_spark.books.lookup import Lookup
 from amqpd_spark.books.moments import moment_of
@@ -61,7 +61,7 @@ def account(
     sampled: bool = False,
     inventory: Inventory = NOTHING_KNOWN,
 ) -> Account:
-    """`cut`: the log was read from some time on."""
+    """`cut`: the log was read from some time on. `sampled`: numbers are left out of it on purpose."""
     seen = digest(rows, publications=not (sampled or cut))
     heads = anchors(seen)
     lost = inventory.lost
@@ -163,10 +163,10 @@ def command(options: Options, window: str, sampled: bool, strict: bool) -> int:
     window = fitting(window, log.inventory, log.rows, options.since, options.until)
     found = account(log.rows, window, options.since is not None, sampled, log.inventory)
     for name, made in (("books", found.books), ("flow", found.flow)):
-        write(marked(made if options.alone else frame(spark, made), window), options.table(name), "date")
+        write(marked(made if options.alone else frame(spark, made), window), options.folder(name), "date")
     # All of it: else a kind of which there is none any more would stay.
     faults = found.findings if options.alone else frame(spark, found.findings)
-    write(faults, options.table("findings"), "kind", whole=True)
+    write(faults, options.folder("findings"), "kind", whole=True)
     counts = _print(found)
     click.echo(f"\nTables: {', '.join(map(options.table, ('books', 'flow', 'findings')))} (windows of {window})")
     for sentence in _unknown(log.inventory):
@@ -192,7 +192,7 @@ def _print(found: Account) -> dict[str, int]:
     for kind in (*LOG_FAULTS, *FAULTS, *DOUBTS):
         if kind in counts:
             click.echo(f"\n{kind}: {counts[kind]:,}")
-            for row in first_of(found.findings, "kind", kind, (*NAMED, "first"), SHOWN_MAX):
+            for row in first_of(found.findings, "kind", kind, IN_ORDER, SHOWN_MAX):
                 click.echo("  " + _line(row))
             if counts[kind] > SHOWN_MAX:
                 click.echo(f"  ... {counts[kind] - SHOWN_MAX:,} more in the table")

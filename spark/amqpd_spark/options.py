@@ -98,7 +98,8 @@ class Options:
     def alone(self) -> bool:
         """The driver may do it all, without Spark, if nothing needs it: `brief`, and nobody has said anything of
         Spark."""
-        return self.brief and not (self.master or self.conf) and self._address(self.output).startswith(LOCAL)
+        of_spark = self.master or self.memory or self.conf
+        return self.brief and not of_spark and self._address(self.output).startswith(LOCAL)
 
     def _address(self, given: str) -> str:
         return files.address(given, self.conf)
@@ -160,6 +161,10 @@ class Options:
     def table(self, name: str) -> str:
         """Where the job's table of this name is."""
         return f"{self.output.rstrip('/')}/{name}"
+
+    def folder(self, name: str) -> str:
+        """The same, with a scheme where it can only be of this machine."""
+        return f"{self._address(self.output).rstrip('/')}/{name}"
 
 
 def job_command(name: str) -> Callable[[Callable[..., Any]], click.Command]:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from importlib.resources import as_file, files
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, cast
 
 from pyspark import SparkConf, SparkContext, StorageLevel
@@ -108,8 +108,6 @@ def start(
 def later(make: Callable[[], SparkSession], at_once: bool = True) -> SparkSession:
     """A session that is being made: who asks it for anything waits until it is there. Then it may raise what `make`
     did. Without `at_once` nothing is made until somebody asks."""
-    if not at_once:
-        return cast(SparkSession, _Later(make))
     made: Future[SparkSession] = Future()
 
     def run() -> None:
@@ -118,30 +116,44 @@ def later(make: Callable[[], SparkSession], at_once: bool = True) -> SparkSessio
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody asks
             made.set_exception(error)
 
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    atexit.register(_joined, thread)
-    return cast(SparkSession, _Later(made.result))
+    thread = _Once(target=run, daemon=True)
+    if at_once:
+        thread.begin()
+    return cast(SparkSession, _Later(thread, made))
 
 
-def _joined(thread: Thread) -> None:
-    # A job that is refused before Java is there: only then PySpark removes what it has laid down for it.
-    with suppress(KeyboardInterrupt):
-        thread.join(END_S)
+class _Once(Thread):
+    """A thread that several may begin."""
+
+    _lock = Lock()
+
+    def begin(self) -> None:
+        with self._lock:
+            if self.ident is None:
+                self.start()
+                atexit.register(self._joined)
+
+    def _joined(self) -> None:
+        # A job that is refused before Java is there: only then PySpark removes what it has laid down for it.
+        with suppress(KeyboardInterrupt):
+            self.join(END_S)
 
 
 class _Later:
-    def __init__(self, made: Callable[[], SparkSession]) -> None:
-        self._made = made
+    def __init__(self, thread: _Once, made: Future[SparkSession]) -> None:
+        self._thread, self._made = thread, made
 
     def __getattr__(self, name: str) -> object:
-        # Attributes of its own are found without this.
+        # Attributes of its own are found without this, unless making them failed.
+        if name == "_session":
+            raise AttributeError(name)
         there: object = getattr(self._session, name)
         return there
 
     @cached_property
     def _session(self) -> SparkSession:
-        session: Any = self._made()
+        self._thread.begin()
+        session: Any = self._made.result()
         # To Java that is a matter of each thread.
         session._jvm.SparkSession.setActiveSession(session._jsparkSession)
         return cast(SparkSession, session)

@@ -3,26 +3,29 @@
 What comes in: one of both, and a function of batches. What goes out: the same kind of table; a folder of files.
 Rules: 1. What is made of a small log needs no Spark: the functions are those that Spark's tasks call. 2. Files are
 written as Spark would, for whoever reads them: a folder for each value of a column, and the columns' metadata where
-Spark looks for it. 3. A folder is filled elsewhere and moved, so no reader finds half of it.
+Spark looks for it. 3. What was there is moved away, and then what is new to its place, a folder at a time: who reads
+in between may miss one, and never finds half of it. Who is killed in between leaves the old one beside it.
 Not here: which table is where (`stretches/scan.py`).
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.door import Refused
+from amqpd_spark.files import plain
 from amqpd_spark.footers import SPARK_KEY
 from amqpd_spark.given import empty
 from amqpd_spark.stretches.packed import Function, mapped
@@ -36,8 +39,14 @@ _NAMES: dict[pa.DataType, str] = {
     pa.timestamp("us", "UTC"): "timestamp",
 }
 """Spark's, in the metadata of a file"""
-_WRITING = "_writing"
-"""a folder that no reader of Parquet looks into"""
+_ADDED = 1 << 16
+"""rows, that are added up together at least"""
+_WRITING = "_writing-"
+"""begins a folder's name; no reader of Parquet looks into it"""
+_DONE = "_SUCCESS"
+"""Spark's word that all is there"""
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_FILE = "part-0.zstd.parquet"
 
 
 def frame(spark: SparkSession, table: Table) -> DataFrame:
@@ -54,14 +63,21 @@ def over(table: Table, function: Function, schema: str) -> Table:
 
 def added(tables: Iterable[pa.Table], keys: Sequence[str], how: Mapping[str, str]) -> pa.Table | None:
     """Rows with the same keys as one. `how`: column -> sum, min or max. None: there is no table."""
-    held = None
+    held: list[pa.Table] = []
+    known = more = 0
     for table in tables:
-        more = table.select([*keys, *how])
-        both = more if held is None else pa.concat_tables([held, more])
-        made = both.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
-        held = made.select([*keys, *(f"{name}_{what}" for name, what in how.items())])
-        held = held.rename_columns([*keys, *how])
-    return held
+        held.append(table.select([*keys, *how]))
+        more += table.num_rows
+        # Not with each of many small tables: all that is held would be looked at again.
+        if more > max(known, _ADDED):
+            held = [_grouped(held, keys, how)]
+            known, more = held[0].num_rows, 0
+    return _grouped(held, keys, how) if held else None
+
+
+def _grouped(tables: Sequence[pa.Table], keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
+    made = pa.concat_tables(tables).group_by(list(keys), use_threads=False).aggregate(list(how.items()))
+    return made.select([*keys, *(f"{name}_{what}" for name, what in how.items())]).rename_columns([*keys, *how])
 
 
 def with_date(table: Table) -> Table:
@@ -112,7 +128,7 @@ def first_of(table: Table, column: str, value: str, order: Sequence[str], most: 
 
 def write(table: Table, folder: str, by: str, whole: bool = False) -> None:
     """Over what is there: of the days that the table has, or with `whole` all. `folder`: of an Arrow table, of this
-    machine. Raises Refused."""
+    machine. `by`: a column of days or plain words. Raises Refused."""
     if isinstance(table, DataFrame):
         writer = table.write.mode("overwrite")
         if whole:
@@ -120,41 +136,47 @@ def write(table: Table, folder: str, by: str, whole: bool = False) -> None:
         writer.partitionBy(by).parquet(folder)
         return
     try:
-        _write(table, Path(folder.removeprefix("file:")), by, whole)
+        _write(table, Path(plain(folder)), by, whole)
     except OSError as error:
         raise Refused(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
 def _write(table: pa.Table, folder: Path, by: str, whole: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    writing = folder / _WRITING
-    # Of one that was killed.
-    _remove(writing)
-    writing.mkdir()
-    if table.num_rows:
-        partitioning = ds.partitioning(pa.schema([table.schema.field(by)]), flavor="hive")
-        kind = ds.ParquetFileFormat()
-        # Times as Spark writes them: one table may have files of both.
-        options = kind.make_write_options(compression="zstd", use_deprecated_int96_timestamps=True)
-        more: dict[str, Any] = {"file_options": options, "use_threads": False}
-        more |= {"max_partitions": table.num_rows, "basename_template": "part-{i}.zstd.parquet"}
-        ds.write_dataset(
-            table, writing, format=kind, partitioning=partitioning, existing_data_behavior="error", **more
-        )
-    made = sorted(writing.iterdir())
-    for old in list(folder.iterdir()) if whole else [folder / each.name for each in made]:
-        if old != writing:
-            _remove(old)
-    for each in made:
-        each.rename(folder / each.name)
-    writing.rmdir()
-    if whole:
-        # Spark's word that all is there; its checksum went with what was there.
-        (folder / "_SUCCESS").touch()
+    with TemporaryDirectory(dir=folder, prefix=_WRITING) as made:
+        new, old = Path(made, "new"), Path(made, "old")
+        new.mkdir()
+        old.mkdir()
+        values = table.column(by)
+        # One after the other: there may be more of them than files that a process may have open.
+        for value in sorted(set(values.to_pylist()), key=str):
+            are = pc.is_null(values) if value is None else pc.equal(values, value)
+            _write_part(table.filter(are).drop_columns([by]), new / f"{by}={_NO_VALUE if value is None else value}")
+        if whole:
+            # First of all: whoever finds it may read.
+            (folder / _DONE).unlink(missing_ok=True)
+            for each in sorted(folder.iterdir()):
+                if not each.name.startswith(_WRITING):
+                    each.rename(old / each.name)
+        for each in sorted(new.iterdir()):
+            _moved(each, folder / each.name, old / each.name)
+        if whole:
+            (folder / _DONE).touch()
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _write_part(rows: pa.Table, folder: Path) -> None:
+    folder.mkdir()
+    # Times as Spark writes them: one table may have files of both.
+    pq.write_table(rows, folder / _FILE, compression="zstd", use_deprecated_int96_timestamps=True)
+
+
+def _moved(new: Path, to: Path, old: Path) -> None:
+    if to.is_symlink() or to.exists():
+        to.rename(old)
+    try:
+        new.rename(to)
+    except OSError:
+        # As if another run has just put its own there.
+        with suppress(OSError):
+            old.rename(to)
+        raise

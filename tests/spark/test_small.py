@@ -64,6 +64,17 @@ def test_little_to_do_is_a_small_log_and_a_spark_of_this_machine(of_bytes: Path,
     assert not brief(of_bytes)
 
 
+def test_the_driver_does_it_alone_only_if_nobody_has_said_anything_of_spark(of_bytes: Path):
+    def alone(output: str = "out", **given: Any) -> bool:
+        return Options("conservation", (str(of_bytes),), output, **given).alone
+
+    assert alone()
+    assert alone(f"file://{of_bytes}/out")
+    for said in ({"master": "local[2]"}, {"memory": "1g"}, {"conf": (("spark.ui.enabled", "false"),)}):
+        assert not alone(**said)
+    assert not alone("s3a://bucket/out")
+
+
 def test_a_session_that_is_being_made_is_waited_for(spark: SparkSession):
     begun, go = Event(), Event()
 
@@ -89,6 +100,21 @@ def test_why_there_is_no_session_is_said_to_who_asks():
     for _ in range(2):
         with pytest.raises(Refused, match="no Java"):
             _ = session.sparkContext
+
+
+def test_a_session_that_may_not_be_needed_is_made_once_when_somebody_asks():
+    begun = []
+
+    def make() -> SparkSession:
+        begun.append(1)
+        raise AttributeError("as of a Java that is gone")
+
+    session = later(make, at_once=False)
+    assert begun == []
+    for _ in range(2):
+        with pytest.raises(AttributeError):
+            _ = session.sparkContext
+    assert begun == [1]
 
 
 @pytest.fixture

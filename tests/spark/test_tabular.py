@@ -7,6 +7,9 @@ to each other, with the columns' metadata; what is left of what was there before
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from amqpd_spark import tabular
 from amqpd_spark.door import Refused
 from amqpd_spark.tabular import added, counted_by, first_of, frame, over, sums_of, with_date, with_metadata, write
 
@@ -52,6 +56,12 @@ def test_rows_with_the_same_keys_are_one():
     assert of(added(tables, ["key"], {"n": "max", "of": "min"})) == of(
         pa.table({"key": ["a", None], "n": [30, 20], "of": [1, 1]})
     )
+
+
+def test_many_small_tables_are_added_up_in_between(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tabular, "_ADDED", 3)
+    made = added((pa.table({"key": [n % 5], "n": [n]}) for n in range(1000)), ["key"], {"n": "sum"})
+    assert sorted(made.to_pylist(), key=str) == [{"key": key, "n": 99_500 + 200 * key} for key in range(5)]
 
 
 def doubled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,11 +116,39 @@ def days(folder: Path) -> dict[str, list[int]]:
 def test_days_that_the_table_has_are_written_over_and_others_stay(here: pa.Table, tmp_path: Path):
     write(with_date(here.slice(0, 3)), str(tmp_path), "date")
     assert days(tmp_path) == {"date=2026-11-22": [1, 3], "date=2026-11-23": [2]}
-    # Of one that was killed.
-    (tmp_path / "_writing" / "date=2026-11-22").mkdir(parents=True)
+    # Another run's, or one's that was killed: nobody's business.
+    (tmp_path / "_writing-abc" / "new" / "date=2026-11-22").mkdir(parents=True)
     write(with_date(here.slice(2, 1)), f"file:{tmp_path}", "date")
     assert days(tmp_path) == {"date=2026-11-22": [3], "date=2026-11-23": [2]}
-    assert not (tmp_path / "_writing").exists()
+    assert sorted(path.name for path in tmp_path.glob("_*")) == ["_writing-abc"]
+
+
+def test_a_day_that_cannot_be_put_in_place_leaves_the_old_one(
+    here: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(with_date(here.slice(0, 1)), str(tmp_path), "date")
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.parent.name == "new":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(Refused, match=f"{tmp_path} cannot be written: Directory not empty"):
+        write(with_date(here.slice(2, 1)), str(tmp_path), "date")
+    assert days(tmp_path) == {"date=2026-11-22": [1]}
+
+
+def test_more_days_than_files_may_be_open(here: pa.Table, tmp_path: Path):
+    many = pa.table({"day": list(range(200)), "n": list(range(200))})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, len(os.listdir("/proc/self/fd")) + 50), hard))
+    try:
+        write(many, str(tmp_path), "day")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(list(tmp_path.glob("day=*/*.parquet"))) == 200
 
 
 def test_a_whole_table_leaves_nothing_of_what_was_there(here: pa.Table, tmp_path: Path):

@@ -26,6 +26,8 @@ LOG_FAULTS = ("log_hole", "rows_removed")
 """of the log, not of the broker"""
 DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
 NAMED = ("node", "vhost", "queue", "queue_id", "epoch")
+IN_ORDER = (*NAMED, "first", "life", "rows_from", "entered", "last_seen")
+"""as findings of a kind are printed"""
 _KINDS = {
     **dict.fromkeys(("kind", "node", "vhost", "queue"), "string"),
     "life": "int",
@@ -52,7 +54,7 @@ def of_gaps(seen: Digest) -> list[Finding]:
     made: list[Finding] = []
     for row in seen.of("gap"):
         begin = _begin(row.detail)
-        told = " ".join(["not recorded:", *filter(None, (row.reason, "from", begin))])
+        told = " ".join(["not recorded:", *(each for each in (row.reason, "from", begin) if each is not None)])
         where = {"node": row.node, "life": row.life, "entered": _time(begin), "last_seen": _at(row.us)}
         made.append({"kind": "gap", "detail": told, **where})
     return made
@@ -149,18 +151,23 @@ def _begin(detail: str | None) -> str | None:
     """Of a gap, as the broker has written it."""
     try:
         begin = json.loads(detail or "{}").get("from")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
-    return None if begin is None else str(begin)
+    # What no text can have, as half a pair of UTF-16, is a question mark.
+    return None if begin is None else str(begin).encode(errors="replace").decode()
 
 
 def _time(written: str | None) -> datetime | None:
+    """None: it is none, or of no year that a datetime has."""
     try:
         made = datetime.fromisoformat(written or "")
-    except ValueError:
+        return made.replace(tzinfo=UTC) if made.tzinfo is None else made.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return made.replace(tzinfo=UTC) if made.tzinfo is None else made
 
 
 def _at(us: int | None) -> datetime | None:
-    return None if us is None else _EPOCH + timedelta(microseconds=us)
+    try:
+        return None if us is None else _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return None

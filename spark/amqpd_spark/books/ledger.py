@@ -49,7 +49,8 @@ def timed(sums: pa.Table) -> pa.Table:
 def _entries(batch: pa.RecordBatch) -> pa.Table:
     rows = pa.Table.from_batches([batch])
     fate = rows.column("fate")
-    rows = rows.filter(pc.invert(pc.is_in(fate, pa.array(["stranger", ENDED]))))
+    # Without a fate there are none here: suspects get theirs before.
+    rows = rows.filter(pc.and_(pc.is_valid(fate), pc.invert(pc.is_in(fate, pa.array(["stranger", ENDED])))))
     fate, found, unseen = (rows.column(name) for name in ("fate", "found", "unseen"))
     are = {
         "accepted": pc.invert(pc.or_(found, unseen)),
