@@ -92,8 +92,10 @@ def _of_spark(error: BaseException) -> str:
     causes = _CAUSE.findall(said)
     kind, why = causes[-1] if causes else (condition or type(error).__name__, said)
     why = why if why.strip(" []_ABCDEFGHIJKLMNOPQRSTUVWXYZ") else said
-    if condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE")) or "is not a Parquet file" in said:
-        file = _FILE.search(said)
+    # In a stream's batch it is within another error.
+    at = said.find("[FAILED_READ_FILE")
+    if at >= 0 or condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE")) or "is not a Parquet file" in said:
+        file = _FILE.search(said, max(at, 0))
         return _line(f"{file[1] if file else 'a file of the log'} cannot be read: {why}")
     if "Could not parse Master URL" in said or ("SparkContext" in said and "Master" in said):
         return _line(f"--master is of no use: {why}")
