@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import click
 import pyarrow as pa
@@ -26,7 +25,7 @@ from amqpd_spark.books.lookup import Lookup
 from amqpd_spark.books.moments import moment_of
 from amqpd_spark.books.outcome import outcome
 from amqpd_spark.books.places import placed
-from amqpd_spark.books.queues import Slot, anchors, moments, of_slots, slots, tables
+from amqpd_spark.books.queues import SMALL, Slot, anchors, moments, of_slots, slots, tables
 from amqpd_spark.books.spans import doubtful, holes, lacking
 from amqpd_spark.books.summary import summary
 from amqpd_spark.books.suspects import resolved
@@ -36,7 +35,7 @@ from amqpd_spark.options import Options, job_command
 from amqpd_spark.over_time import FLOW, flow
 from amqpd_spark.session import expect, kept
 from amqpd_spark.stretches.scan import Rows
-from amqpd_spark.tabular import Table, counted_by, first_of, frame, over, sums_of, with_date, write
+from amqpd_spark.tabular import Table, brought, counted_by, first_of, frame, over, sums_of, united, with_date, write
 from amqpd_spark.windows import AUTO, asked, fitting, marked, seconds
 
 SHOWN_MAX = 20
@@ -78,40 +77,40 @@ def account(
     if not (sampled or cut):
         told += findings.of_untold(seen, lost)
     found = pa.Table.from_pylist(told, empty(FINDINGS).schema)
-    if isinstance(everything, pa.Table) and not (sums.suspects or lacks):
-        return _account(_named(everything, of_queues), found, sums.before)
-    expect(rows.spark, parts)
-    known, everything = tables(rows.spark, of_queues, at), frame(rows.spark, everything)
-    certain = everything.where(F.col("suspect").isNull())
-    counted = [certain.join(known.slots.select("slot", *ledger.QUEUE), "slot").select(*ledger.COLUMNS)]
-    faults = [frame(rows.spark, found)]
-    # Of these, sums do not say what became of them: for that more of the log is needed.
-    if sums.suspects:
-        suspects = resolved(placed(rows.events), known, everything, sums.absent)
-        counted.append(suspects.select(*ledger.COLUMNS))
-        faults.append(findings.of_messages(suspects))
-    if lacks:
-        gone = holes(placed(rows.events), lacks, heads)
-        if lost:
-            excused, silent = doubtful(placed(rows.events), known, gone)
-            gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
-            counted.append(_silent(silent, known.slots, lost, window))
-        faults.append(findings.of_holes(gone))
-    # Each queue's sums to one task.
-    of_queue = reduce(DataFrame.unionByName, counted).repartition(parts, *ledger.QUEUE)
-    return _account(kept(of_queue), reduce(DataFrame.unionByName, faults), sums.before)
+    counted, faults = [_named(everything, of_queues)], [found]
+    if sums.suspects or lacks:
+        # Sums do not say what became of these: for that more of the log is needed.
+        expect(rows.spark, parts)
+        known, log = tables(rows.spark, of_queues, at), placed(rows.events)
+        if sums.suspects:
+            suspects = resolved(log, known, frame(rows.spark, everything), sums.absent)
+            counted.append(suspects.select(*ledger.COLUMNS))
+            faults.append(findings.of_messages(suspects))
+        if lacks:
+            gone = holes(log, lacks, heads)
+            if lost:
+                excused, silent = doubtful(log, known, gone)
+                gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
+                counted.append(_silent(silent, known.slots, lost, window))
+            faults.append(findings.of_holes(gone))
+    if isinstance(everything, DataFrame):
+        # Each queue's sums to one task.
+        of_queue = kept(united(counted, rows.spark).repartition(parts, *ledger.QUEUE))
+        books, moved = over(of_queue, ledger.booked, ledger.BOOKS), over(of_queue, flow, FLOW)
+        all_faults = kept(united(faults, rows.spark))
+        return Account(kept(with_date(books)), kept(with_date(moved)), all_faults, sums.before)
+    in_all = brought(counted)
+    books, moved = over(in_all, ledger.booked, ledger.BOOKS), over(in_all, flow, FLOW)
+    return Account(with_date(books), with_date(moved), brought(faults), sums.before)
 
 
-def _account(counted: Table, found: Table, before: int) -> Account:
-    """`counted`: `ledger.COLUMNS`."""
-    books, moved = (with_date(over(counted, *of)) for of in ((ledger.booked, ledger.BOOKS), (flow, FLOW)))
-    made = [kept(each) if isinstance(each, DataFrame) else each for each in (books, moved, found)]
-    return Account(made[0], made[1], made[2], before)
-
-
-def _named(everything: pa.Table, known: Sequence[Slot]) -> pa.Table:
+def _named(everything: Table, known: Sequence[Slot]) -> Table:
     """Sums of messages that are not suspect, with their queues' names."""
     names = of_slots(known).select(["slot", *ledger.QUEUE])
+    if isinstance(everything, DataFrame):
+        there = frame(everything.sparkSession, names)
+        there = F.broadcast(there) if len(known) <= SMALL else there
+        return everything.where(F.col("suspect").isNull()).join(there, "slot").select(*ledger.COLUMNS)
     certain = everything.filter(pc.is_null(everything.column("suspect")))
     certain = certain.select(["slot", *(name for name in ledger.COLUMNS if name not in ledger.QUEUE)])
     return certain.join(names, "slot", join_type="inner", use_threads=False).select(list(ledger.COLUMNS))

@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -52,6 +53,17 @@ _FILE = "part-0.zstd.parquet"
 def frame(spark: SparkSession, table: Table) -> DataFrame:
     """As Spark's."""
     return table if isinstance(table, DataFrame) else spark.createDataFrame(table)
+
+
+def united(tables: Sequence[Table], spark: SparkSession) -> DataFrame:
+    """All rows, as Spark's."""
+    return reduce(DataFrame.unionByName, (frame(spark, table) for table in tables))
+
+
+def brought(tables: Sequence[Table]) -> pa.Table:
+    """All rows, in the driver. The first table is there already, and the others have its columns."""
+    kind = tables[0].schema
+    return pa.concat_tables(each.toArrow().cast(kind) if isinstance(each, DataFrame) else each for each in tables)
 
 
 def over(table: Table, function: Function, schema: str) -> Table:

@@ -22,7 +22,19 @@ from pyspark.sql import SparkSession
 
 from amqpd_spark import tabular
 from amqpd_spark.door import Refused
-from amqpd_spark.tabular import added, counted_by, first_of, frame, over, sums_of, with_date, with_metadata, write
+from amqpd_spark.tabular import (
+    added,
+    brought,
+    counted_by,
+    first_of,
+    frame,
+    over,
+    sums_of,
+    united,
+    with_date,
+    with_metadata,
+    write,
+)
 
 NIGHT = datetime(2026, 11, 22, 23, 59, 59, 999_999, UTC)
 ROWS = [
@@ -76,6 +88,12 @@ def test_a_function_makes_the_same_in_the_driver_and_in_a_task(spark: SparkSessi
     assert of(made) == of(over(in_spark, doubled, "queue string, n bigint").toArrow())
     nothing = over(here.slice(0, 0), doubled, "queue string, n bigint")
     assert (nothing.num_rows, nothing.schema) == (0, made.schema)
+
+
+def test_tables_of_both_are_united_in_either_place(spark: SparkSession, here: pa.Table):
+    both = [here, frame(spark, here.slice(0, 1))]
+    assert of(brought(both)) == of(united(both, spark).toArrow()) == of(pa.concat_tables([here, here.slice(0, 1)]))
+    assert brought(both).schema == here.schema
 
 
 def test_what_is_asked_of_a_table_has_one_answer(spark: SparkSession, here: pa.Table):
