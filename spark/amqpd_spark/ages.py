@@ -34,6 +34,7 @@ from amqpd_spark.stretches.packed import (
 from amqpd_spark.stretches.scan import ROWS, Function, Rows
 from amqpd_spark.stretches.sums import joined, summed
 from amqpd_spark.stretches.sweep import Part, cut, swept
+from amqpd_spark.tabular import frame
 
 QUEUE = ("node", "vhost", "queue")
 """of the tables: its place, and names"""
@@ -71,7 +72,7 @@ _ARROW = pa.schema(
 def queue_ages(rows: Rows, last_lives: Mapping[str, int], end: datetime, parts: int) -> DataFrame:
     """Columns: node, vhost, queue, standing, oldest_since, oldest_age_s, oldest_is_at_least, ended, p50_ms, p99_ms,
     max_ms. `last_lives`: of each place. `parts`: tasks of the shuffle."""
-    found = rows.shuffled(_pieces(last_lives, parts), COLUMNS, parts, _waits, _FOUND, again=True)
+    found = frame(rows.spark, rows.reduced(_pieces(last_lives, parts), COLUMNS, parts, _waits, _FOUND, again=True))
     # A name may be null: that of an orphan, which other rows of its queue tell.
     names = found.where(F.col("messages").isNull()).groupBy("number").agg(F.max(F.struct(*QUEUE)).alias("name"))
     waits = found.where(F.col("messages").isNotNull()).drop(*QUEUE)

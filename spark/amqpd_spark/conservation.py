@@ -93,15 +93,13 @@ def account(
                 gone = gone.join(excused, ["node", "queue_id", "epoch", "low"], "left_anti")
                 counted.append(_silent(silent, known.slots, lost, window))
             faults.append(findings.of_holes(gone))
-    if isinstance(everything, DataFrame):
-        # Each queue's sums to one task.
-        of_queue = kept(united(counted, rows.spark).repartition(parts, *ledger.QUEUE))
-        books, moved = over(of_queue, ledger.booked, ledger.BOOKS), over(of_queue, flow, FLOW)
-        all_faults = kept(united(faults, rows.spark))
-        return Account(kept(with_date(books)), kept(with_date(moved)), all_faults, sums.before)
-    in_all = brought(counted)
-    books, moved = over(in_all, ledger.booked, ledger.BOOKS), over(in_all, flow, FLOW)
-    return Account(with_date(books), with_date(moved), brought(faults), sums.before)
+    in_tasks = isinstance(everything, DataFrame)
+    # Each queue's sums to one task.
+    in_all = kept(united(counted, rows.spark).repartition(parts, *ledger.QUEUE)) if in_tasks else brought(counted)
+    books, moved = (with_date(over(in_all, *of)) for of in ((ledger.booked, ledger.BOOKS), (flow, FLOW)))
+    if in_tasks:
+        return Account(kept(books), kept(moved), kept(united(faults, rows.spark)), sums.before)
+    return Account(books, moved, brought(faults), sums.before)
 
 
 def _named(everything: Table, known: Sequence[Slot]) -> Table:

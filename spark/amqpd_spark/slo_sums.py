@@ -40,6 +40,7 @@ from amqpd_spark.stretches.packed import (
 )
 from amqpd_spark.stretches.scan import TASK_ROWS, Rows
 from amqpd_spark.stretches.sums import joined
+from amqpd_spark.tabular import frame
 
 HISTOGRAM, RATES = "histogram", "rates"
 SUM_ROWS = 2 * TASK_ROWS
@@ -77,7 +78,8 @@ def measured(rows: Rows, inventory: Inventory) -> Measured:
     # Of what objectives are held against, which is less by far; Spark's usual 200 tasks would be most of their time.
     expect(spark, parts)
     shares = shares_of(inventory)
-    return together_of(rows.shuffled(pieces.pieces(parts), pieces.COLUMNS, parts, of_pieces(shares)), shares)
+    found = rows.reduced(pieces.pieces(parts), pieces.COLUMNS, parts, of_pieces(shares))
+    return together_of(frame(rows.spark, found), shares)
 
 
 def shares_of(inventory: Inventory) -> Shares:

@@ -23,6 +23,7 @@ from amqpd_spark.stretches import scan
 from amqpd_spark.stretches.chunk import Chunk
 from amqpd_spark.stretches.packed import spread, unpacked
 from amqpd_spark.stretches.scan import Rows, of_dataframe
+from amqpd_spark.tabular import frame
 from tests.spark.log import START, Log
 
 COLUMNS = ("event", "time", "number", "connection", "persistent", "source")
@@ -69,7 +70,10 @@ def test_the_driver_makes_the_same_of_a_small_log(spark: SparkSession, three_hou
         in_tasks = of_files(spark, three_hours, **period)
         here = replace(in_tasks, here=True)
         assert here.brought(told, COLUMNS, SCHEMA).to_pylist() == in_tasks.brought(told, COLUMNS, SCHEMA).to_pylist()
-        found = [rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint") for rows in (here, in_tasks)]
+        found = [
+            frame(spark, rows.reduced(parted, COLUMNS, 2, counted, "part int, messages bigint"))
+            for rows in (here, in_tasks)
+        ]
         assert found[0].schema == found[1].schema
         assert sums(found[0]) == sums(found[1])
         assert sum(sums(found[0]).values()) == (4 if period else 9)
@@ -79,10 +83,10 @@ def test_what_is_too_much_for_the_driver_is_made_in_tasks(
     spark: SparkSession, three_hours: Log, monkeypatch: pytest.MonkeyPatch
 ):
     rows = replace(of_files(spark, three_hours), here=True)
-    made = rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True)
+    made = frame(spark, rows.reduced(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True))
     assert not made.storageLevel.useMemory
     monkeypatch.setattr(scan, "MADE_MAX", 1)
-    in_tasks = rows.shuffled(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True)
+    in_tasks = frame(spark, rows.reduced(parted, COLUMNS, 2, counted, "part int, messages bigint", again=True))
     assert in_tasks.storageLevel.useMemory
     assert sums(in_tasks) == sums(made)
 

@@ -29,7 +29,7 @@ from amqpd_spark.session import kept
 from amqpd_spark.stretches.chunk import Chunk
 from amqpd_spark.stretches.packed import SCHEMA, mapped, sent
 from amqpd_spark.stretches.packed import Function as OfTask
-from amqpd_spark.tabular import Table, frame
+from amqpd_spark.tabular import Table
 
 TASK_ROWS = 500_000
 """of the log, that a task of a shuffle gets on average: some hundred MB"""
@@ -84,18 +84,6 @@ class Rows:
                 return made
         rows = mapped(sent(self.mapped(first, columns, SCHEMA), parts), second, schema)
         return kept(rows) if again else rows
-
-    def shuffled(
-        self,
-        first: Function,
-        columns: Sequence[str],
-        parts: int,
-        second: OfTask,
-        schema: str = SCHEMA,
-        again: bool = False,
-    ) -> DataFrame:
-        """What `reduced` gives, as Spark's."""
-        return frame(self.spark, self.reduced(first, columns, parts, second, schema, again))
 
     def tasks(self, inventory: Inventory) -> int:
         """Of a shuffle of all rows."""
