@@ -8,12 +8,14 @@ Not here: how batches come (`streaming.py`); which rows were taken before (`seen
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.door import Refused
+from amqpd_spark.files import Failed, files_of, plain
 from amqpd_spark.options import Options
 
 QUERY = "sql.streaming.queryId"
@@ -33,6 +35,7 @@ class Batches:
     def __init__(self, spark: SparkSession, options: Options) -> None:
         self.spark = spark
         self.root = options.table("_stream")
+        self._files = files_of(spark, self.root)
 
     def path(self, name: str, number: int) -> str:
         return f"{self.root}/{name}/batch={number}"
@@ -49,18 +52,17 @@ class Batches:
 
     def last(self) -> int | None:
         """The last batch that is done."""
-        files, path = self._place(f"{self.root}/{_DONE}")
-        if not files.exists(path):
-            return None
-        numbers = [int(each.getPath().getName().removeprefix("batch=")) for each in files.listStatus(path)]
+        folder = f"{self.root}/{_DONE}"
+        with self._said():
+            found = self._files.entries(folder) if self._is(folder) else []
+        numbers = [int(path.rpartition("/batch=")[2]) for path, _ in found if "/batch=" in path]
         return max((number for number in numbers if self.is_done(number)), default=None)
 
     def is_done(self, number: int) -> bool:
         return self.is_there(_DONE, number)
 
     def is_there(self, name: str, number: int) -> bool:
-        files, path = self._place(f"{self.path(name, number)}/_SUCCESS")
-        return bool(files.exists(path))
+        return self._is(f"{self.path(name, number)}/_SUCCESS")
 
     def forget(self, name: str, number: int) -> None:
         self._delete(self.path(name, number))
@@ -68,12 +70,13 @@ class Batches:
     def begin(self, number: int) -> bool:
         """Whether batch `number` has still to be done. Raises NotOurs."""
         # The checkpoint keeps this name: who deletes it begins again, and what is here is not of that stream.
-        files, name = self._place(f"{self.root}/stream={self.spark.sparkContext.getLocalProperty(QUERY)}")
-        if not files.exists(name):
+        name = f"{self.root}/stream={self.spark.sparkContext.getLocalProperty(QUERY)}"
+        if not self._is(name):
             if number > 0:
                 raise NotOurs(f"the checkpoint is at batch {number}, and {self.root} is not: delete both")
             self._delete(self.root)
-            files.mkdirs(name)
+            with self._said():
+                self._files.make_folder(name)
         if self.is_done(number):
             return False
         if number > 0 and not self.is_done(number - 1):
@@ -90,11 +93,18 @@ class Batches:
         return self.read(_DONE, number)
 
     def _delete(self, folder: str) -> None:
-        files, path = self._place(folder)
-        files.delete(path, True)
+        with self._said():
+            if self._is(folder):
+                self._files.remove(folder)
 
-    def _place(self, path: str) -> tuple[Any, Any]:
-        # Spark's own view of files: the output may be on anything that it can write to.
-        spark: Any = self.spark
-        place = spark._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(spark._jsc.hadoopConfiguration()), place
+    def _is(self, path: str) -> bool:
+        with self._said():
+            return self._files.kind(path) is not None
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Raises Refused for Failed."""
+        try:
+            yield
+        except Failed as error:
+            raise Refused(f"{plain(self.root)}: {error}") from error
