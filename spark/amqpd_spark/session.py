@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -56,6 +57,7 @@ BRIEF = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "10",
 }
+TASK_DAEMON = "amqpd_spark.task_daemon"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 PLANNED = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 """settings that fit one job's log"""
@@ -92,6 +94,8 @@ def start(
             settings[JAVA_OPTIONS] = options
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if not submitted:
+            settings |= of_tasks()
     if memory is not None:
         settings["spark.driver.memory"] = memory
     settings |= dict(conf)
@@ -103,6 +107,16 @@ def start(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def of_tasks() -> dict[str, str]:
+    """Settings of Python's tasks on this machine."""
+    python = os.environ.get("PYSPARK_PYTHON", "")
+    # Tasks bring our modules along. Their Python need not have them, and this process may have them from anywhere.
+    has_ours = python == sys.executable and subprocess.run(
+        [python, "-c", f"import {TASK_DAEMON}"], check=False, stderr=subprocess.DEVNULL
+    )
+    return {"spark.python.daemon.module": TASK_DAEMON} if has_ours and has_ours.returncode == 0 else {}
 
 
 def later(make: Callable[[], SparkSession], at_once: bool = True) -> SparkSession:

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from amqpd_spark.session import COMMON, LOCAL
+from amqpd_spark.session import COMMON, LOCAL, of_tasks
 from tests.spark.log import Log
 
 # What is fast with some rows: no optimisation by the JVM's second compiler, one task for each stage, and no code
@@ -133,7 +133,7 @@ def pytest_runtest_teardown(item: Any) -> Iterator[None]:
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[1]").appName("tests")
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    for key, value in (COMMON | LOCAL | SMALL | warehouse).items():
+    for key, value in (COMMON | LOCAL | of_tasks() | SMALL | warehouse).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
