@@ -89,6 +89,7 @@ def conservation(events: Path, output: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
 
 
+@pytest.mark.slow
 def test_what_clients_saw_is_in_the_log_though_it_was_killed(make_broker: Callable[..., BrokerProcess]) -> None:
     run_rounds(make_broker(environment=FULL), fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or 2), 3_000)
 

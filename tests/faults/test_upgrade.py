@@ -123,6 +123,7 @@ def _limit(seen: Seen) -> None:
     seen.limited += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

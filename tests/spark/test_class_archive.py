@@ -52,6 +52,7 @@ def started(cache: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_none_is_passed_over(tmp_path: Path):
     file = class_archive.place({"XDG_CACHE_HOME": str(tmp_path)})
     file.parent.mkdir()

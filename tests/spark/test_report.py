@@ -16,6 +16,7 @@ from amqpd_spark import conservation, report, security, slo, usage
 from amqpd_spark.report_page import charts, over_time, words
 from amqpd_spark.report_page.tables import ROWS_FEW, ROWS_MAX
 from amqpd_spark.windows import marked
+from tests.harness.slow import slow
 from tests.spark import report_tables
 from tests.spark.log import Log
 
@@ -178,7 +179,12 @@ def test_one_usual_virtual_host_and_one_node_are_not_named(spark: SparkSession, 
 
 @pytest.mark.parametrize(
     ("length", "step"),
-    [("1 minute", "each minute"), ("15 minutes", "each 15 minutes"), ("1 hour", "each hour"), (None, "each hour")],
+    [
+        ("15 minutes", "each 15 minutes"),
+        slow("1 minute", "each minute"),
+        slow("1 hour", "each hour"),
+        (None, "each hour"),
+    ],
 )
 def test_the_step_of_the_chart_is_the_tables_window(
     spark: SparkSession, tmp_path: Path, length: str | None, step: str

@@ -186,6 +186,7 @@ def test_the_job_says_what_is_high_and_fails_only_where_that_is_asked_for(
     assert f"3 failed log-ins from {THERE}, then a log-in of alice" in done.output
 
 
+@pytest.mark.slow
 def test_a_stream_that_was_killed_finds_what_a_batch_does(
     spark: SparkSession, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -107,6 +107,7 @@ def test_the_same_rows_twice_in_a_batch(stream: Numbers):
     assert stream.take() == [1, 2]
 
 
+@pytest.mark.slow
 def test_compacted_again_and_again_with_what_is_new_and_killed_in_between(stream: Numbers):
     rows(stream.log, 3)
     stream.log.write_as_broker()
@@ -126,7 +127,9 @@ def test_compacted_again_and_again_with_what_is_new_and_killed_in_between(stream
     assert stream.take_when_killed() == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("islands_max", [256, 2], ids=["as ranges", "as masks"])
+@pytest.mark.parametrize(
+    "islands_max", [pytest.param(256, id="as ranges", marks=pytest.mark.slow), pytest.param(2, id="as masks")]
+)
 def test_numbers_that_jump(stream: Numbers, islands_max: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("amqpd_spark.present.ISLANDS_MAX", islands_max)
     monkeypatch.setattr(seen, "ISLANDS_MAX", islands_max)

@@ -87,6 +87,7 @@ def three_files(log: Log, write: Callable[[], object] | None = None) -> None:
     write()
 
 
+@pytest.mark.slow
 def test_it_adds_up_to_what_a_batch_does_though_it_was_killed(
     spark: SparkSession, log: Log, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ):
