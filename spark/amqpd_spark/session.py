@@ -114,7 +114,7 @@ def of_tasks() -> dict[str, str]:
     python = os.environ.get("PYSPARK_PYTHON", "")
     # Tasks bring our modules along. Their Python need not have them, and this process may have them from anywhere.
     has_ours = python == sys.executable and subprocess.run(
-        [python, "-c", f"import {TASK_DAEMON}"], check=False, stderr=subprocess.DEVNULL
+        [python, "-c", f"import {TASK_DAEMON}"], check=False, capture_output=True
     )
     return {"spark.python.daemon.module": TASK_DAEMON} if has_ours and has_ours.returncode == 0 else {}
 
