@@ -146,7 +146,8 @@ class _Local:
     def remove(self, path: str) -> None:
         place = Path(plain(path))
         try:
-            if os.path.isdir(place):
+            # Of a link the link, as Hadoop does it.
+            if os.path.isdir(place) and not os.path.islink(place):
                 shutil.rmtree(place)
             else:
                 place.unlink()

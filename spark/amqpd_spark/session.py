@@ -94,7 +94,8 @@ def start(
             settings[JAVA_OPTIONS] = options
         # Else Spark takes the first python3 that it finds for what runs beside the JVM.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if not submitted:
+        # Executors that are processes of their own have another working directory.
+        if not submitted and not master.startswith("local-cluster"):
             settings |= of_tasks()
     if memory is not None:
         settings["spark.driver.memory"] = memory

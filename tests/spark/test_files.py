@@ -81,6 +81,15 @@ def test_written_over_and_removed(files: Files, at: str, tree: Path):
     assert not (tree / "new").exists()
 
 
+def test_of_a_link_the_link_is_removed(files: Files, at: str, tree: Path):
+    (tree / "elsewhere").mkdir()
+    (tree / "elsewhere" / "kept").write_text("")
+    (tree / "link").symlink_to(tree / "elsewhere")
+    files.remove(f"{at}{tree}/link")
+    assert not (tree / "link").is_symlink()
+    assert (tree / "elsewhere" / "kept").exists()
+
+
 def test_what_cannot_be_done_is_said(files: Files, at: str, tree: Path):
     """Not by permissions: the tests may run as root."""
     a_file = f"{at}{tree}/_log-n%20x.json"
