@@ -2,8 +2,8 @@
 
 What comes in: Spark's path of Python. What goes out: Pythons that have loaded what every task needs.
 Rules: 1. PySpark is taken from where it is installed. Spark puts archives first: the source in them has to be
-compiled at each start, and tasks read their lists again. 2. What is not there, or broken, is no error here:
-the task that needs it says so.
+compiled at each start, and tasks read their lists again. 2. What is not there, or does not fit, is no error
+here: the task that needs it says so.
 Not here: who uses it (`session.py`).
 
 Of 20 million events `conservation` took 8 s of Python's processor time, and takes 5 to 6.
@@ -38,7 +38,8 @@ def main() -> None:
     # Spark's own daemon imports the module of its first argument.
     daemon = importlib.import_module("pyspark.daemon")
     for name in NEEDED:
-        with suppress(Exception):
+        # ValueError and AttributeError: of versions that do not fit each other.
+        with suppress(ImportError, ValueError, AttributeError):
             importlib.import_module(name)
     daemon.manager()
 
