@@ -10,7 +10,6 @@ Not here: the wiring of the broker (`broker.py`), signals (`process/signals.py`)
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from importlib.abc import MetaPathFinder
@@ -146,16 +145,12 @@ def _leave_out_pandas() -> None:
 
 
 async def _main(settings: Settings, accept_loss: bool, recent: Recent[str]) -> None:
-    # What modules are made of stays: to look through it for garbage takes a tenth of the start.
-    gc.disable()
     from amqpd import broker  # SQLAlchemy and all: only when it is needed
 
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_stop_signals, stop)
-        face = _face(settings, recent)
-        gc.enable()
-        await broker.serve(settings, stop, accept_loss=accept_loss, face=face)
+        await broker.serve(settings, stop, accept_loss=accept_loss, face=_face(settings, recent))
         nursery.cancel_scope.cancel()
 
 
