@@ -7,7 +7,9 @@ that is `balanced` is at home at the first node by hash of its name that has les
 that every node finds the same one. 2. A number of copies that was asked for is met exactly. Without one a
 source has at least what the cluster has (`cluster_copies`): one that was made while fewer nodes were known gets no
 new queues. 3. A new set is of nodes that live as far as that goes, then in different failure domains, then in
-different regions, then of those below their bound of copies, then by hash.
+different regions, then of those below their bound of copies, then by hash. 4. A node without links (`linkage.py`)
+counts as one that does not live, and one that no source was ever kept on not at all: no new source waits for it. A
+queue comes into a source that is kept on such a node only if there are too few others for another source.
 Not here: that a source is made (`search.py`), what is to change of those that there are (`moves.py`).
 """
 
@@ -17,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.placement import bound_of, next_member, ranked
 from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.node.sources import LOCAL, Wanted
@@ -32,11 +35,17 @@ class Heard:
     living: Mapping[str, MemberRecord]
     known: Mapping[str, KnownRecord]
     records: Mapping[int, SourceRecord]
+    linkage: Linkage = WELL
 
     def copies_of(self, wanted: Wanted, copies: int) -> int:
         """On how many nodes. `copies`: as the cluster has it. An even number that was asked for would survive no more
         losses than one less, so it is one more, if there are the nodes."""
-        return min(wanted.copies | 1 if wanted.copies else copies, len(self.known))
+        there = len(self.known.keys() - self.linkage.newcomers)
+        return min(wanted.copies | 1 if wanted.copies else copies, max(there, 1))
+
+    def usable(self, home: str = "") -> Mapping[str, MemberRecord]:
+        """Nodes that something new may be placed on; for a source of this home."""
+        return self.linkage.usable(self.living, home)
 
 
 def home_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
@@ -81,11 +90,13 @@ class Choices:
 
     def home_for(self, wanted: Wanted) -> str:
         """The node that a new queue is to have its home at."""
-        if not wanted.balanced or not self._heard.living:
+        if not wanted.balanced:
             return self._heard.me
         loads = self._loads
         if not loads:
-            loads.update(dict.fromkeys(self._heard.living, 0))
+            loads.update(dict.fromkeys(self._heard.usable(), 0))
+            if not loads:
+                return self._heard.me
             for source, record in self._heard.records.items():
                 if record.home.forwarder in loads:
                     loads[record.home.forwarder] += self._queues.get(source, 0)
@@ -95,9 +106,12 @@ class Choices:
     def _fits(self, home: str, size: int, exact: bool) -> int:
         heard = self._heard
         fitting = []
+        enough = len(heard.usable(home)) >= size
         for source in self._served if home == heard.me else heard.records:
             record = heard.records.get(source)
             if record is None or record.home.forwarder != home:
+                continue
+            if enough and not all(heard.linkage.is_of_use(name, home) for name in record.members):
                 continue
             have = len(record.members)
             if have == size or (have > size and not exact):
@@ -107,9 +121,9 @@ class Choices:
 
 def new_set(source: int, home: str, heard: Heard, copies: int) -> tuple[str, ...]:
     """This number of nodes, `home` among them; empty: too few live."""
-    living = heard.living
+    living = heard.usable(home)
     loads = Counter(name for record in heard.records.values() for name in record.members)
-    candidates = {*heard.known, home}
+    candidates = {*(heard.known.keys() - heard.linkage.newcomers), home}
     bound = bound_of(sum(loads[name] for name in candidates) + copies, len(candidates))
     full = {name for name in candidates if loads[name] >= bound}
     members = [home]

@@ -13,7 +13,7 @@ Not here: what is compared with what (`replication/receiver.py`), the home's end
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.home_link import HomeLink
@@ -42,11 +42,16 @@ from amqpd.replication.messages import (
 from amqpd.replication.receiver import Receiver, State
 from amqpd.replication.reign import SealDelay
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal
-from amqpd.replication.take_over import Ballot
+from amqpd.replication.seal import Seal, is_far
+from amqpd.replication.take_over import Ballot, SourceRecord
 
 PUT_OFF_MAX = 1024
 """seals that wait for the end of a reign: four of each source"""
+LANES_MAX = 1024
+"""Of one home, over one connection: a home has one for each set, and forgets those without a source."""
+READS_MAX = 1024
+"""Questions of one peer that wait for the own disk. An attempt has one at a time, and is given up after some seconds:
+four of each source."""
 
 
 class Copies:
@@ -63,9 +68,11 @@ class Copies:
         is_gone: Callable[[Seal], bool],
         reigns: Callable[[int], bool],
         counters: Counters,
+        records: Mapping[int, SourceRecord],
     ) -> None:
         """`is_gone`: the home of this seal is known not to reign any more. `reigns`: this forwarder does, over this
-        source."""
+        source. `records`: as the store had them last."""
+        self._records = records
         self._name = name
         self._generation = generation
         self._shell = shell
@@ -111,7 +118,8 @@ class Copies:
             granted = self.would_seal(message.source, incoming.forwarder) and not self._reigns(message.source)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestSeal):
-            self._request(incoming, message)
+            if not self._lies(incoming, message.source, message.seal):
+                self._request(incoming, message)
         elif isinstance(message, FetchEntries):
             self._fetch(incoming, message)
         elif isinstance(message, FetchParts):
@@ -123,9 +131,20 @@ class Copies:
 
     def _of_lane(self, incoming: HomeLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
         receiver = incoming.receivers.get(message.lane)
+        if isinstance(message, OpenLane) and any(
+            self._lies(incoming, each.source, Seal(each.epoch, incoming.forwarder, incoming.life))
+            for each in message.opening.sources
+            if self._has(each.source)
+        ):
+            return
         if receiver is None:
             if not isinstance(message, OpenLane):
                 incoming.close(f"lane {message.lane} was not opened")
+                return
+            if len(incoming.receivers) >= LANES_MAX:
+                incoming.forget_unused()
+            if len(incoming.receivers) >= LANES_MAX:
+                incoming.close(f"{len(incoming.receivers)} lanes are open")
                 return
             receiver = incoming.receivers[message.lane] = Receiver(incoming.forwarder, incoming.life, self._replicas)
         if isinstance(message, Ended):
@@ -190,6 +209,17 @@ class Copies:
         self._journal.nothing_committed(source)
         self._write(writes)
 
+    def unusable(self, source: int, reason: str) -> None:
+        """What was sent of it is not on the disk: what was to be answered of that is not."""
+        self._open.discard(source)
+        self._bases.pop(source, None)
+        for _, answers in self._waiting:
+            for key in [key for key in answers if key[1] == -source]:
+                del answers[key]
+        for incoming in list(self._connections):
+            if any(receiver.has(source) for receiver in incoming.receivers.values()):
+                incoming.close(f"what it sent of source {source} cannot be written: {reason}")
+
     def stored(self) -> None:
         """More transactions are on the own disk."""
         self._tell()
@@ -216,6 +246,19 @@ class Copies:
             return False
 
     # Seals
+
+    def _lies(self, incoming: HomeLink, source: int, seal: Seal) -> bool:
+        """No honest forwarder says this of a home: then it loses the link, and nothing is promised."""
+        record = self._records.get(source)
+        known = max(self._replicas[source].seal.epoch, 0 if record is None else record.home.epoch)
+        reason = ""
+        if (seal.forwarder, seal.life) != (incoming.forwarder, incoming.life):
+            reason = f"it asks for a seal of {seal.forwarder!r}, life {seal.life}"
+        elif is_far(seal.epoch, known):
+            reason = f"it names epoch {seal.epoch} of source {source}, and {known} is the highest one heard of"
+        if reason:
+            incoming.close(reason)
+        return bool(reason)
 
     def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
         until_s = self._waits_until(asked.source, incoming.forwarder)
@@ -281,15 +324,33 @@ class Copies:
         def sends(state: State) -> bool:
             if incoming.open:
                 incoming.send(Fetched(asked.request, state))
+            if state.last or not incoming.open:
+                incoming.reads -= 1
             return incoming.open
 
-        # Who has asked waits as long as for a member that is gone, and asks another one.
-        self._shell.read_state(
-            incoming, State(asked.source, 1, base, b"", True, False, asked.after), sends, lambda: None
-        )
+        def failed() -> None:
+            # Who has asked waits as long as for a member that is gone, and asks another one.
+            incoming.reads -= 1
+
+        if self._may_read(incoming):
+            self._shell.read_state(
+                incoming, State(asked.source, 1, base, b"", True, False, asked.after), sends, failed
+            )
+
+    def _may_read(self, incoming: HomeLink) -> bool:
+        """One more read of the own disk for it; else it has lost the link."""
+        if incoming.reads >= READS_MAX:
+            incoming.close(f"{incoming.reads} of its questions wait for the disk")
+            return False
+        incoming.reads += 1
+        return True
 
     def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
+        if not self._may_read(incoming):
+            return
+
         def answered(entries: list[LogEntry]) -> None:
+            incoming.reads -= 1
             if incoming.open:
                 incoming.send(Entries(asked.request, tuple(entries)))
 

@@ -3,7 +3,8 @@
 What comes in: the home's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for
 programs.
 Rules: 1. Nothing is changed. 2. A copy counts when it may be part of a majority; how many bytes it lacks is another
-question, since under load each one lacks what is just on its way.
+question, since under load each one lacks what is just on its way. 3. A connection is no sign of life: it stays open
+when a process is stopped or a network swallows everything, and while nothing is published such a peer lacks nothing.
 Not here: what the store has of a source (`overview.py`), how it is said (`standing.py`).
 """
 
@@ -12,14 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 from amqpd.cluster.homes import Homes
-from amqpd.cluster.own_lane import Own
+from amqpd.cluster.own_lane import Own, OwnLane
 from amqpd.replication.entry import START
-from amqpd.replication.peer import Peer
 from amqpd.replication.replica import Replicas
 
-COUNTS, BEHIND, STATE, OTHER_DISK, AWAY = "counts", "behind", "state", "other disk", "away"
+COUNTS, BEHIND, STATE, OTHER_DISK, AWAY, SILENT = "counts", "behind", "state", "other disk", "away", "silent"
 """of a copy: it is in line; it lacks entries, which are sent; it lacks more than that, and is sent the state; it has
-everything or not, on a disk that the record does not name yet; there is no connection to it"""
+everything or not, on a disk that the record does not name yet; there is no connection to it; there is one, and
+nothing that was sent over it within the lease time is answered"""
 
 
 def source_facts(homes: Homes) -> list[dict[str, Any]]:
@@ -32,7 +33,7 @@ def source_facts(homes: Homes) -> list[dict[str, Any]]:
             "serving": own.serving,
             "copies": {
                 peer: {
-                    "is": _is(own.lane.home.peers.get(peer), source),
+                    "is": _is(own.lane, peer, source, homes.now_s),
                     "lacks_bytes": own.lane.home.lacks_bytes(peer, source),
                 }
                 for peer in _others(own)
@@ -56,11 +57,15 @@ def _others(own: Own) -> list[str]:
     return [member for member in own.record.members if member != own.seal.forwarder]
 
 
-def _is(peer: Peer | None, source: int) -> str:
+def _is(lane: OwnLane, name: str, source: int, now_s: float) -> str:
+    peer = lane.home.peers.get(name)
     if peer is None:
         return AWAY
     if source in peer.transfers:
         return STATE
     if source in peer.apart:
         return BEHIND
-    return OTHER_DISK if source in peer.uncounted else COUNTS
+    if source in peer.uncounted:
+        return OTHER_DISK
+    # Of a learner no lease is known; it counts for nothing until it is a member.
+    return SILENT if name in lane.members and not lane.reign.hears(name, now_s) else COUNTS

@@ -19,6 +19,8 @@ class Counters:
     """that were won"""
     take_overs_lost: int = 0
     hand_overs: int = 0
+    sources_spread: int = 0
+    """that this node asked another one to lead, to be even"""
     sources_lost: int = 0
     """whose home this was until another one was found"""
     seals_granted: int = 0

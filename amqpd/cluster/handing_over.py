@@ -1,8 +1,9 @@
 """The end of a node in order: it is no home any more, and its peers know it.
 
 What comes in: the forwarder, the links to its peers. What goes out: nothing; what is under way is committed first.
-Rules: what does not answer within `HAND_OVER_S` is not waited for: the next homes wait for this one's reign to end
-then, as after a loss.
+Rules: 1. First the queues stop and what is under way is committed, then peers and the store are told: others serve
+the queues again while this process still closes its connections. 2. What does not answer within `HAND_OVER_S` is not
+waited for: the next homes wait for this one's reign to end then, as after a loss.
 Not here: what a forwarder that leaves says (`forwarder.py`), the end of its membership (`lives.py`).
 """
 
@@ -25,12 +26,13 @@ async def hand_over(
     something: Callable[[], Awaitable[None]],
 ) -> None:
     """`something`: returns when anything has happened to the forwarder."""
-    homes = forwarder.homes
+    forwarder.stop_sources()
+    settle()
     with trio.move_on_after(HAND_OVER_S):
-        while any(lane.home.committed < lane.home.number for lane in homes.lanes.values()):
+        while not forwarder.is_settled:
             await something()
     forwarder.leave()
     settle()
     with trio.move_on_after(HAND_OVER_S):
-        while any(link.out_bytes for link in links.values()):
+        while not forwarder.has_left or any(link.out_bytes for link in links.values()):
             await something()

@@ -24,3 +24,10 @@ class HomeLink:
         self.close = close
         self.receivers: dict[int, Receiver] = {}
         self.open = True
+        self.reads = 0
+        """of the own disk, for it, that have not ended"""
+
+    def forget_unused(self) -> None:
+        """Lanes that have no source any more."""
+        for lane in [lane for lane, receiver in self.receivers.items() if not receiver.sources]:
+            del self.receivers[lane]

@@ -42,6 +42,12 @@ HANDED_OVER = "handed over"
 ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
+GIVES_UP_LEASES = 5
+"""Lease times without an answer of a majority, after which a home is none: ten seconds by default. A node that is
+started again, or a network that is set up again, is back before that, and its clients need not connect again."""
+TELLS_S = 1.0
+"""Clients that begin to wait while a home is cut off are told within this time."""
+
 
 class Homes:
     """All of one forwarder."""
@@ -79,6 +85,11 @@ class Homes:
         """of the disks of peers, as they said over the connections that are open"""
         self._admitting: dict[tuple[str, int], float] = {}
         """peers and sources of which the store is asked to name the disk, and until when its answer is waited for"""
+        self.cut_off: dict[int, SourceLane] = {}
+        """sources of which no majority answers: their clients are told"""
+        self.given_up: set[int] = set()
+        """sources that were, for too long, until somebody is their home again"""
+        self._told_cut_off_s = 0.0
 
     # What ends and begins
 
@@ -90,6 +101,7 @@ class Homes:
         if source in self.sources:
             self.end(source, "this home has taken it over again")
         lane = self._lane_of((record.members, ()))
+        self.given_up.discard(source)
         waits = SourceLane(source, self._journal.index, self._journal.force, self._asked)
         self.sources[source] = Own(seal, record, lane, waits, begun_s=self._shell.now_s)
         log = self._replicas[source].log
@@ -173,6 +185,11 @@ class Homes:
         """It has no source."""
         if lane.home.empty and self.lanes.get(lane.key) is lane:
             del self.lanes[lane.key], self._by_number[lane.number]
+
+    @property
+    def now_s(self) -> float:
+        """On the clock that lanes know their peers' answers by."""
+        return self._shell.now_s
 
     def reigns(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
@@ -266,6 +283,8 @@ class Homes:
         lane = self._by_number.get(message.lane)
         if lane is None or peer not in lane.questions:
             return
+        if message.answer.number > lane.home.number:
+            return  # nobody has what was not sent
         lane.answered(peer, message.question)
         self.contradicting -= {(peer, source) for source in lane.home.sources}
         if message.answer.contradicted:
@@ -336,9 +355,31 @@ class Homes:
             for peer in lane.home.peers:
                 self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
         self._watch.look(self.lanes.values())
+        self._look_at_majorities()
+
+    def _look_at_majorities(self) -> None:
+        """A home that no majority answers may be cut off, and another one be there: clients are told, then it gives
+        up. When a majority answers again, it is the home again if nobody else is."""
+        before, now_s = self.cut_off, self._shell.now_s
+        self.cut_off = {}
+        for lane in list(self.lanes.values()):
+            lost_s = self._watch.lost_for_s(lane)
+            if lost_s >= GIVES_UP_LEASES * self._lease_s:
+                self.given_up.update(lane.home.sources)
+                for source in list(lane.home.sources):
+                    self.end(source, f"no majority of its nodes has answered for {lost_s:.0f} s")
+            elif lost_s >= self._lease_s / 2:
+                self.cut_off |= {source: self.sources[source].waits for source in lane.home.sources}
+                self._look_at_lag(lane)
+            elif any(source in before for source in lane.home.sources):
+                self._look_at_lag(lane)
+        if (self.cut_off and self._told_cut_off_s + TELLS_S <= now_s) or self.cut_off.keys() != before.keys():
+            self._told_cut_off_s = now_s
+            self._shell.cut_off(list(self.cut_off.values()))
 
     def _look_at_lag(self, lane: OwnLane) -> None:
-        home, much = lane.home, lane.home.open_bytes > LAG_BYTES_MAX
+        home = lane.home
+        much = home.open_bytes > LAG_BYTES_MAX or any(source in self.cut_off for source in home.sources)
         for source in list(home.sources if much or lane.lagging else lane.open):
             lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
             self.sources[source].waits.lagging = lags

@@ -49,7 +49,7 @@ class ImportedQueues:
             heard = self._heard
             able = self._able[wanted.copies] = {
                 name: member
-                for name, member in heard.living.items()
+                for name, member in heard.usable().items()
                 if choose(wanted, replace(heard, living={name: member}), {}, (), self._copies)[0]
             }
         return able

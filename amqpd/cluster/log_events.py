@@ -23,6 +23,7 @@ LEVELS = {
     "source_taken_over": "info",
     "source_served": "info",
     "source_handed_over": "info",
+    "source_spread": "info",
     "source_lost": "warning",
     "take_over_lost": "info",
     "seal_granted": "info",
@@ -46,8 +47,13 @@ LEVELS = {
     "copy_dropped": "info",
     "majority_given_up": "warning",
     "replica_contradicts": "error",
+    "copy_unusable": "error",
     # Links and the store.
     "link_closed": "warning",
+    "forgotten_asks": "warning",
+    "isolated": "warning",
+    "member_isolated": "warning",
+    "isolated_no_more": "info",
     "swap_unanswered": "warning",
     LEFT_OUT: "warning",
 }

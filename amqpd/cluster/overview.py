@@ -2,23 +2,31 @@
 
 What comes in: a roster, how its sources stand. What goes out: rows and sentences, for people and for programs.
 Rules: 1. Who was a member and lives no more is in it, with what is still at home there: that waits for another home.
-2. A copy counts when the disk is the one that the source's record names.
+2. A copy counts when the disk is the one that the source's record names. 3. Who lives and has no link to a majority
+of the nodes is said to be isolated, with who refuses it, why, and the way out.
 Not here: columns and JSON (`amqpd/commands/`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from amqpd.cluster.asking import asking, asking_sentence
+from amqpd.cluster.linkage import Linkage
+from amqpd.cluster.records import source_of_key
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing
 
 Row = dict[str, Any]
 
+WAY_OUT = "until the record is put back as it was in a backup of etcd (docs/clustering.md)"
 
-def member_rows(roster: Roster) -> list[Row]:
-    """One for each name that is or was a member, or that a source names."""
+
+def member_rows(roster: Roster, linkage: Linkage | None = None) -> list[Row]:
+    """One for each name that is or was a member, or that a source names. `linkage`: as who asks sees it; None: as the
+    store has it."""
+    linkage = roster.linkage if linkage is None else linkage
     records = roster.records.values()
     named = {name for record in records for name in (record.home.forwarder, *record.members)}
     rows = []
@@ -31,6 +39,12 @@ def member_rows(roster: Roster) -> list[Row]:
             {
                 "name": name,
                 "lives": member is not None,
+                "isolated": name in linkage.isolated,
+                "missing_links": [
+                    {"node": other, "says": who, "kind": link.kind, "reason": link.reason}
+                    for (who, of), link in sorted(linkage.said.items())
+                    for other in ({who, of} - {name} if name in (who, of) else ())
+                ],
                 "life": last.life if last is not None else None,
                 "generation": last.generation if last is not None else None,
                 "version": member.version if member is not None else None,
@@ -59,6 +73,16 @@ def source_rows(roster: Roster) -> list[Row]:
     ]
 
 
+def unreadable_rows(roster: Roster) -> list[Row]:
+    """Records of the store that cannot be read: what each one stops, and why. Nothing else is stopped by it."""
+    rows = []
+    for key, reason in sorted(roster.unreadable.items()):
+        source = source_of_key(key)
+        stops = f"source {source} is stopped" if source else "it is left out"
+        rows.append({"key": key, "source": source or None, "says": f"{reason}: {stops}, {WAY_OUT}"})
+    return rows
+
+
 def home_rows(roster: Roster) -> list[Row]:
     """One for each home: how many sources, and which."""
     at: dict[str, list[int]] = {}
@@ -67,15 +91,80 @@ def home_rows(roster: Roster) -> list[Row]:
     return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
 
 
-def sentences(roster: Roster, found: Sequence[Standing]) -> list[str]:
+def sentences(
+    roster: Roster,
+    found: Sequence[Standing],
+    linkage: Linkage | None = None,
+    *,
+    now_ms: int,
+    of_store: Sequence[str] = (),
+) -> list[str]:
     """How the cluster is, in words; what is not well in a sentence of its own. `found`: of all sources, in their
-    order."""
-    living, gone = sorted(roster.members), sorted(roster.known.keys() - roster.members.keys())
-    said = [f"{_count(len(living), 'node lives', 'nodes live')}{_listed(', gone: ', gone)}."]
+    order; `linkage`: as `member_rows`; `now_ms`: since the epoch; `of_store`: what is not well with the store."""
+    linkage = roster.linkage if linkage is None else linkage
+    living = sorted(roster.members)
+    apart = f"{_listed(', gone: ', roster.gone)}{_listed(', isolated: ', sorted(linkage.isolated))}"
+    said = [
+        f"{_count(len(living), 'node lives', 'nodes live')}{apart}.",
+        *of_store,
+        *_of_gone(roster),
+        *(f"{each}." for each in linkage.sentences()),
+        *_of_sources(found, roster, linkage),
+    ]
+    if wished := sorted(roster.wishes.keys() & roster.records.keys()):
+        said.append(
+            f"{_count(len(wished), 'source', 'sources')} ({ranges(wished)}) being changed: amqpd quorum status."
+        )
+    said += [f"{row['says']}." for row in unreadable_rows(roster)]
+    said += [f"{asking_sentence(each)}." for each in asking(roster, now_ms)]
+    if found and not of_store and not roster.unreadable and not linkage.said and all(each.is_well for each in found):
+        said.append(f"{_count(len(found), 'source is', 'sources are')} well.")
+    return said
+
+
+def store_sentences(silent_s: float, lapsed: Collection[str]) -> list[str]:
+    """What a node says of the store. `silent_s`: for how long its lease was not renewed; 0: it was. `lapsed`: nodes
+    that live, itself among them, of which the store has no lease."""
+    said = []
+    if silent_s:
+        said.append(
+            f"The metadata store (etcd) has not answered this node for {silent_s:.0f} s: what is said of nodes and "
+            "leaders is as it was before, and a lost leader has no successor until etcd answers."
+        )
+    if lapsed:
+        said.append(
+            f"No leases in etcd, which was silent: {', '.join(sorted(lapsed))}; this node has links to them, so they "
+            "live, and renew their leases."
+        )
+    return said
+
+
+def problems(roster: Roster, found: Sequence[Standing], *, now_ms: int) -> list[str]:
+    """What is not well, a sentence each; none: all is. `found` and `now_ms`: as `sentences` has them."""
+    linkage = roster.linkage
+    return [
+        *_of_gone(roster),
+        *(f"{each}." for each in linkage.sentences()),
+        *_of_sources(found, roster, linkage),
+        *(f"{row['says']}." for row in unreadable_rows(roster)),
+        *(f"{asking_sentence(each)}." for each in asking(roster, now_ms)),
+    ]
+
+
+def _of_gone(roster: Roster) -> list[str]:
+    return [
+        f"{name} is gone: it has not renewed its lease; start it again, or take it out for good: "
+        f"amqpd cluster forget {name}."
+        for name in roster.gone
+    ]
+
+
+def _of_sources(found: Sequence[Standing], roster: Roster, linkage: Linkage) -> list[str]:
+    said = []
     stopped = [each.source for each in found if not each.has_majority]
-    waiting = [each.source for each in found if each.has_majority and each.home not in roster.members]
+    served = roster.members.keys() - linkage.isolated
+    waiting = [each.source for each in found if each.has_majority and each.home not in served]
     fewer = [each.source for each in found if each.under_replicated]
-    wished = sorted(roster.wishes.keys() & roster.records.keys())
     for numbers, words in (
         (
             stopped,
@@ -83,12 +172,9 @@ def sentences(roster: Roster, found: Sequence[Standing]) -> list[str]:
         ),
         (waiting, "about to be taken over by another node"),
         (fewer, "with fewer copies than they should have: amqpd quorum grow NODE --all"),
-        (wished, "being changed: amqpd quorum status"),
     ):
         if numbers:
             said.append(f"{_count(len(numbers), 'source', 'sources')} ({ranges(numbers)}) {words}.")
-    if found and all(each.is_well for each in found):
-        said.append(f"{_count(len(found), 'source is', 'sources are')} well.")
     return said
 
 

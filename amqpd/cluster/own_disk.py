@@ -46,6 +46,8 @@ class OwnDisk:
 
     def __init__(self, disk: NodeDisk, journal: JournalBuffer, writer: JournalWriter) -> None:
         self._disk = disk
+        # From the start: a process may hear that all that it has is committed, and be sent nothing after that.
+        journal.replicates = True
         self._journal = journal
         self._writer = writer
         self._stored = trio.Event()

@@ -1,9 +1,11 @@
-"""What the metadata store has of a cluster: its members, who was one, the sources, and what is wished of these.
+"""What the metadata store has of a cluster: its members and links that they lack, who was one, the sources, what is
+wished of these, and which disks were taken out for good.
 
 What comes in: records. What goes out: keys and JSON text, and records from these.
-Rules: 1. A member's record is held by a lease: it says that the process lives. What is known of a member by its name,
-and the sources, are durable. 2. A field that is not known here is left alone: neighbouring versions read each other's
-records. 3. What cannot be read otherwise is damage, and raises.
+Rules: 1. A member's records are held by a lease: the first one says that the process lives. What is known of a member
+by its name, and the sources, are durable. 2. A field that is not known here is left alone: neighbouring versions read
+each other's records. 3. What cannot be read otherwise is damage, and raises; so does a number from which nobody could
+go on.
 Not here: reading and writing them (`directory.py`), the records of the topology (`topology/metadata/codec.py`).
 """
 
@@ -12,19 +14,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from amqpd.replication.entry import EPOCH_MAX
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreDamaged
 
 PREFIX = "cluster/"
 _MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"
-_WISH = f"{PREFIX}wish/"
+_WISH, _LINKS = f"{PREFIX}wish/", f"{PREFIX}links/"
+_FORGOTTEN, _ASKING = f"{PREFIX}forgotten/", f"{PREFIX}asking/"
 # Sources are numbered from 1; how many there are is fixed, so that a forwarder knows them without the store.
 SOURCES = 256
-# Lives, generations and epochs are columns of SQLite's type INTEGER, too.
+# Generations are columns of SQLite's type INTEGER.
 NUMBER_MAX = (1 << 63) - 1
+# An incarnation grows by one with each start of a process, also one that fails later: one each second uses them up in
+# nine million years. What is above that is not counted on from: its successors would be numbers that no column takes.
+LIFE_MAX = EPOCH_MAX
+# Far more than an etcd of five nodes, or a set of members, ever has; names are node names and host names.
+MEMBERS_MAX, TEXT_MAX = 64, 255
+REASON_MAX = 4_096
+# Disks of one name that were taken out of the cluster for good: the last ones.
+FORGOTTEN_MAX = 64
+# What a sentence quotes of a value that cannot be read.
+QUOTED_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,8 @@ class MemberRecord:
     region: str = ""
     version: str = ""
     """of amqpd"""
+    nonce: int = 0
+    """which claim it was put by (`claims.py`), so that a process knows its own record; 0: by a version without"""
 
     @property
     def domain(self) -> tuple[str, str]:
@@ -59,6 +75,57 @@ class KnownRecord:
     name: str
     life: int
     generation: int
+    nonce: int = 0
+    """see `MemberRecord`"""
+
+
+class MissingLink(NamedTuple):
+    """To a member that lives, for longer than links come and go."""
+
+    peer: str
+    kind: str
+    """what is in the way (`links/troubles.py`); a later version may know more kinds"""
+    reason: str
+    """for people, without a full stop"""
+
+
+@dataclass(frozen=True, slots=True)
+class LinksRecord:
+    """What a member says of its links. A member that lacks none has no such record, and one of a version that says
+    nothing of its links has none either."""
+
+    name: str
+    life: int
+    """of its process: what an earlier one said counts no more"""
+    missing: tuple[MissingLink, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenRecord:
+    """Which disks of a name an operator has taken out of the cluster for good. They do not come back by themselves;
+    another disk of that name is a new member."""
+
+    name: str
+    generations: tuple[int, ...]
+    """the last one at the end"""
+
+    def with_one(self, generation: int) -> ForgottenRecord:
+        others = [each for each in self.generations if each != generation]
+        return ForgottenRecord(self.name, (*others, generation)[-FORGOTTEN_MAX:])
+
+
+@dataclass(frozen=True, slots=True)
+class AskingRecord:
+    """A disk that was forgotten was started and is refused: the other nodes say so. It counts for some time after
+    the last start (`asking.py`)."""
+
+    name: str
+    host: str
+    port: int
+    since_ms: int
+    """when it asked first, since the epoch, by its own clock"""
+    last_ms: int
+    asks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +143,7 @@ class WishRecord:
     """of the store, that it was read at"""
 
 
-ClusterRecord = MemberRecord | KnownRecord | SourceRecord | WishRecord
+ClusterRecord = MemberRecord | KnownRecord | LinksRecord | SourceRecord | WishRecord | ForgottenRecord | AskingRecord
 OfSource = SourceRecord | WishRecord
 
 
@@ -86,6 +153,18 @@ def member_key(name: str) -> str:
 
 def known_key(name: str) -> str:
     return _KNOWN + name
+
+
+def forgotten_key(name: str) -> str:
+    return _FORGOTTEN + name
+
+
+def asking_key(name: str) -> str:
+    return _ASKING + name
+
+
+def links_key(name: str) -> str:
+    return _LINKS + name
 
 
 def source_key(source: int) -> str:
@@ -102,10 +181,16 @@ def key_of(record: ClusterRecord) -> str:
             return member_key(record.name)
         case KnownRecord():
             return known_key(record.name)
+        case LinksRecord():
+            return links_key(record.name)
         case SourceRecord():
             return source_key(record.source)
         case WishRecord():
             return wish_key(record.source)
+        case ForgottenRecord():
+            return forgotten_key(record.name)
+        case AskingRecord():
+            return asking_key(record.name)
 
 
 def encode(record: ClusterRecord) -> str:
@@ -117,8 +202,12 @@ def encode(record: ClusterRecord) -> str:
                 name: getattr(record, name)
                 for name in ("life", "generation", "host", "port", "cluster", "region", "version")
             }
+            _put_nonce(fields, record.nonce)
         case KnownRecord():
             fields = {"life": record.life, "generation": record.generation}
+            _put_nonce(fields, record.nonce)
+        case LinksRecord():
+            fields = {"life": record.life, "missing": [each._asdict() for each in record.missing]}
         case SourceRecord():
             pairs = zip(record.members, record.generations, strict=True)
             fields = {
@@ -129,6 +218,10 @@ def encode(record: ClusterRecord) -> str:
                 fields["given_up"] = record.given_up
         case WishRecord():
             fields = {"members": list(record.members), "home": record.home, "reason": record.reason}
+        case ForgottenRecord():
+            fields = {"generations": list(record.generations)}
+        case AskingRecord():
+            fields = {name: getattr(record, name) for name in ("host", "port", "since_ms", "last_ms", "asks")}
     return json.dumps(fields, separators=(",", ":"))
 
 
@@ -137,53 +230,94 @@ def decode(key: str, text: str, revision: int) -> ClusterRecord | None:
     try:
         for prefix, read in _READERS.items():
             if key.startswith(prefix):
-                return read(key.removeprefix(prefix), json.loads(text), revision)
+                return read(_name(key.removeprefix(prefix)), json.loads(text), revision)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreDamaged(f"the metadata's record {key} cannot be read ({error!r})") from error
+        raise StoreDamaged(f"the metadata's record {key} cannot be read ({_shortened(repr(error))})") from error
     return None
 
 
+def source_of_key(key: str) -> int:
+    """The source whose record has this key; 0: it is another key."""
+    try:
+        return _source_number(key.removeprefix(_SOURCE)) if key.startswith(_SOURCE) else 0
+    except ValueError:
+        return 0
+
+
 def _member(name: str, fields: Mapping[str, Any], _: int) -> MemberRecord:
-    port = _number(fields, "port")
-    if port > 65535:
-        raise ValueError(f"port is {port}")
+    port = _number(fields, "port", 65535)
     return MemberRecord(
         name,
-        _number(fields, "life"),
+        _number(fields, "life", LIFE_MAX),
         _number(fields, "generation"),
         _text(fields, "host"),
         port,
         _text(fields, "cluster"),
         _text(fields, "region"),
         _text(fields, "version"),
+        _nonce(fields),
     )
 
 
 def _known(name: str, fields: Mapping[str, Any], _: int) -> KnownRecord:
-    return KnownRecord(name, _number(fields, "life"), _number(fields, "generation"))
+    generation = _number(fields, "generation")
+    return KnownRecord(name, _number(fields, "life", LIFE_MAX), generation, _nonce(fields))
+
+
+def _links(name: str, fields: Mapping[str, Any], _: int) -> LinksRecord:
+    found = fields["missing"]
+    if type(found) is not list or len(found) > MEMBERS_MAX:
+        raise ValueError(f"its missing links are {found!r}")
+    missing = tuple(
+        MissingLink(_name(_text(each, "peer")), _text(each, "kind"), _text(each, "reason", REASON_MAX))
+        for each in found
+    )
+    return LinksRecord(name, _number(fields, "life", LIFE_MAX), missing)
 
 
 def _source(name: str, fields: Mapping[str, Any], revision: int) -> SourceRecord:
     home, members = fields["home"], fields["members"]
-    seal = Seal(_number(home, "epoch"), _text(home, "forwarder"), _number(home, "life"))
-    names = tuple(_text(each, "name") for each in members)
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"its members are {names}")
+    seal = Seal(_number(home, "epoch", EPOCH_MAX), _text(home, "forwarder"), _number(home, "life", LIFE_MAX))
+    names = _members(members, [_text(each, "name") for each in members])
+    if not names:
+        raise ValueError("it has no members")
     generations = tuple(_number(each, "generation") for each in members)
-    given_up = _number(fields, "given_up") if "given_up" in fields else 0
+    given_up = _number(fields, "given_up", EPOCH_MAX) if "given_up" in fields else 0
     return SourceRecord(_source_number(name), seal, names, generations, revision, given_up)
 
 
 def _wish(name: str, fields: Mapping[str, Any], revision: int) -> WishRecord:
-    members = fields["members"]
-    if (
-        type(members) is not list
-        or any(type(each) is not str for each in members)
-        or len(set(members)) < len(members)
-    ):
+    members = _members(fields["members"], fields["members"])
+    home, reason = _text(fields, "home"), _text(fields, "reason", REASON_MAX)
+    return WishRecord(_source_number(name), members, home, reason, revision)
+
+
+def _forgotten(name: str, fields: Mapping[str, Any], _: int) -> ForgottenRecord:
+    generations = fields["generations"]
+    if type(generations) is not list or len(generations) > FORGOTTEN_MAX:
+        raise ValueError(f"its generations are {generations!r}")
+    return ForgottenRecord(name, tuple(_number({"generation": each}, "generation") for each in generations))
+
+
+def _asking(name: str, fields: Mapping[str, Any], _: int) -> AskingRecord:
+    numbers = [_number(fields, each) for each in ("since_ms", "last_ms", "asks")]
+    return AskingRecord(name, _text(fields, "host"), _number(fields, "port", 65535), *numbers)
+
+
+def _members(members: object, names: object) -> tuple[str, ...]:
+    """`members`: as they are stored."""
+    if type(members) is not list or type(names) is not list or len(members) > MEMBERS_MAX:
         raise ValueError(f"its members are {members!r}")
-    home, reason = _text(fields, "home"), _text(fields, "reason")
-    return WishRecord(_source_number(name), tuple(members), home, reason, revision)
+    if any(type(each) is not str for each in names) or not all(map(_name, names)) or len(set(names)) < len(names):
+        raise ValueError(f"its members are {names!r}")
+    return tuple(names)
+
+
+def _name(text: str) -> str:
+    """Of a node, or the number of a source."""
+    if not text or len(text) > TEXT_MAX or not text.isprintable():
+        raise ValueError(f"a name is {text!r}")
+    return text
 
 
 def _source_number(name: str) -> int:
@@ -193,23 +327,39 @@ def _source_number(name: str) -> int:
     return source
 
 
-def _number(fields: Mapping[str, Any], name: str) -> int:
+def _put_nonce(fields: dict[str, Any], nonce: int) -> None:
+    if nonce:
+        fields["nonce"] = nonce
+
+
+def _nonce(fields: Mapping[str, Any]) -> int:
+    return _number(fields, "nonce") if "nonce" in fields else 0
+
+
+def _number(fields: Mapping[str, Any], name: str, highest: int = NUMBER_MAX) -> int:
     value = fields[name]
-    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+    if type(value) is not int or not 0 <= value <= highest:
         raise ValueError(f"{name} is {value!r}")
     return value
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
+def _text(fields: Mapping[str, Any], name: str, longest: int = TEXT_MAX) -> str:
     value = fields[name]
-    if type(value) is not str:
+    if type(value) is not str or len(value) > longest:
         raise ValueError(f"{name} is {value!r}")
     return value
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]}..."
 
 
 _READERS: dict[str, Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
     _MEMBER: _member,
     _KNOWN: _known,
+    _LINKS: _links,
     _SOURCE: _source,
     _WISH: _wish,
+    _FORGOTTEN: _forgotten,
+    _ASKING: _asking,
 }

@@ -1,21 +1,36 @@
-"""What a process has heard of its cluster: members, who is known, sources, wishes.
+"""What a process has heard of its cluster: members and their links, who is known, sources, wishes.
 
 What comes in: all that the store has, or what it told of one revision. What goes out: the records, and which of them
 changed.
 Rules: 1. It is what the store had at one revision, never a mixture. 2. Who was a member and lives no more is known,
-and no member.
+and no member. 3. A record that cannot be read is none, and is named: its source has no leader that counts, and its
+node is no member, until it can be read again. No other record is touched by that. 4. A member's record whose lease
+ran out is kept beside: while the store was silent no lease could be renewed, and who has a link to it knows better.
 Not here: the store (`directory.py`), what is done about a change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
-from amqpd.cluster.records import PREFIX, ClusterRecord, KnownRecord, MemberRecord, WishRecord, decode, key_of
+from amqpd.cluster.linkage import Linkage, linkage_of
+from amqpd.cluster.records import (
+    PREFIX,
+    AskingRecord,
+    ClusterRecord,
+    ForgottenRecord,
+    KnownRecord,
+    LinksRecord,
+    MemberRecord,
+    WishRecord,
+    decode,
+    key_of,
+)
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.store import Event, PutKey, Snapshot
+from amqpd.topology.metadata.store import Event, PutKey, Snapshot, StoreDamaged
 
 N = TypeVar("N", str, int)
 
@@ -23,67 +38,127 @@ N = TypeVar("N", str, int)
 @dataclass(frozen=True, slots=True)
 class Changed:
     """Names of members that came, went or are another life; names of which something else is known; sources; sources
-    of which something else is wished."""
+    of which something else is wished; keys of records that cannot be read now, or could not before; names of members
+    that say something else of their links; names of forgotten nodes that ask to be let in, or do no more."""
 
     members: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     sources: frozenset[int] = frozenset()
     wishes: frozenset[int] = frozenset()
+    unreadable: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
+    asking: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.members or self.known or self.sources or self.wishes)
+        of_sources = self.sources or self.wishes
+        return bool(self.members or self.known or of_sources or self.unreadable or self.links or self.asking)
 
 
 class Roster:
-    """`members` and `known` by name, `records` and `wishes` by source. For readers; `load` and `apply` change it."""
+    """`members`, `known` and `links` by name, `records` and `wishes` by source. For readers; `load` and `apply`
+    change it."""
 
     def __init__(self) -> None:
         self.revision = 0
         """of the store, that this is as of"""
         self.members: dict[str, MemberRecord] = {}
+        self.lapsed: dict[str, MemberRecord] = {}
+        """by name, the last record of one that is no member now"""
         self.known: dict[str, KnownRecord] = {}
+        self.links: dict[str, LinksRecord] = {}
         self.records: dict[int, SourceRecord] = {}
         self.wishes: dict[int, WishRecord] = {}
+        self.forgotten: dict[str, ForgottenRecord] = {}
+        """by name"""
+        self.asking: dict[str, AskingRecord] = {}
+        """by name"""
+        self.unreadable: dict[str, str] = {}
+        """keys of records that cannot be read: the sentence that says why"""
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
-        are not the store's to end."""
+        are not the store's to end. An address is of the node that came there last, and of no other."""
 
     def home_of(self, source: int) -> str:
         """Empty: it has none, as far as that is known."""
         record = self.records.get(source)
         return record.home.forwarder if record is not None else ""
 
+    @property
+    def linkage(self) -> Linkage:
+        """Which of the members have links to enough of the others."""
+        return linkage_of(self.members, self.links, self.records.values())
+
+    @property
+    def usable(self) -> dict[str, MemberRecord]:
+        """Members that something may be placed on."""
+        return self.linkage.usable(self.members)
+
+    @property
+    def gone(self) -> list[str]:
+        """Nodes that are known and no members."""
+        return sorted(self.known.keys() - self.members.keys())
+
+    def with_linked(self, linked: Collection[str]) -> Roster:
+        """As this one, with those among the members whose leases ran out and that are reached all the same. One that
+        has ended in order, or is another incarnation, has lost its link for good and is none of them. `linked`: names
+        of the nodes that are reached."""
+        back = {
+            name: record
+            for name, record in self.lapsed.items()
+            if name in linked and name in self.known and self.known[name].life == record.life
+        }
+        if not back:
+            return self
+        found = copy(self)
+        found.members = {**self.members, **back}
+        return found
+
     def load(self, snapshot: Snapshot) -> Changed:
-        """As of now there is this, and nothing else. Raises StoreDamaged, and is as it was then."""
+        """As of now there is this, and nothing else."""
         found = Roster()
         for entry in snapshot.entries:
-            if (record := decode(entry.key, entry.value, entry.mod_revision)) is not None:
+            if (record := found._read(entry.key, entry.value, entry.mod_revision)) is not None:
                 found._take(record)
         changed = Changed(
             _differing(self.members, found.members),
             _differing(self.known, found.known),
             _differing(self.records, found.records),
             _differing(self.wishes, found.wishes),
+            _differing(self.unreadable, found.unreadable),
+            _differing(self.links, found.links),
+            _differing(self.asking, found.asking),
         )
-        before = {name: address for name, address in self.addresses.items() if name in found.known}
+        taken = set(found.addresses.values())
+        before = {
+            name: address for name, address in self.addresses.items() if name in found.known and address not in taken
+        }
         self.addresses = {**before, **found.addresses}
         self.revision = snapshot.revision
+        before_it = {**self.lapsed, **self.members}
+        self.lapsed = {
+            name: record for name, record in before_it.items() if name in found.known and name not in found.members
+        }
         self.members, self.known, self.records = found.members, found.known, found.records
-        self.wishes = found.wishes
+        self.wishes, self.forgotten = found.wishes, found.forgotten
+        self.unreadable, self.links, self.asking = found.unreadable, found.links, found.asking
         return changed
 
     def apply(self, event: Event) -> Changed:
-        """Raises StoreDamaged."""
+        """What this revision changed."""
         members: set[str] = set()
         known: set[str] = set()
         sources: set[int] = set()
         wishes: set[int] = set()
+        links: set[str] = set()
+        asking: set[str] = set()
+        unreadable = dict(self.unreadable)
         for operation in event.operations:
             if not operation.key.startswith(PREFIX):
                 continue
             before = self._of(operation.key)
             value = operation.value if isinstance(operation, PutKey) else None
-            record = decode(operation.key, value, event.revision) if value is not None else None
+            self.unreadable.pop(operation.key, None)
+            record = self._read(operation.key, value, event.revision) if value is not None else None
             if record == before:
                 continue
             if record is not None:
@@ -97,10 +172,24 @@ class Roster:
                     wishes.add(source)
                 case KnownRecord(name=name):
                     known.add(name)
+                case LinksRecord(name=name):
+                    links.add(name)
+                case AskingRecord(name=name):
+                    asking.add(name)
                 case MemberRecord(name=name):
                     members.add(name)
         self.revision = event.revision
-        return Changed(frozenset(members), frozenset(known), frozenset(sources), frozenset(wishes))
+        differing = _differing(unreadable, self.unreadable)
+        named = frozenset(members), frozenset(known), frozenset(sources), frozenset(wishes)
+        return Changed(*named, differing, frozenset(links), frozenset(asking))
+
+    def _read(self, key: str, value: str, revision: int) -> ClusterRecord | None:
+        """None: it is none, or cannot be read and is named from now on."""
+        try:
+            return decode(key, value, revision)
+        except StoreDamaged as error:
+            self.unreadable[key] = str(error)
+            return None
 
     def _of(self, key: str) -> ClusterRecord | None:
         kind, _, name = key.removeprefix(PREFIX).partition("/")
@@ -109,32 +198,59 @@ class Roster:
             of: Mapping[int, ClusterRecord] = self.records if kind == "source" else self.wishes
             found = of.get(int(name)) if name.isdecimal() else None
             return found if found is not None and key == key_of(found) else None
-        return self.members.get(name) if kind == "member" else self.known.get(name) if kind == "known" else None
+        by_name: dict[str, Mapping[str, ClusterRecord]] = {
+            "member": self.members,
+            "known": self.known,
+            "links": self.links,
+            "forgotten": self.forgotten,
+            "asking": self.asking,
+        }
+        return by_name[kind].get(name) if kind in by_name else None
 
     def _take(self, record: ClusterRecord) -> None:
         match record:
             case MemberRecord():
                 self.members[record.name] = record
-                self.addresses[record.name] = record.host, record.port
+                self.lapsed.pop(record.name, None)
+                self._is_at(record.name, (record.host, record.port))
             case KnownRecord():
                 self.known[record.name] = record
+            case LinksRecord():
+                self.links[record.name] = record
             case SourceRecord():
                 self.records[record.source] = record
             case WishRecord():
                 self.wishes[record.source] = record
+            case ForgottenRecord():
+                self.forgotten[record.name] = record
+            case AskingRecord():
+                self.asking[record.name] = record
+
+    def _is_at(self, name: str, address: tuple[str, int]) -> None:
+        """Another node that was there is there no more: nobody looks for it at this node's door."""
+        for other in [other for other, there in self.addresses.items() if there == address and other != name]:
+            del self.addresses[other]
+        self.addresses[name] = address
 
     def _drop(self, record: ClusterRecord) -> None:
         match record:
             case MemberRecord():
-                del self.members[record.name]
+                self.lapsed[record.name] = self.members.pop(record.name)
             case KnownRecord():
                 del self.known[record.name]
+                self.lapsed.pop(record.name, None)
                 if record.name not in self.members:
                     self.addresses.pop(record.name, None)
+            case LinksRecord():
+                del self.links[record.name]
             case SourceRecord():
                 del self.records[record.source]
             case WishRecord():
                 del self.wishes[record.source]
+            case ForgottenRecord():
+                del self.forgotten[record.name]
+            case AskingRecord():
+                del self.asking[record.name]
 
 
 def _differing(before: Mapping[N, object], after: Mapping[N, object]) -> frozenset[N]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import trio
 
 from amqpd import __version__
 from amqpd.cluster import lives
+from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
@@ -26,13 +27,15 @@ from amqpd.cluster.handing_over import HAND_OVER_S, hand_over
 from amqpd.cluster.home_link import HomeLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
+from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.log_events import LogEvents
+from amqpd.cluster.overview import store_sentences, unreadable_rows
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
 from amqpd.cluster.queries import Queries
-from amqpd.cluster.records import MemberRecord, WishRecord
-from amqpd.cluster.roster import Changed
+from amqpd.cluster.records import MemberRecord, WishRecord, source_of_key
+from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.view import ClusterView
@@ -81,7 +84,9 @@ class ClusterRunner(Shell):
         self._settle = settle
         self._settings = settings
         self._place = place
-        self._directory = Directory(store, self._me(), self._changed, lease_s=settings.cluster_lease_s)
+        keep = partial(lives.keep, disk, writer.threads)
+        claim = lives.of(disk)
+        self._directory = Directory(store, self._me(), claim, keep, self._changed, lease_s=settings.cluster_lease_s)
         self._events = LogEvents(_write, lambda: self.now_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
@@ -89,6 +94,7 @@ class ClusterRunner(Shell):
         self._incoming: dict[Link, HomeLink] = {}
         self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
         """what operators ask of other nodes"""
+        self._said = LinksSaid(self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task))
         self.search = SourceSearch(
             self._directory,
             settings.cluster_copies,
@@ -97,6 +103,8 @@ class ClusterRunner(Shell):
             lambda source: source in self._forwarder.homes.sources,
             self._created,
             node.sources,
+            lambda: self._said.linkage,
+            self._dialed.__contains__,
         )
         self._paused: set[Link] = set()
         """their homes have sent more than the disk takes"""
@@ -108,15 +116,16 @@ class ClusterRunner(Shell):
         node.sources.clustered = True
         node.sources.home_of = self._directory.roster.home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
+        node.sources.cut_off = self._cut_off
+        node.sources.isolated = lambda: self._said.isolated
         node.sources.choose, node.sources.want = self.search.choose, self.search.want
         node.sources.unclaimed = self._unclaimed
 
     def _me(self) -> MemberRecord:
         settings = self._settings
-        life, generation = lives.of(self._disk)
         host, port = self._place.reached_at
         return MemberRecord(
-            *(settings.node_name, life, generation, host, port),
+            *(settings.node_name, 0, 0, host, port),
             *(settings.cluster_label, settings.cluster_region, __version__),
         )
 
@@ -202,6 +211,13 @@ class ClusterRunner(Shell):
     def ended(self, source: int, lane: Lane) -> None:
         self._node.source_ends(source, lane)
 
+    def cut_off(self, lanes: list[Lane]) -> None:
+        self._node.cut_off(lanes)
+
+    def _cut_off(self) -> int:
+        homes = None if self.forwarder is None else self.forwarder.homes
+        return 0 if homes is None else len(homes.cut_off) + len(homes.given_up)
+
     def stops(self, source: int) -> None:
         log.info("source stops, to be handed over", source=source)
         self._node.source_stops(source)
@@ -237,15 +253,47 @@ class ClusterRunner(Shell):
             self._news.set()
             self._news = None
 
-    def facts(self) -> dict[str, Any]:
-        """For an operator (`statistics.py`), and which nodes are members; without any before this is one."""
+    def facts(self, unreadable: Sequence[str] = (), store_silent: bool = False) -> dict[str, Any]:
+        """For an operator (`statistics.py`), which nodes are members, and what in the store cannot be read; without
+        any before this is one. `unreadable`: sentences about the topology; `store_silent`: the store does not
+        answer."""
         if self.forwarder is None:
             return {}
-        return {"members": sorted(self._directory.members), **self.forwarder.statistics().facts()}
+        roster = self._roster_seen()
+        damage = [*(row["says"] for row in unreadable_rows(roster)), *unreadable]
+        return {
+            "members": sorted(roster.members),
+            "unreadable": damage,
+            "store_silent": store_silent or self._directory.silent_s > 0,
+            **self.forwarder.statistics().facts(),
+        }
+
+    @property
+    def incarnation(self) -> int | None:
+        """Of this process, as the other nodes know it; None: it is no member yet."""
+        return None if self.forwarder is None else self._directory.me.life
 
     def view(self) -> ClusterView:
         """As of now. Only of a member."""
-        return ClusterView(self._forwarder, self._directory.roster, self._settings.cluster_copies)
+        roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
+        of_store = store_sentences(directory.silent_s, roster.members.keys() - directory.members.keys())
+        linkage, link_state = self._said.linkage, self._link_state
+        return ClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store)
+
+    def _roster_seen(self) -> Roster:
+        """As the store has it; while that is silent, and shortly after, with those whose leases ran out and to which
+        this node has a link."""
+        directory = self._directory
+        roster = directory.roster
+        return roster.with_linked({directory.me.name, *self._dialed}) if directory.is_doubtful else roster
+
+    def _link_state(self, name: str) -> str:
+        if name in self._dialed:
+            return "there is a link to it, over which nothing came in time"
+        trouble = self._links.troubles.get(name)
+        return (
+            f"there is no link to it now: {trouble.reason}" if trouble is not None else "there is no link to it yet"
+        )
 
     @property
     def handlers(self) -> dict[str, Callable[[Any], Awaitable[dict[str, Any]]]]:
@@ -266,6 +314,12 @@ class ClusterRunner(Shell):
             link.resume()
         if self.forwarder is not None:
             self.forwarder.stored(index)
+
+    def unusable(self, sources: Mapping[int, str]) -> None:
+        """See `Forwarder.unusable`. Between two transactions: the disk has what it has."""
+        found = replicas_of(self._disk)
+        for source, reason in sources.items():
+            self._forwarder.unusable(found[source], reason)
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         """See `Homes.cut`."""
@@ -319,6 +373,10 @@ class ClusterRunner(Shell):
                 self._paused.add(link)
                 link.pause()
 
+    def _knows(self, name: str) -> bool:
+        """The store has a forwarder of this name."""
+        return name in self._directory.members or name in self._directory.known
+
     def _close(self, link: Link, why: str) -> None:
         self._forwarder.counters.links_closed += 1
         self.log("link_closed", peer=link.peer.forwarder, reason=why)
@@ -337,6 +395,14 @@ class ClusterRunner(Shell):
         self.forwarder.wishes_are(self._directory.wishes)
         for source in changed.sources & self._directory.records.keys():
             self.forwarder.record_is(self._directory.records[source])
+        for source in changed.sources - self._directory.records.keys():
+            self.forwarder.record_gone(source)
+        for key in changed.unreadable & self._directory.roster.unreadable.keys():
+            if source := source_of_key(key):
+                self.forwarder.record_unreadable(source, self._directory.roster.unreadable[key])
+        for each in asking(self._directory.roster, _now_ms()):
+            if each.name in changed.asking and each.asks == 1:
+                self.log("forgotten_asks", says=asking_sentence(each))
         self._look_for_sources()
         self._settle()
 
@@ -353,24 +419,25 @@ class ClusterRunner(Shell):
             self._nursery = nursery
             await nursery.start(directory.run)
             me = directory.me
-            # Before anything is acknowledged: what the store counts is this disk.
-            await lives.keep(self._disk, me, self._writer.threads)
             self.forwarder = Forwarder(
                 *(me.name, me.life, me.generation, self, self._node.journal, replicas_of(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
                 fast_takeover=settings.fast_takeover,
+                spreads=settings.cluster_rebalance,
             )
             cluster = parse_store_address(settings.cluster_store).name
             hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
-            self._links = Links(hello, self, self._place.listeners, self._place.tls)
+            self._links = Links(hello, self, self._place.listeners, self._place.trust, knows=self._knows)
             await nursery.start(self._links.run)
-            self._changed(Changed(sources=frozenset(directory.records)))
+            unreadable = frozenset(directory.roster.unreadable)
+            self._changed(Changed(sources=frozenset(directory.records), unreadable=unreadable))
             nursery.start_soon(self._beats)
             task_status.started()
 
     async def _something(self) -> None:
         """Has happened."""
-        self._news = self._news or trio.Event()
+        if self._news is None:
+            self._news = trio.Event()
         await self._news.wait()
 
     async def hand_over(self) -> None:
@@ -384,11 +451,28 @@ class ClusterRunner(Shell):
     async def _beats(self) -> None:
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
+            self._look_at_links()
             self._do(self._forwarder.beat)
             self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self._do(self._look_for_sources)
+
+    def _look_at_links(self) -> None:
+        before = self._said.linkage
+        if not self._said.beat(self._dialed, self._links.troubles, self.now_s):
+            return
+        me, linkage = self._directory.me.name, self._said.linkage
+        self._forwarder.isolated = linkage.isolated
+        for name in sorted(linkage.isolated - before.isolated):
+            event = "isolated" if name == me else "member_isolated"
+            self.log(event, member=name, reason=linkage.why(name), do=linkage.way_out(name))
+        for name in sorted(before.isolated - linkage.isolated):
+            self.log("isolated_no_more", member=name)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _write(level: str, event: str, fields: dict[str, Any]) -> None:

@@ -4,8 +4,10 @@ What comes in: declarations that wait; members and records, as the store had the
 sources; whether there is one, to those that wait.
 Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A source of this node is taken over by it
 at once. One for another node gets a number for which that node is the first to try (`succession.py`), and has no
-other advantage: should it be slower, another source is made. 3. Sources without a home are bounded. 4. So is what is
-looked at in one call, however many wait: the loop is everybody's.
+other advantage: should it be slower, another source is made. 3. Sources without a home are bounded: a node makes none
+for itself before it has links to a majority of the set, and takes one back that nobody has become the home of. 4. So
+is what is looked at in one call, however many wait: the loop is everybody's. 5. A node that is isolated makes nobody
+wait.
 Not here: how a source is taken over (`takeovers.py`), which of several a queue gets and who keeps a new one
 (`choosing.py`).
 """
@@ -22,10 +24,12 @@ import structlog
 
 from amqpd.cluster.choosing import Choices, Heard, new_set
 from amqpd.cluster.directory import Directory
-from amqpd.cluster.records import SOURCES
+from amqpd.cluster.linkage import WELL, Linkage
+from amqpd.cluster.records import SOURCES, source_of_key
 from amqpd.cluster.succession import successors
 from amqpd.node.sources import LOCAL, Sources, Wanted
 from amqpd.replication import seal as seals
+from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreUnreached
 
@@ -35,6 +39,8 @@ SEARCH_S = 3.0
 """After that another source is tried, while somebody still waits: longer than an attempt to take over."""
 UNSERVED_MAX = 4
 """Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
+TAKEN_BACK_S = 30.0
+"""A source that has no home for so long is taken back by who made it: several attempts, of several members."""
 LOOKS_MAX = 256
 """Declarations that are looked at in one call, some milliseconds; the others in the next beats."""
 
@@ -62,8 +68,11 @@ class SourceSearch:
         is_home: Callable[[int], bool],
         created: Callable[[SourceRecord], None],
         sources: Sources,
+        linkage: Callable[[], Linkage] = lambda: WELL,
+        has_link: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        """`start`: runs a task; `created`: a record that this forwarder is to take over."""
+        """`start`: runs a task; `created`: a record that this forwarder is to take over; `has_link`: this forwarder,
+        to a peer, now."""
         self._directory = directory
         self._copies_max = copies_max
         self._now_s = now_s
@@ -77,11 +86,16 @@ class SourceSearch:
         """homes and numbers of copies that a source is made for, and when another one may be"""
         self._made: set[int] = set()
         """sources that this forwarder made for others"""
+        self._linkage = linkage
+        self._has_link = has_link
+        self._homeless: dict[int, tuple[int, float]] = {}
+        """sources that this forwarder made and that have no home: the revision, and when they are taken back"""
 
     @property
     def _heard(self) -> Heard:
         directory = self._directory
-        return Heard(directory.me.name, directory.members, directory.known, directory.records)
+        me, linkage = directory.me.name, self._linkage()
+        return Heard(me, directory.members, directory.known, directory.records, linkage)
 
     @property
     def _choices(self) -> Choices:
@@ -111,8 +125,13 @@ class SourceSearch:
         return answers
 
     def late(self) -> list[Answer]:
-        """Those that have waited for long enough."""
+        """Those that have waited for long enough; all of them where this node is isolated."""
         now_s = self._now_s()
+        self._take_back(now_s)
+        if self._directory.me.name in self._linkage().isolated:
+            late = [each.answer for each in self._wants]
+            self._wants.clear()
+            return late
         late = [each.answer for each in self._wants if each.until_s <= now_s]
         if late:
             self._wants = deque(each for each in self._wants if each.until_s > now_s)
@@ -142,20 +161,51 @@ class SourceSearch:
         record = self._new(home, copies)
         if record is None or sum(map(self._is_unserved, heard.records.values())) >= UNSERVED_MAX:
             return
+        if home == heard.me and not self._has_links(record):
+            self._again_s.pop((home, copies), None)  # links of a node that starts take a moment
+            return
         try:
             created = await self._directory.swap(record)
         except StoreUnreached as error:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             return
+        if created is not None:
+            self._homeless[created.source] = created.revision, self._now_s() + TAKEN_BACK_S
         if created is not None and home == heard.me:
             self._created(created)
         elif created is not None:
             self._made.add(created.source)
 
+    def _has_links(self, record: SourceRecord) -> bool:
+        """This forwarder can become its home."""
+        me = self._directory.me.name
+        linked = sum(name == me or self._has_link(name) for name in record.members)
+        return linked >= majority(len(record.members))
+
+    def _take_back(self, now_s: float) -> None:
+        """What nobody has become the home of: no queue names it, and nothing is in it."""
+        for source, (revision, until_s) in list(self._homeless.items()):
+            record = self._directory.records.get(source)
+            is_same = record is not None and record.revision == revision
+            if now_s < until_s and (record is None or is_same):
+                continue  # what this node put it hears of a little later
+            del self._homeless[source]
+            if record is not None and is_same:
+                self._start(partial(self._drop, record))
+
+    async def _drop(self, record: SourceRecord) -> None:
+        try:
+            await self._directory.drop_source(record)
+        except StoreUnreached as error:
+            log.warning("the metadata store does not answer", source=record.source, reason=str(error))
+            self._homeless[record.source] = record.revision, self._now_s() + TAKEN_BACK_S
+
     def _new(self, home: str, copies: int) -> SourceRecord | None:
         """None: there is no number left, or too few nodes live."""
         heard = self._heard
         free = [number for number in range(1, SOURCES + 1) if number not in heard.records]
+        unreadable = {source_of_key(key) for key in self._directory.roster.unreadable}
+        free = [number for number in free if number not in unreadable]
         random.shuffle(free)  # others look for one at the same time
         found = None
         for source in free:

@@ -74,6 +74,11 @@ class Shell(ABC):
         not known to be."""
 
     @abstractmethod
+    def cut_off(self, lanes: list[Lane]) -> None:
+        """Of the sources with these lanes no majority answers, and of no others: their clients are told. Called again
+        while it is so."""
+
+    @abstractmethod
     def stops(self, source: int) -> None:
         """Another forwarder is to be its home: its queues take and give nothing any more. What was handed in is
         committed yet; `ended` follows only if it cannot be."""

@@ -3,6 +3,8 @@
 What comes in: a roster, what homes say of their copies. What goes out: rows with a sentence each.
 Rules: 1. A copy that is up to date counts for confirms and lacks no more than is on its way anyhow. 2. What only the
 home knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
+4. A copy on a node that lives and has no link to the home, or to a majority of the nodes, counts for nothing. 5. Nor
+does one on a node whose lease is gone, whatever the home knows of it.
 Not here: columns and JSON (`amqpd/commands/`), what to do about it.
 """
 
@@ -12,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpd.cluster.copy_facts import AWAY, BEHIND, COUNTS, OTHER_DISK, STATE
+from amqpd.cluster.copy_facts import AWAY, BEHIND, COUNTS, OTHER_DISK, SILENT, STATE
+from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.roster import Roster
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
@@ -33,7 +36,7 @@ class Standing:
     home: str
     members: tuple[str, ...]
     living: tuple[str, ...]
-    """members that live, on the disk that the record names"""
+    """members that live and have links, on the disk that the record names"""
     has_majority: bool
     """of those"""
     under_replicated: bool
@@ -57,10 +60,17 @@ class Standing:
         )
 
 
-def standing(source: int, roster: Roster, facts: Facts, copies: int) -> Standing:
-    """`copies`: how many the source should have, as far as there are the nodes."""
+def standing(source: int, roster: Roster, facts: Facts, copies: int, linkage: Linkage | None = None) -> Standing:
+    """`copies`: how many the source should have, as far as there are the nodes. `linkage`: as who asks sees it; None:
+    as the store has it."""
     record, wish = roster.records[source], roster.wishes.get(source)
-    living = tuple(name for name in record.members if _counts(record, name, roster))
+    linkage = roster.linkage if linkage is None else linkage
+    unlinked = {
+        name: linkage.why(name) if name in linkage.isolated else f"{name} has no link to {record.home.forwarder}"
+        for name in record.members
+        if name in roster.members and not linkage.is_of_use(name, _led_at(record, roster))
+    }
+    living = tuple(name for name in record.members if _counts(record, name, roster) and name not in unlinked)
     wished = min(copies, len(roster.known))
     # Of another epoch it is about another home.
     said = facts.get(source, {})
@@ -72,11 +82,11 @@ def standing(source: int, roster: Roster, facts: Facts, copies: int) -> Standing
         living,
         len(living) >= majority(len(record.members)),
         len(record.members) < wished,
-        None if mine is None else 1 + sum(map(_is_up_to_date, mine.values())),
+        None if mine is None else 1 + sum(_is_up_to_date(name, copy, roster) for name, copy in mine.items()),
         "",
         "",
     )
-    found.says = [*_home(found, roster), *_copies(found, roster, mine)]
+    found.says = [*_home(found, roster, unlinked), *_copies(found, roster, mine, unlinked)]
     if found.under_replicated:
         found.says.append(f"under-replicated: {len(record.members)} of {wished} copies")
     if wish is not None:
@@ -86,18 +96,25 @@ def standing(source: int, roster: Roster, facts: Facts, copies: int) -> Standing
     return found
 
 
+def _led_at(record: SourceRecord, roster: Roster) -> str:
+    """Empty: nobody who lives leads it."""
+    home = record.home.forwarder
+    return home if home in roster.members else ""
+
+
 def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
     member = roster.members.get(name)
     return member is not None and record.counts(name, member.generation)
 
 
-def _home(found: Standing, roster: Roster) -> list[str]:
+def _home(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
     if not found.has_majority:
         gone = [name for name in found.members if name not in roster.members]
-        other = [name for name in found.members if name in roster.members and name not in found.living]
+        there = [name for name in found.members if name in roster.members and name not in found.living]
         reasons = [
             *([f"{_and(gone)} {_are(gone)} gone"] * bool(gone)),
-            *(f"{name} has another disk" for name in other),
+            *(f"{name} has another disk" for name in there if name not in unlinked),
+            *dict.fromkeys(unlinked.values()),
         ]
         return [
             f"stopped: {', '.join(reasons)}, so {len(found.living)} of {len(found.members)} copies are no majority"
@@ -106,25 +123,42 @@ def _home(found: Standing, roster: Roster) -> list[str]:
         return ["no home now: one of the nodes is about to take it over"]
     if found.home not in roster.members:
         return [f"home {found.home} is gone: another node is about to take it over"]
+    if found.home in unlinked:
+        return [f"home {found.home} is cut off ({unlinked[found.home]}): another node is about to take it over"]
     return [f"home {found.home}"]
 
 
-def _copies(found: Standing, roster: Roster, mine: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
+def _copies(
+    found: Standing,
+    roster: Roster,
+    mine: Mapping[str, Mapping[str, Any]] | None,
+    unlinked: Mapping[str, str],
+) -> list[str]:
     count = len(found.members)
     if not found.has_majority:
         return []
     if found.up_to_date is None or mine is None:
-        away = [name for name in found.members if name not in found.living]
+        away = [name for name in found.members if name not in found.living and name not in unlinked]
+        has = (
+            f"{len(found.living)} of {count} copies have links"
+            if unlinked
+            else f"{count} {'copy' if count == 1 else 'copies'}"
+        )
         return [
-            f"{count} {'copy' if count == 1 else 'copies'}",
+            has,
             *(f"{name} is gone" if name not in roster.members else f"{name} has another disk" for name in away),
+            *([] if found.home in unlinked else dict.fromkeys(unlinked.values())),
         ]
-    late = [_late(name, copy) for name, copy in mine.items() if not _is_up_to_date(copy)]
+    late = [
+        f"{name} is gone" if name not in roster.members else unlinked.get(name) or _late(name, copy)
+        for name, copy in mine.items()
+        if not _is_up_to_date(name, copy, roster)
+    ]
     return [", ".join([f"{found.up_to_date} of {count} copies up to date", *late])]
 
 
-def _is_up_to_date(copy: Mapping[str, Any]) -> bool:
-    return copy["is"] == COUNTS and (copy["lacks_bytes"] or 0) < UNDER_WAY_BYTES
+def _is_up_to_date(name: str, copy: Mapping[str, Any], roster: Roster) -> bool:
+    return name in roster.members and copy["is"] == COUNTS and (copy["lacks_bytes"] or 0) < UNDER_WAY_BYTES
 
 
 def _late(name: str, copy: Mapping[str, Any]) -> str:
@@ -132,6 +166,8 @@ def _late(name: str, copy: Mapping[str, Any]) -> str:
     match copy["is"]:
         case str(what) if what == AWAY:
             return f"node {name} is away"
+        case str(what) if what == SILENT:
+            return f"node {name} does not answer{lacks}"
         case str(what) if what == STATE:
             return f"node {name} was away for long and is sent all that it lacks"
         case str(what) if what == OTHER_DISK:

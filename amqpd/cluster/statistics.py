@@ -79,6 +79,7 @@ def statistics(
         ),
         "sources_under_replicated": under,
         "sources_without_majority": without,
+        "sources_cut_off": len(homes.cut_off) + len(homes.given_up),
         "transfers_under_way": under_way,
         "open_bytes": sum(lane.home.open_bytes for lane in lanes),
     }

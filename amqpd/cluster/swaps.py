@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import structlog
 import trio
 
 from amqpd.cluster.records import OfSource, WishRecord, decode, encode, key_of, source_key
@@ -29,6 +30,7 @@ from amqpd.topology.metadata.store import (
     OutcomeUnknown,
     PutKey,
     StoreBusy,
+    StoreDamaged,
     StoreFull,
     StoreUnavailable,
     StoreUnreached,
@@ -40,6 +42,8 @@ SWAPS_AT_ONCE = 50
 RETRY_S = 0.5
 # A swap of unknown outcome is tried for so long: three times as long as the store itself waits for an answer.
 SWAP_S = 30.0
+
+log = structlog.get_logger(component="cluster")
 
 Record = TypeVar("Record", SourceRecord, WishRecord)
 
@@ -94,9 +98,17 @@ class Swaps:
         assert found is None or isinstance(found, type(record))
         return found
 
-    async def drop(self, wish: WishRecord) -> bool:
-        """See `Directory.drop_wish`."""
-        return await self._carry(_Swap(wish, True)) is not None
+    async def drop(self, record: OfSource) -> bool:
+        """See `Directory.drop_wish` and `drop_source`."""
+        return await self._carry(_Swap(record, True)) is not None
+
+    async def _found(self, key: str) -> OfSource | None:
+        """As `_read`; a record that cannot be read is nobody's swap."""
+        try:
+            return await self._read(key)
+        except StoreDamaged as error:
+            log.warning("a swap found a record that cannot be read", reason=str(error))
+            return None
 
     async def _read(self, key: str) -> OfSource | None:
         entry = await self._store.get(key)
@@ -145,12 +157,13 @@ class Swaps:
                     each.end(each.record if each.drops else replace(each.record, revision=outcome.revision))
             elif len(swaps) == 1:
                 [alone] = swaps
-                found = await self._read(alone.key)
                 if alone.drops:
-                    alone.end(alone.record if found is None else None)
-                else:
-                    same = found is not None and replace(found, revision=alone.record.revision) == alone.record
-                    alone.end(found if same else None)
+                    gone = await self._store.get(alone.key) is None
+                    alone.end(alone.record if gone else None)
+                    return
+                found = await self._found(alone.key)
+                same = found is not None and replace(found, revision=alone.record.revision) == alone.record
+                alone.end(found if same else None)
             else:
                 for each in swaps:
                     await self._try([each])

@@ -128,9 +128,9 @@ class TakeOvers:
                 self._slow_index = max([self._slow_index, *indexes])
                 self._give_back(attempt, "the own disk takes too long")
             elif attempt.own_disk_s is None and attempt.ends_s <= now_s:
-                attempt.take_over.failed(
-                    f"too little has come in time while it is {attempt.take_over.phase.name.lower()}"
-                )
+                take_over = attempt.take_over
+                late = f"too little has come in time while it is {take_over.phase.name.lower()}"
+                take_over.failed("; ".join(filter(None, (late, take_over.distrusted))))
                 self._go_on(attempt, None)
             elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
                 # A majority has sealed it, the own disk among it: it works, and what is fetched may be much.
@@ -149,6 +149,13 @@ class TakeOvers:
         source = attempt.take_over.source
         for member in self._others(attempt):
             self._shell.send(member, Ask(attempt.request, source))
+
+    def unusable(self, source: int, reason: str) -> None:
+        """What was fetched of it cannot be written."""
+        attempt = self._attempts.get(source)
+        if attempt is not None:
+            attempt.take_over.failed(f"what was fetched cannot be written: {reason}")
+            self._go_on(attempt, None)
 
     def stored(self) -> None:
         """More transactions are on the own disk."""

@@ -10,12 +10,14 @@ Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.choosing import Heard
 from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.imported_queues import ImportedQueues
+from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.overview import Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
@@ -24,10 +26,25 @@ from amqpd.cluster.standing import Standing, standing
 class ClusterView:
     """Of one moment. `copies`: as many as a source has that does not ask for a number."""
 
-    def __init__(self, here: Forwarder, roster: Roster, copies: int) -> None:
+    def __init__(
+        self,
+        here: Forwarder,
+        roster: Roster,
+        copies: int,
+        linkage: Linkage,
+        link_state: Callable[[str], str],
+        now_ms: int,
+        of_store: Sequence[str] = (),
+    ) -> None:
+        """`link_state`: of this node's link to another one, in words. `now_ms`: since the epoch. `of_store`: what is
+        not well with the store, a sentence each."""
         self._here = here
         self._roster = roster
         self._copies = copies
+        self._linkage = linkage
+        self._link_state = link_state
+        self._now_ms = now_ms
+        self._of_store = of_store
 
     def quorum_facts(self) -> Row:
         """What `amqpd quorum status` asks of each node."""
@@ -41,13 +58,14 @@ class ClusterView:
         facts = {row["source"]: row for row in source_facts(self._here.homes)}
         for source in sorted(self._roster.records):
             there = source in self._roster.records
-            yield standing(source, self._roster, facts, asked.get(source, self._copies)) if there else None
+            copies = asked.get(source, self._copies)
+            yield standing(source, self._roster, facts, copies, self._linkage) if there else None
 
     def imported(self, queues: Counter[int]) -> ImportedQueues:
         """Chooses the sources of an import's queues. `queues`: how many each source has."""
         roster = self._roster
         # Copies: an import is planned in a thread.
-        heard = Heard("", dict(roster.members), dict(roster.known), dict(roster.records))
+        heard = Heard("", dict(roster.members), dict(roster.known), dict(roster.records), self._linkage)
         return ImportedQueues(heard, queues, self._copies)
 
     def others(self) -> list[str]:
@@ -57,6 +75,30 @@ class ClusterView:
     def lives(self, name: str) -> bool:
         """It is a member."""
         return name in self._roster.members
+
+    def is_isolated(self, name: str) -> bool:
+        """It is a member and has no link to a majority of the others."""
+        return name in self._linkage.isolated
+
+    def without_link(self, name: str) -> list[str]:
+        """Members to which this one has no link."""
+        others = self._roster.members.keys() - {name}
+        return sorted(other for other in others if self._linkage.lacks(name, other))
+
+    def why_silent(self, name: str) -> str:
+        """Why a member may not have answered."""
+        if self._linkage.lacks(self._here.name, name):
+            return self._linkage.why(name)
+        return self._link_state(name)
+
+    def isolated(self) -> dict[str, str]:
+        """Members without links to a majority: a sentence of each, with the way out."""
+        linkage = self._linkage
+        return {name: f"{linkage.why(name)}; {linkage.way_out(name)}" for name in sorted(linkage.isolated)}
+
+    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
+        """Nodes that were forgotten and ask to be let in: of each a sentence with the way out, and since when."""
+        return {each.name: (asking_sentence(each), each.since_ms) for each in asking(self._roster, self._now_ms)}
 
     def home_of(self, source: int) -> str:
         """Empty: it has none, as far as that is known."""
@@ -71,8 +113,8 @@ class ClusterView:
         """`queues`: how many each source has."""
         return {
             "node": self._here.name,
-            "says": sentences(self._roster, found),
-            "members": member_rows(self._roster),
+            "says": sentences(self._roster, found, self._linkage, now_ms=self._now_ms, of_store=self._of_store),
+            "members": member_rows(self._roster, self._linkage),
             "sources": alike_rows(found, queues),
             "statistics": self._here.statistics().facts(),
         }

@@ -35,6 +35,7 @@ class Seen:
     reigned: bool = False
     reign_told: bool = False
     """that it is lost"""
+    lost_at_s: float = 0.0
     missing: tuple[str, ...] = ()
     """members without all copies, as it was said"""
     lagging: bool = False
@@ -69,11 +70,16 @@ class Watch:
                     self._peer(lane, member)
             self._lag(lane, seen)
 
+    def lost_for_s(self, lane: OwnLane) -> float:
+        """Since when no majority of the lane answers, in seconds; 0: one does, or none has yet."""
+        seen = self._seen.get(lane.number)
+        return 0.0 if seen is None or not seen.reign_told else self._shell.now_s - seen.lost_at_s
+
     def _reign(self, lane: OwnLane, seen: Seen) -> None:
         sources = len(lane.home.sources)
         reigns = lane.reign.holds(self._shell.now_s)
         if seen.reigned and not reigns and sources:
-            seen.reign_told = True
+            seen.reign_told, seen.lost_at_s = True, self._shell.now_s
             self._counters.reigns_lost += 1
             self._shell.log("reign_lost", members=lane.members, answering=sorted(lane.home.peers), sources=sources)
         elif reigns and seen.reign_told:

@@ -56,6 +56,13 @@ class Wishing:
         self.roster.load(await self._store.range(PREFIX))
         return self.roster
 
+    async def look_again(self, within_s: float) -> Roster:
+        """Wait until every node that is known has a lease, at most for this many seconds, then read everything.
+        Raises MetadataStoreError."""
+        with trio.move_on_after(within_s):
+            await self.until(lambda now: not now.gone)
+        return await self.look()
+
     async def put(self, source: int, aim: Aim) -> int:
         """The revision at which it was put; 0: the source is so already, and whatever else was wished is taken back.
         Raises Impossible when another one was wished meanwhile, MetadataStoreError."""

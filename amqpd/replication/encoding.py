@@ -1,11 +1,11 @@
 """The bytes of messages between forwarders.
 
 What comes in: a message, or the bytes of one. What goes out: its bytes, in pieces; the message.
-Rules: 1. In front of each message stand its length and its kind. A kind keeps its number in all versions. 2. What is
-not a message of this version raises `MalformedMessage`, and nothing else does. 3. A Hello begins alike in all
-versions, and what a later one adds behind its names is passed over: so two versions can say why they do not talk.
-Not here: what the messages mean (`messages.py`), the bytes of what is in them (`formats.py`), cutting a stream into
-messages (`amqpd.cluster.links`).
+Rules: 1. The first byte of a message is its kind, which keeps its number in all versions. 2. What is not a message of
+this version raises `MalformedMessage`, and nothing else does. 3. A Greeting begins alike in all versions, and of
+another version only that beginning is read: so two versions can say why they do not talk.
+Not here: what the messages mean (`messages.py`), the bytes of what is in them (`formats.py`), lengths and checksums
+(`amqpd/cluster/links/framing.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
+from amqpd.replication.entry import NUMBER_MAX
 from amqpd.replication.formats import (
+    DRAWN_MAX,
     MalformedMessage,
     Pieces,
     Reading,
+    as_position,
+    as_source,
     read_answer,
     read_ballot,
     read_entries,
@@ -36,6 +40,8 @@ from amqpd.replication.formats import (
     write_state,
 )
 from amqpd.replication.messages import (
+    NONCE_BYTES,
+    VERSION,
     Answered,
     Ask,
     Cut,
@@ -45,12 +51,15 @@ from amqpd.replication.messages import (
     FetchEntries,
     FetchParts,
     Filled,
+    Greeting,
     Hello,
     Lacked,
     Message,
     OpenLane,
     Page,
+    Proof,
     Query,
+    Refusal,
     RequestSeal,
     Sealed,
     Told,
@@ -58,37 +67,48 @@ from amqpd.replication.messages import (
 )
 from amqpd.replication.receiver import Missed
 
-LENGTH = Struct("<I")
-"""of what follows it: the kind and the rest"""
 MESSAGE_BYTES_MAX = 1 << 30
 """A frame has at least one message of a client whole, which may have half of this (`message_bytes_max`); a home cuts
 long before it has gathered as much again."""
-HELLO_BYTES_MAX = 1024
+GREETING_BYTES_MAX = 1024
 """What a stranger may send: enough for the longest names, and for what later versions add."""
+PROOF_BYTES_MAX = 64
+REFUSAL_BYTES_MAX = 512
+"""of its text"""
 PAGE_BYTES_MAX = 64 << 10
 """Of the text of a query or a page: a tenth of a millisecond of a link on which what is replicated goes, too."""
 
 
+SMALL_BYTES_MAX = 1 << 20
+"""Of messages that have no payload: an answer about all sources, with the longest names, is a tenth of it."""
+
+
+def bytes_max_of(kind: int) -> int:
+    """What a message that begins with this byte may have: who sends it is not believed a larger one."""
+    form = _BY_KIND.get(kind)
+    return MESSAGE_BYTES_MAX if form is not None and form.type in _WITH_PAYLOADS else SMALL_BYTES_MAX
+
+
 def encode(message: Message) -> Pieces:
-    """With the length in front; payloads are in it as they are. Raises ValueError for a message that is too large."""
+    """Payloads are in it as they are. Raises ValueError for a message that is too large."""
     form = _BY_TYPE[type(message)]
     first, *payloads = form.write(message)
     nbytes = _kind.size + len(first) + sum(map(len, payloads))
-    bytes_max = HELLO_BYTES_MAX if isinstance(message, Hello) else MESSAGE_BYTES_MAX
+    bytes_max = GREETING_BYTES_MAX if isinstance(message, Greeting) else MESSAGE_BYTES_MAX
     if nbytes > bytes_max:
         raise ValueError(f"a {form.type.__name__} of {nbytes} bytes: the limit is {bytes_max}")
-    return [LENGTH.pack(nbytes) + _kind.pack(form.kind) + first, *payloads]
+    return [_kind.pack(form.kind) + first, *payloads]
 
 
 def decode(data: bytes | bytearray | memoryview) -> Message:
-    """One whole message, without the length in front. Raises MalformedMessage."""
+    """One whole message. Raises MalformedMessage."""
     reading = Reading(memoryview(data))
     [kind] = reading.fixed(_kind)
     if kind not in _BY_KIND:
         raise MalformedMessage(f"there is no message of kind {kind}")
     form = _BY_KIND[kind]
     message: Message = form.read(reading)
-    if reading.left and form.type is not Hello:
+    if reading.left and not (isinstance(message, Greeting) and message.hello.version != VERSION):
         raise MalformedMessage(f"{reading.left} bytes follow the end of {form.type.__name__}")
     return message
 
@@ -103,20 +123,48 @@ class _Format(NamedTuple):
 _kind = Struct("<B")
 _lane = Struct("<Iq")
 _hello = Struct("<8sHqqHH")
+_greeted = Struct("<H?")
 _MAGIC = b"amqpd\r\n\0"
 
 
-def _write_hello(hello: Hello) -> Pieces:
-    cluster, forwarder = hello.cluster.encode(), hello.forwarder.encode()
+def _write_greeting(greeting: Greeting) -> Pieces:
+    hello = greeting.hello
+    cluster, forwarder, target = hello.cluster.encode(), hello.forwarder.encode(), greeting.target.encode()
     head = _hello.pack(_MAGIC, hello.version, hello.life, hello.generation, len(cluster), len(forwarder))
-    return [head + cluster + forwarder]
+    return [head + cluster + forwarder + _greeted.pack(len(target), greeting.secret) + target + greeting.nonce]
 
 
-def _read_hello(reading: Reading) -> Hello:
-    magic, version, life, generation, cluster_bytes, forwarder_bytes = reading.fixed(_hello)
+def _read_greeting(reading: Reading) -> Greeting:
+    magic, version, life, generation, cluster_bytes, forwarder_bytes = reading.fixed(_hello, DRAWN_MAX)
     if magic != _MAGIC:
         raise MalformedMessage("this is no forwarder")
-    return Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), life, generation)
+    if life > NUMBER_MAX:
+        raise MalformedMessage(f"there is no life {life}")
+    hello = Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), life, generation)
+    if version != VERSION:
+        return Greeting(hello, "", b"", secret=False)
+    target_bytes, secret = reading.fixed(_greeted)
+    return Greeting(hello, reading.text(target_bytes), bytes(reading.view(NONCE_BYTES)), secret)
+
+
+def _write_proof(proof: Proof) -> Pieces:
+    return [proof.digest]
+
+
+def _read_proof(reading: Reading) -> Proof:
+    if reading.left > PROOF_BYTES_MAX:
+        raise MalformedMessage(f"a proof of {reading.left} bytes, the limit is {PROOF_BYTES_MAX}")
+    return Proof(reading.rest())
+
+
+def _write_refusal(refusal: Refusal) -> Pieces:
+    return [refusal.reason.encode()[:REFUSAL_BYTES_MAX].decode(errors="ignore").encode()]
+
+
+def _read_refusal(reading: Reading) -> Refusal:
+    if reading.left > REFUSAL_BYTES_MAX:
+        raise MalformedMessage(f"a refusal of {reading.left} bytes, the limit is {REFUSAL_BYTES_MAX}")
+    return Refusal(reading.text(reading.left))
 
 
 _text = Struct("<qI")
@@ -151,10 +199,29 @@ def _reads(make: Callable[..., Any], head: Struct, *values: Callable[[Reading], 
 _told = Struct("<Iqq")
 _ended = Struct("<Iqq")
 _ask = Struct("<qq")
+
+
+def _read_of_source(
+    make: Callable[..., Any], head: Struct, *values: Callable[[Reading], Any]
+) -> Callable[[Reading], Any]:
+    """The last number of the head is a source."""
+
+    def read(reading: Reading) -> Any:
+        *numbers, source = reading.fixed(head)
+        return make(*numbers, as_source(source), *[value(reading) for value in values])
+
+    return read
+
+
+def _read_ended(reading: Reading) -> Ended:
+    lane, source, epoch = reading.fixed(_ended)
+    return Ended(lane, as_source(source), as_position(epoch, 0)[0])
+
+
 _request = Struct("<q")
 
 _FORMATS = (
-    _Format(1, Hello, _write_hello, _read_hello),
+    _Format(1, Greeting, _write_greeting, _read_greeting),
     _Format(
         2,
         OpenLane,
@@ -180,14 +247,14 @@ _FORMATS = (
         _reads(Filled, _lane, read_state),
     ),
     _Format(6, Told, lambda of: [_told.pack(of.lane, of.question, of.committed)], _reads(Told, _told)),
-    _Format(7, Ended, lambda of: [_ended.pack(of.lane, of.source, of.epoch)], _reads(Ended, _ended)),
+    _Format(7, Ended, lambda of: [_ended.pack(of.lane, of.source, of.epoch)], _read_ended),
     _Format(
         8,
         Answered,
         lambda of: [_lane.pack(of.lane, of.question) + write_answer(of.answer)],
         _reads(Answered, _lane, read_answer),
     ),
-    _Format(9, Ask, lambda of: [_ask.pack(of.request, of.source)], _reads(Ask, _ask)),
+    _Format(9, Ask, lambda of: [_ask.pack(of.request, of.source)], _read_of_source(Ask, _ask)),
     _Format(
         10,
         Would,
@@ -198,7 +265,7 @@ _FORMATS = (
         11,
         RequestSeal,
         lambda of: [_ask.pack(of.request, of.source) + write_seal(of.seal)],
-        _reads(RequestSeal, _ask, read_seal),
+        _read_of_source(RequestSeal, _ask, read_seal),
     ),
     _Format(
         12,
@@ -210,7 +277,7 @@ _FORMATS = (
         13,
         FetchEntries,
         lambda of: [_ask.pack(of.request, of.source) + write_position(of.after)],
-        _reads(FetchEntries, _ask, read_position),
+        _read_of_source(FetchEntries, _ask, read_position),
     ),
     _Format(
         14,
@@ -222,7 +289,7 @@ _FORMATS = (
         15,
         FetchParts,
         lambda of: [_ask.pack(of.request, of.source) + write_position(of.after)],
-        _reads(FetchParts, _ask, read_position),
+        _read_of_source(FetchParts, _ask, read_position),
     ),
     _Format(
         16,
@@ -232,6 +299,9 @@ _FORMATS = (
     ),
     _Format(17, Query, _write_text, _read_text(Query)),
     _Format(18, Page, _write_text, _read_text(Page)),
+    _Format(19, Proof, _write_proof, _read_proof),
+    _Format(20, Refusal, _write_refusal, _read_refusal),
 )
+_WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched))
 _BY_TYPE = {form.type: form for form in _FORMATS}
 _BY_KIND = {form.kind: form for form in _FORMATS}

@@ -16,6 +16,15 @@ from zlib import crc32
 
 Position = tuple[int, int]
 """(epoch, idx) of an entry: the order of a source's entries."""
+SOURCES_MAX = 256
+"""numbers of sources, from 1"""
+NUMBER_MAX = 1 << 62
+"""Of every number that a forwarder gives: a million a second for a hundred thousand years, and those that follow it
+still fit into 64 bits."""
+EPOCH_MAX = 1 << 48
+EPOCH_STEP_MAX = 1 << 20
+"""By how much an epoch may be above the highest one that was heard of: each attempt to take a source over has the
+next one, ten a second for a day. What is above that is no honest number."""
 START: Position = (0, 0)
 """where a source is that has no entries"""
 

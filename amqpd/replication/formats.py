@@ -3,8 +3,9 @@
 What comes in: entries, frames, openings, answers, ballots. What goes out: their bytes in pieces; the same again.
 Rules: 1. All numbers are little-endian and of fixed width; what has no fixed width has its length or count in front.
 2. A payload is a piece of its own when it is written, and copied once when it is read. 3. A count is compared with
-the bytes that are there before anything is made for it. 4. An entry whose checksum does not fit is malformed: what is
-read is as its home made it.
+the bytes that are there before anything is made for it, and with what a message may have. 4. Every number is one that
+a forwarder gives: not below zero, and far from the end of its 64 bits. 5. An entry whose checksum does not fit is
+malformed: what is read is as its home made it.
 Not here: which message has which of them (`encoding.py`).
 """
 
@@ -14,13 +15,19 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Any
 
-from amqpd.replication.entry import Frame, LogEntry, Position
+from amqpd.replication.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position
 from amqpd.replication.receiver import Answer, Opened, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
+ENTRIES_MAX = 1 << 16
+"""In one message: a hundredth of a second's work. Who sends what was missed sends less than a megabyte at a time."""
+DRAWN_MAX = (1 << 63) - 1
+"""of numbers that are drawn: generations"""
+NAME_BYTES_MAX = 255
+"""of a forwarder (`setting_types.NODE_NAME_MAX` characters)"""
 
 
 class MalformedMessage(Exception):
@@ -44,11 +51,24 @@ class Reading:
         self._at += nbytes
         return self._data[self._at - nbytes : self._at]
 
-    def fixed(self, layout: Struct) -> tuple[Any, ...]:
-        return layout.unpack(self.view(layout.size))
+    def fixed(self, layout: Struct, number_max: int = NUMBER_MAX) -> tuple[Any, ...]:
+        values = layout.unpack(self.view(layout.size))
+        for value in values:
+            if isinstance(value, int) and not 0 <= value <= number_max:
+                raise MalformedMessage(f"{value} is no number that a forwarder gives")
+        return values
 
-    def many(self, count: int, layout: Struct) -> list[tuple[Any, ...]]:
-        return list(layout.iter_unpack(self.view(count * layout.size)))
+    def many(self, count: int, layout: Struct, count_max: int = SOURCES_MAX) -> list[tuple[Any, ...]]:
+        if count > count_max:
+            raise MalformedMessage(f"a list of {count} is announced, the limit is {count_max}")
+        found = list(layout.iter_unpack(self.view(count * layout.size)))
+        for values in found:
+            if min(values) < 0 or max(values) > NUMBER_MAX:
+                raise MalformedMessage(f"{min(values)} or {max(values)} is no number that a forwarder gives")
+        return found
+
+    def sources(self, count: int) -> list[int]:
+        return [as_source(source) for (source,) in self.many(count, _number)]
 
     def text(self, nbytes: int) -> str:
         try:
@@ -73,8 +93,21 @@ def write_position(position: Position) -> bytes:
 
 
 def read_position(reading: Reading) -> Position:
-    epoch, idx = reading.fixed(_position)
+    return as_position(*reading.fixed(_position))
+
+
+def as_position(epoch: int, idx: int) -> Position:
+    """Raises MalformedMessage."""
+    if epoch > EPOCH_MAX or idx > NUMBER_MAX:
+        raise MalformedMessage(f"there is no entry {idx} of epoch {epoch}")
     return epoch, idx
+
+
+def as_source(number: int) -> int:
+    """Raises MalformedMessage."""
+    if not 1 <= number <= SOURCES_MAX:
+        raise MalformedMessage(f"{number} is no source")
+    return number
 
 
 def write_seal(seal: Seal) -> bytes:
@@ -84,7 +117,9 @@ def write_seal(seal: Seal) -> bytes:
 
 def read_seal(reading: Reading) -> Seal:
     epoch, life, nbytes = reading.fixed(_seal)
-    return Seal(epoch, reading.text(nbytes), life)
+    if nbytes > NAME_BYTES_MAX:
+        raise MalformedMessage(f"a name of {nbytes} bytes is announced, the limit is {NAME_BYTES_MAX}")
+    return Seal(as_position(epoch, 0)[0], reading.text(nbytes), life)
 
 
 def write_entries(entries: Iterable[LogEntry]) -> Pieces:
@@ -99,9 +134,9 @@ def write_entries(entries: Iterable[LogEntry]) -> Pieces:
 def read_entries(reading: Reading) -> tuple[LogEntry, ...]:
     [count] = reading.fixed(_count)
     found = []
-    for source, epoch, idx, epoch_before, idx_before, checksum, nbytes in reading.many(count, _entry):
-        position, before = (epoch, idx), (epoch_before, idx_before)
-        entry = LogEntry(source, position, before, bytes(reading.view(nbytes)), checksum)
+    for source, epoch, idx, epoch_before, idx_before, checksum, nbytes in reading.many(count, _entry, ENTRIES_MAX):
+        position, before = as_position(epoch, idx), (epoch_before, idx_before)
+        entry = LogEntry(as_source(source), position, before, bytes(reading.view(nbytes)), checksum)
         if position <= before or not entry.sound:
             raise MalformedMessage(f"entry {position} of source {source} is not as its home made it")
         found.append(entry)
@@ -123,7 +158,13 @@ def write_opening(opening: Opening) -> bytes:
 def read_opening(reading: Reading) -> Opening:
     number, committed, count = reading.fixed(_opening)
     sources = tuple(
-        Opened(source, epoch, (last_epoch, last_idx), checksum if known else None, since)
+        Opened(
+            as_source(source),
+            as_position(epoch, 0)[0],
+            as_position(last_epoch, last_idx),
+            checksum if known else None,
+            since,
+        )
         for source, epoch, last_epoch, last_idx, known, checksum, since in reading.many(count, _opened)
     )
     return Opening(number, sources, committed)
@@ -140,7 +181,7 @@ def write_frame(frame: Frame) -> Pieces:
 
 def read_frame(reading: Reading) -> Frame:
     number, after, committed, passed, count = reading.fixed(_frame)
-    left_out = tuple(source for (source,) in reading.many(count, _number))
+    left_out = tuple(reading.sources(count))
     return Frame(number, after, read_entries(reading), committed, passed, left_out)
 
 
@@ -154,7 +195,10 @@ def write_state(state: State) -> Pieces:
 
 def read_state(reading: Reading) -> State:
     source, transfer, epoch, idx, epoch_after, idx_after, first, last = reading.fixed(_state)
-    return State(source, transfer, (epoch, idx), reading.rest(), first, last, (epoch_after, idx_after))
+    base, after = as_position(epoch, idx), as_position(epoch_after, idx_after)
+    if after > base:
+        raise MalformedMessage(f"a state of source {source} from {after} to {base}")
+    return State(as_source(source), transfer, base, reading.rest(), first, last, after)
 
 
 _answer = Struct("<qIIIII")
@@ -176,15 +220,14 @@ def write_answer(answer: Answer) -> bytes:
 def read_answer(reading: Reading) -> Answer:
     number, *counts = reading.fixed(_answer)
     lacks, bases = (
-        {source: (epoch, idx) for source, epoch, idx in reading.many(count, _at_source)} for count in counts[:2]
+        {as_source(source): as_position(epoch, idx) for source, epoch, idx in reading.many(count, _at_source)}
+        for count in counts[:2]
     )
     fenced = {}
     for _ in range(counts[2]):  # ends with the bytes, whatever the number is
         [source] = reading.fixed(_number)
-        fenced[source] = read_seal(reading)
-    incomplete, contradicted = (
-        frozenset(source for (source,) in reading.many(count, _number)) for count in counts[3:]
-    )
+        fenced[as_source(source)] = read_seal(reading)
+    incomplete, contradicted = (frozenset(reading.sources(count)) for count in counts[3:])
     return Answer(number, lacks, fenced, incomplete, contradicted, bases)
 
 
@@ -196,5 +239,8 @@ def write_ballot(ballot: Ballot) -> bytes:
 
 
 def read_ballot(reading: Reading) -> Ballot:
-    granted, epoch, idx, generation, base_epoch, base_idx = reading.fixed(_ballot)
-    return Ballot(granted, read_seal(reading), (epoch, idx), generation, (base_epoch, base_idx))
+    granted, epoch, idx, generation, base_epoch, base_idx = reading.fixed(_ballot, DRAWN_MAX)
+    last, base = as_position(epoch, idx), as_position(base_epoch, base_idx)
+    if base > last:
+        raise MalformedMessage(f"a log that ends at {last} is said to be committed up to {base}")
+    return Ballot(granted, read_seal(reading), last, generation, base)

@@ -9,7 +9,7 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.cluster.links`), what
 
 | dialer -> acceptor | acceptor -> dialer | of |
 |---|---|---|
-| Hello | Hello | the connection: first, in this order |
+| Greeting, Proof | Greeting, Proof, Refusal | the connection, first (`amqpd/cluster/links/handshake.py`) |
 | OpenLane, Cut, Lacked, Filled, Told | Answered | a lane (`home.py`, `receiver.py`) |
 | Ended | | a lane: the reign of its home |
 | Ask | Would | a take-over (`take_over.py`) |
@@ -29,13 +29,14 @@ from amqpd.replication.receiver import Answer, Missed, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
-VERSION = 3
+VERSION = 4
 """of the messages; a number for each change of what one of them means or of its bytes"""
+NONCE_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks. Its first bytes are the same in all versions (`encoding.py`)."""
+    """Who speaks: what a Greeting says of its sender."""
 
     version: int
     cluster: str
@@ -45,6 +46,34 @@ class Hello:
     """of the process; grows with each start on the same disk"""
     generation: int
     """of the disk"""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first message of each end. Its first bytes are the same in all versions (`encoding.py`). The forwarder that
+    accepted sends one without names first: who it is, it says only to a peer that has proven who that is."""
+
+    hello: Hello
+    target: str
+    """name of the forwarder that is meant"""
+    nonce: bytes
+    """drawn for this connection, `NONCE_BYTES`"""
+    secret: bool
+    """the sender has the cluster's secret, and asks for a proof that the other end has it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That the sender has the cluster's secret: a digest of all that was said before. Empty: it has none."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The acceptor does not let the dialer in. The text says why, for the log there."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +226,25 @@ class Page:
 
 
 FromDialer = (
-    Hello | OpenLane | Cut | Lacked | Filled | Told | Ended | Ask | RequestSeal | FetchEntries | FetchParts | Query
+    Greeting
+    | Proof
+    | OpenLane
+    | Cut
+    | Lacked
+    | Filled
+    | Told
+    | Ended
+    | Ask
+    | RequestSeal
+    | FetchEntries
+    | FetchParts
+    | Query
 )
-FromAcceptor = Hello | Answered | Would | Sealed | Entries | Fetched | Page
+FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Sealed | Entries | Fetched | Page
 Message = FromDialer | FromAcceptor
+
+HANDSHAKE: frozenset[type] = frozenset((Greeting, Proof, Refusal))
+"""before a link is made, and never over one"""
 
 FROM_DIALER: frozenset[type] = frozenset(get_args(FromDialer))
 FROM_ACCEPTOR: frozenset[type] = frozenset(get_args(FromAcceptor))

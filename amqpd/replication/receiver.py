@@ -252,6 +252,9 @@ class Receiver:
         except Fenced as fenced:
             self._is_fenced(source, fenced.seal)
             return
+        if replica.refused == self._homes[source]:
+            self._contradicted.add(source)
+            return
         replica.drop_staged(writes)  # of another connection, or of an epoch that has ended
         self._staging.pop(source, None)
         log = replica.log

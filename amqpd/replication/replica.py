@@ -89,6 +89,11 @@ class Dropped:
 Write = Sealed | Undone | Appended | Staged | StatePart | StateEnd | Completed | Dropped
 
 
+def source_of(write: Write) -> int:
+    """Which source it is of."""
+    return write.entry.source if isinstance(write, Appended) else write.source
+
+
 class Fenced(Exception):
     """The sender is not the home any more: a higher epoch was sealed here, or its own by somebody else."""
 
@@ -110,6 +115,8 @@ class Replica:
         self.log = log
         """what it has of everything that it ever acknowledged: its vote rests on that"""
         self.seal = seal
+        self.refused: Seal | None = None
+        """of a home that has sent what the disk does not take: nothing more of it is tried"""
         self.staged: Log | None = None
         """what a home is putting in place of it"""
         self._whole: Log | None = None
@@ -226,6 +233,10 @@ class Replicas:
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(self._replicas.values())
+
+    def put(self, replica: Replica) -> None:
+        """In the place of the one that there is."""
+        self._replicas[replica.source] = replica
 
     def vote(self, source: int, asked: Seal, writes: list[Write]) -> bool:
         """See `Replica.vote`. Raises KeyError for a source of which there is none here."""

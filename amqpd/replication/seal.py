@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from amqpd.replication.entry import EPOCH_MAX, EPOCH_STEP_MAX
+
 
 class Seal(NamedTuple):
     """The right to append to a source in one epoch."""
@@ -23,6 +25,12 @@ class Seal(NamedTuple):
 
 NONE = Seal(0, "", 0)
 """of a source that has had no home"""
+
+
+def is_far(epoch: int, known: int) -> bool:
+    """No forwarder asks for such an epoch while `known` is the highest one that was heard of: it would use up those
+    that are left."""
+    return epoch > min(known + EPOCH_STEP_MAX, EPOCH_MAX)
 
 
 def grants(sealed: Seal, asked: Seal) -> bool:

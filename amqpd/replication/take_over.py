@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.replication.entry import EPOCH_MAX, START, LogEntry, Position
 from amqpd.replication.log import Match
 from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.seal import Seal, is_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ class TakeOver:
     """One attempt, of one source."""
 
     def __init__(self, forwarder: str, life: int, replicas: Replicas, record: SourceRecord) -> None:
-        """`record`: as it was read now. Raises ValueError for a source of which this is no member."""
+        """`record`: as it was read now. Raises ValueError for a source of which this is no member. What the record
+        and the own disk say of epochs is believed, up to the last one that there is."""
         if forwarder not in record.members:
             raise ValueError(f"{forwarder} is no member of {record.members}")
         replica = replicas[record.source]
@@ -141,7 +142,9 @@ class TakeOver:
         self.life = life
         self.phase = Phase.ASKING
         self.record = record
-        self.seal = Seal(max(record.home.epoch, replica.seal.epoch) + 1, forwarder, life)
+        self.known = max(record.home.epoch, replica.seal.epoch)
+        """the highest epoch that the store and the own disk know of"""
+        self.seal = Seal(self.known + 1, forwarder, life)
         """that it tries to have"""
         self._replicas = replicas
         self._replica = replica
@@ -154,17 +157,24 @@ class TakeOver:
         """state was asked for, and has not come"""
         self.reason = ""
         """why the attempt is lost"""
+        self.distrusted = ""
+        """why the word of a member does not count, the last one"""
 
     @property
     def source(self) -> int:
         return self.record.source
 
-    def begin(self) -> Step:
+    def begin(self) -> Step | None:
+        if self.seal.epoch > EPOCH_MAX:
+            return self._lose(f"epoch {self.seal.epoch} is above the last one that there is, {EPOCH_MAX}")
         return Ask()
 
     def would(self, member: str, ballot: Ballot) -> Step | None:
         """A member's answer to `Ask`; the own one is to be among them."""
         if self.phase is not Phase.ASKING or not self.record.counts(member, ballot.generation):
+            return None
+        if is_far(ballot.seal.epoch + 1, self.known):
+            self.distrusted = f"{member} says that it has sealed epoch {ballot.seal.epoch}, after {self.known}"
             return None
         self._ballots[member] = ballot
         epoch = max(self.seal.epoch, ballot.seal.epoch + 1)
@@ -197,6 +207,9 @@ class TakeOver:
         if self.phase is not Phase.SEALING or seal != self.seal:
             return None
         if not self.record.counts(member, ballot.generation):
+            return None
+        if ballot.granted and ballot.last[0] > self.seal.epoch:
+            self.distrusted = f"{member} says that its log ends in epoch {ballot.last[0]}, above {self.seal.epoch}"
             return None
         if not ballot.granted:
             if ballot.seal.epoch >= self.seal.epoch:

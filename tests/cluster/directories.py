@@ -1,8 +1,8 @@
 """Directories over a metadata store, for tests: members of one cluster, in one process.
 
-What comes in: stores. What goes out: a `Member`: its directory, which runs, and what it was told; `Unsure`, a store
-that does not always say what it did.
-Not here: stores (`tests/topology/etcd_stores.py`).
+What comes in: stores. What goes out: a `Member`: its directory, which runs, and what it was told; `Disk`, which keeps
+its claims; `Unsure`, a store that does not always say what it did.
+Not here: stores (`tests/topology/etcd_stores.py`), starts that are killed and paused (`test_starts.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from itertools import count
 
 import trio
 
+from amqpd.cluster.claims import Claim
 from amqpd.cluster.directory import Directory
-from amqpd.cluster.records import MemberRecord
+from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.cluster.roster import Changed
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -33,7 +34,12 @@ HOST = "127.0.0.1"
 
 
 def member_record(name: str, life: int = 1, generation: int = 1) -> MemberRecord:
-    return MemberRecord(name, life, generation, HOST, 5673, "", "", "1.0")
+    return MemberRecord(name, life, generation, HOST, 5673, "", "", "1.0", nonce=life)
+
+
+def known_record(member: MemberRecord, life: int | None = None) -> KnownRecord:
+    """As it puts it."""
+    return KnownRecord(member.name, member.life if life is None else life, member.generation, member.nonce)
 
 
 def source_record(source: int = 1, home: str = "a@x", epoch: int = 1, revision: int = 0) -> SourceRecord:
@@ -73,11 +79,23 @@ class Unsure(MemoryStore):
 
 
 @dataclass
+class Disk:
+    """The last claim on it."""
+
+    claim: Claim
+
+    async def keep(self, claim: Claim) -> None:
+        await trio.lowlevel.checkpoint()
+        self.claim = claim
+
+
+@dataclass
 class Member:
     """`told`: each change that it was told, in order. `scope`: cancel it, and nobody keeps its lease alive."""
 
     directory: Directory
     scope: trio.CancelScope
+    disk: Disk
     told: list[Changed] = field(default_factory=list)
     news: trio.Event = field(default_factory=trio.Event)
 
@@ -96,11 +114,28 @@ def drawing(first: int = 100) -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-async def joined(nursery: trio.Nursery, store: MetadataStore, record: MemberRecord, lease_s: float = 2.0) -> Member:
-    """A member, as soon as it is one."""
+async def joined(
+    nursery: trio.Nursery,
+    store: MetadataStore,
+    record: MemberRecord,
+    lease_s: float = 2.0,
+    disk: Disk | None = None,
+) -> Member:
+    """A member, as soon as it is one: as in the record, of a disk whose last process was of the life before, unless
+    its `disk` is given."""
     told: list[Member] = []
-    directory = Directory(store, record, lambda changed: told[0].on_change(changed), lease_s=lease_s, draw=drawing())
-    member = Member(directory, trio.CancelScope())
+    disk = disk or Disk(Claim(record.generation, record.life - 1))
+    directory = Directory(
+        store,
+        record,
+        disk.claim,
+        disk.keep,
+        lambda changed: told[0].on_change(changed),
+        lease_s=lease_s,
+        draw=drawing(),
+        draw_nonce=drawing(record.nonce),
+    )
+    member = Member(directory, trio.CancelScope(), disk)
     told.append(member)
 
     async def run(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

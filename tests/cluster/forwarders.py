@@ -37,6 +37,7 @@ from amqpd.replication.replica import (
     StatePart,
     Undone,
     Write,
+    source_of,
 )
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -69,6 +70,10 @@ class FakeJournal:
         self.bases[source] = position
 
     def nothing_committed(self, source: int) -> None:
+        self.bases.pop(source, None)
+
+    def leave_out(self, source: int) -> None:
+        self.wrote = [write for write in self.wrote if source_of(write) != source]
         self.bases.pop(source, None)
 
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
@@ -113,6 +118,8 @@ class Machine(Shell):
         self.events: list[str] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reports: list[int] = []
+        self.told_cut_off: list[int] = []
+        """of how many sources no majority answered"""
         self.abandoned: list[tuple[int, Lane]] = []
         """sources that ended, and lanes of which somebody may wait for them"""
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
@@ -120,6 +127,7 @@ class Machine(Shell):
             *(name, self.life, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
             lambda lane: self.reports.append(lane.reported),
             fast_takeover=True,
+            spreads=world.spreads,
         )
 
     def _replica(self, source: int) -> Replica:
@@ -178,6 +186,9 @@ class Machine(Shell):
         self.serving.discard(source)
         self.abandoned.append((source, lane))
 
+    def cut_off(self, lanes: list[Lane]) -> None:
+        self.told_cut_off.append(len(lanes))
+
     def stops(self, source: int) -> None:
         self.serving.discard(source)
 
@@ -228,7 +239,8 @@ class Machine(Shell):
         source = write.entry.source if isinstance(write, Appended) else write.source
         log = self.staged.get(source, self.entries.setdefault(source, []))
         if isinstance(write, Appended):
-            assert not log or log[-1].position == write.entry.before or source in self.staged
+            before = write.entry.before
+            assert not log or before in (log[-1].position, self.bases.get(source)) or source in self.staged
             log.append(write.entry)
         elif isinstance(write, Sealed):
             self.seals[source] = write.seal
@@ -248,8 +260,9 @@ class Machine(Shell):
 
 
 class World:
-    def __init__(self, names: str = "abc") -> None:
+    def __init__(self, names: str = "abc", *, spreads: bool = False) -> None:
         self.now_s = 100.0
+        self.spreads = spreads
         self.records: dict[int, SourceRecord] = {}
         self.sets: dict[int, list[tuple[str, ...]]] = {}
         """that each source has had"""

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.cluster.choosing import Heard, choose, home_for, new_set
+from amqpd.cluster.linkage import linkage_of
+from amqpd.cluster.links.troubles import SECRET
 from amqpd.cluster.placement import SLACK
-from amqpd.cluster.records import SOURCES, KnownRecord, MemberRecord
+from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
 from amqpd.node.sources import HERE, LOCAL, Wanted
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
@@ -157,3 +159,64 @@ def test_copies_of_sets_that_are_made_one_after_the_other_are_bounded(
         loads.update(members)
         # A node that declares is in its own sets, however much it has: no other is above its bound.
         assert max(loads.values()) <= ceil((1 + SLACK) * Fraction(copies * (at + 1), nodes)) + 1
+
+
+# Nodes without links
+
+
+def without_links(cluster: Heard, *pairs: str) -> Heard:
+    """Of each pair the first one says that it has no link to the second one."""
+    said: dict[str, list[str]] = {}
+    for pair in pairs:
+        one, other = list(pair)
+        said.setdefault(one, []).append(other)
+    links = {
+        name: LinksRecord(name, 1, tuple(MissingLink(other, SECRET, "it differs") for other in others))
+        for name, others in said.items()
+    }
+    return replace(cluster, linkage=linkage_of(cluster.living, links, cluster.records.values()))
+
+
+def test_a_node_that_nobody_lets_in_is_in_no_new_set_and_nobody_waits_for_it() -> None:
+    cluster = without_links(heard("abc"), "ac", "bc")
+    assert cluster.copies_of(HERE, 3) == 2
+    assert new_set(1, "a", cluster, cluster.copies_of(HERE, 3)) == ("a", "b")
+    assert cluster.copies_of(Wanted(copies=5), 3) == 2
+
+
+def test_a_first_node_goes_on_alone_while_it_refuses_the_second_one() -> None:
+    cluster = without_links(among(heard("ac"), source(1, "a", "a")), "ac", "ca")
+    assert cluster.copies_of(HERE, 3) == 1
+    assert choose(HERE, cluster, {}, [1], 3) == (1, "a")
+    assert new_set(2, "a", cluster, 1) == ("a",)
+
+
+@pytest.mark.parametrize("number", range(1, 20))
+def test_a_set_is_of_nodes_with_links_to_its_home_as_far_as_that_goes(number: int) -> None:
+    kept = among(heard("abcde"), source(200, "a", "abcde"))
+    cut = without_links(kept, "ae", "be", "ce", "de")
+    assert "e" not in new_set(number, "a", cut, 3)
+    # One link only is missing: of each of the two the other one is avoided.
+    half = without_links(kept, "ab")
+    assert "b" not in new_set(number, "a", half, 3)
+    assert "a" not in new_set(number, "b", half, 3)
+    # All nodes are asked for: it is as one that is away, and comes back.
+    assert new_set(number, "a", cut, 5) == ("a", "b", "c", "d", "e")
+    # Too few are left.
+    assert new_set(number, "a", without_links(kept, "ac", "ad", "ae"), 5) == ()
+
+
+def test_a_queue_comes_into_a_source_without_nodes_that_lack_links_where_there_can_be_one() -> None:
+    two = source(1, "a", "abe"), source(2, "a", "abc")
+    assert choose(HERE, among(heard("abcde"), *two), {2: 9}, [1, 2], 3) == (1, "a")
+    cut = without_links(among(heard("abcde"), *two), "ae", "be", "ce", "de")
+    assert choose(HERE, cut, {2: 9}, [1, 2], 3) == (2, "a")
+    assert choose(HERE, cut, {}, [1], 3) == (LOCAL, "a"), "another one is made"
+    few = without_links(among(heard("abe"), source(1, "a", "abe")), "ae", "be")
+    assert choose(HERE, few, {}, [1], 3) == (1, "a"), "no other one could be made"
+
+
+def test_balanced_queues_go_to_nodes_with_links() -> None:
+    cluster = without_links(among(heard("abc"), source(1, "a", "abc")), "ac", "bc")
+    homes = {home_for(Wanted(balanced=f"q{number}"), cluster, {}) for number in range(50)}
+    assert homes == {"a", "b"}

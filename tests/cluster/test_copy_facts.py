@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amqpd.cluster.copy_facts import AWAY, COUNTS, OTHER_DISK, replica_facts, source_facts
-from tests.cluster.forwarders import World
+from amqpd.cluster.copy_facts import AWAY, COUNTS, OTHER_DISK, SILENT, replica_facts, source_facts
+from tests.cluster.forwarders import LEASE_S, World
 
 SOURCE = 5
 
@@ -26,6 +26,23 @@ def test_the_home_says_who_is_away_and_whose_disk_is_another_one() -> None:
     world["a"].forwarder.homes.sources[SOURCE].lane.home.peers["b"].uncounted.add(SOURCE)
     [row] = source_facts(world["a"].forwarder.homes)
     assert row["copies"]["b"]["is"] == OTHER_DISK
+
+
+def test_a_node_that_is_stopped_with_its_connection_open_is_not_up_to_date() -> None:
+    """As after `kill -STOP`: nobody closes its connections, and while nothing is published it lacks nothing."""
+    world = World()
+    world.new_source(SOURCE, "a")
+    world.wait(3 * LEASE_S)
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert [copy["is"] for copy in row["copies"].values()] == [COUNTS, COUNTS], "one that answers stays counted"
+    world["c"].up = False
+    world.wait(2 * LEASE_S)
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert {name: copy["is"] for name, copy in row["copies"].items()} == {"b": COUNTS, "c": SILENT}
+    world["c"].up = True
+    world.wait(LEASE_S)
+    [row] = source_facts(world["a"].forwarder.homes)
+    assert row["copies"]["c"]["is"] == COUNTS
 
 
 def test_everybody_says_where_their_copies_end() -> None:

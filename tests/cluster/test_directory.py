@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 import trio
 import trio.testing
 
 from amqpd.cluster import directory
-from amqpd.cluster.records import KnownRecord, WishRecord, encode, known_key, member_key, source_key
-from amqpd.cluster.roster import Changed
-from amqpd.errors import NodeFailure, StartupError, find_failure
+from amqpd.cluster.asking import asking
+from amqpd.cluster.claims import Claim
+from amqpd.cluster.directory import LEASE_S, LEASES_WAITED, START_S
+from amqpd.cluster.forgetting import MemberKept, forget, readmit
+from amqpd.cluster.records import (
+    PREFIX,
+    KnownRecord,
+    WishRecord,
+    asking_key,
+    encode,
+    known_key,
+    member_key,
+    source_key,
+)
+from amqpd.cluster.roster import Changed, Roster
+from amqpd.errors import NodeFailure, NotYet, StartupError, find_failure
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
@@ -26,7 +41,7 @@ from amqpd.topology.metadata.store import (
     StoreUnavailable,
     Transaction,
 )
-from tests.cluster.directories import Unsure, drawing, joined, member_record, source_record
+from tests.cluster.directories import Disk, Unsure, drawing, joined, known_record, member_record, source_record
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 from tests.topology.test_store import Stores
 from tests.topology.test_store import stores as stores
@@ -50,7 +65,7 @@ async def test_a_member_hears_of_itself_before_it_has_started(store: MetadataSto
     member = await joined(nursery, store, A)
     assert member.told == [Changed(frozenset({"a@x"}), frozenset({"a@x"}))]
     assert dict(member.directory.members) == {"a@x": A}
-    assert dict(member.directory.known) == {"a@x": KnownRecord("a@x", 1, 1)}
+    assert dict(member.directory.known) == {"a@x": known_record(A)}
     assert member.directory.me == A
 
 
@@ -93,7 +108,7 @@ async def test_a_key_that_somebody_deleted_is_put_again(store: MetadataStore, nu
     await member.until(lambda _: len(member.told) == 3)
     assert [bool(change.members) for change in member.told] == [True, True, True]
     assert dict(member.directory.members) == {"a@x": A}
-    assert dict(member.directory.known) == {"a@x": KnownRecord("a@x", 1, 1)}
+    assert dict(member.directory.known) == {"a@x": known_record(A)}
 
 
 # What an embedded store does not show to other processes
@@ -122,7 +137,7 @@ async def test_a_member_that_ends_in_order_is_gone_at_once(stores: Stores, nurse
     second.scope.cancel()
     await ending.aclose()
     await first.until(lambda it: len(it.members) == 1)
-    assert dict(first.directory.known) == {"a@x": KnownRecord("a@x", 1, 1), "b@x": KnownRecord("b@x", 1, 2)}
+    assert dict(first.directory.known) == {"a@x": known_record(A), "b@x": known_record(B)}
 
 
 @BETWEEN
@@ -131,8 +146,10 @@ async def test_one_name_is_one_process(
 ) -> None:
     monkeypatch.setattr(directory, "LEASES_WAITED", 0.2)
     await joined(nursery, await stores(), A)
-    with pytest.raises(StartupError, match=r"has a member a@x that lives, at 127.0.0.1:5673, life 1: give this"):
-        await joined(nursery, await stores(), replace(A, generation=9))
+    with pytest.raises(
+        StartupError, match=r"another process is the member a@x of this cluster, at 127.0.0.1:5673, incarnation 1"
+    ):
+        await joined(nursery, await stores(), replace(A, generation=9, nonce=9))
 
 
 @BETWEEN
@@ -146,14 +163,14 @@ async def test_the_name_of_one_that_ends_meanwhile_is_waited_for(stores: Stores,
         await ending.aclose()
 
     nursery.start_soon(end)
-    second = await joined(nursery, await stores(), replace(A, life=2))
-    assert second.directory.me == replace(A, life=2)
+    second = await joined(nursery, await stores(), replace(A, nonce=2), disk=first.disk)
+    assert second.directory.me == replace(A, life=2, nonce=2)
 
 
 @BETWEEN
 @pytest.mark.parametrize("key", [member_key("a@x"), known_key("a@x")])
 async def test_who_finds_another_process_under_its_name_ends(stores: Stores, key: str) -> None:
-    other = replace(A, life=7)
+    other = replace(A, life=7, nonce=7)
     value = encode(other if key == member_key("a@x") else KnownRecord("a@x", 7, 1))
 
     async def live() -> None:
@@ -173,41 +190,45 @@ async def test_who_finds_another_process_under_its_name_ends(stores: Stores, key
 
 
 @pytest.mark.parametrize(
-    ("life", "generation", "drawn"),
+    ("change", "drawn"),
     [
-        (6, 1, False),  # it goes on
-        (5, 1, True),  # a copy, which was started when the original was
-        (4, 1, True),  # an older state of the disk
-        (9, 2, True),  # emptied, or one that was replaced once
+        ({}, False),  # it goes on
+        ({"life": 4, "nonce": 4, "upon": (3, 3)}, True),  # a copy, which was started when the original was
+        ({"life": 3, "nonce": 3, "upon": (2, 2)}, True),  # an older state of the disk
+        ({"generation": 2, "life": 8, "nonce": 8}, True),  # emptied, or one that was replaced once
     ],
 )
 async def test_a_disk_that_is_not_what_it_was_gets_a_new_generation(
-    space: MemorySpace, nursery: trio.Nursery, life: int, generation: int, drawn: bool
+    space: MemorySpace, nursery: trio.Nursery, change: dict[str, Any], drawn: bool
 ) -> None:
     ended = MemoryStore(space)
-    before = await joined(nursery, ended, replace(A, life=5))
+    before = await joined(nursery, ended, replace(A, life=5, nonce=5))
     before.scope.cancel()
     await ended.aclose()
-    now = await joined(nursery, MemoryStore(space), replace(A, life=life, generation=generation))
-    expected = replace(A, life=max(life, 6) if drawn else life, generation=100 if drawn else generation)
+    disk = Disk(replace(before.disk.claim, **change))
+    now = await joined(nursery, MemoryStore(space), replace(A, nonce=6), disk=disk)
+    life = max(disk.claim.life, 6)
+    expected = replace(A, life=life, generation=100 if drawn else 1, nonce=6)
     assert now.directory.me == now.directory.members["a@x"] == expected
-    assert now.directory.known["a@x"] == KnownRecord("a@x", expected.life, expected.generation)
+    assert now.directory.known["a@x"] == known_record(expected)
+    assert (now.disk.claim.generation, now.disk.claim.life) == (expected.generation, expected.life)
 
 
-@pytest.mark.parametrize(
-    ("life", "drawn"), [(7, False), (6, True)], ids=["the disk itself", "a copy of its last life"]
-)
+@pytest.mark.parametrize("copied", [False, True], ids=["the disk itself", "a copy of its last life"])
 async def test_a_copy_of_a_disk_from_before_its_node_was_stopped_gets_a_new_generation(
-    space: MemorySpace, nursery: trio.Nursery, life: int, drawn: bool
+    space: MemorySpace, nursery: trio.Nursery, copied: bool
 ) -> None:
     ended = MemoryStore(space)
     before = await joined(nursery, ended, replace(A, life=5))
+    disk = Disk(before.disk.claim)
+    if not copied:
+        await disk.keep(before.directory.ending)
     await before.directory.end_life()
     await before.until(lambda directory: directory.known["a@x"].life == 6)
     before.scope.cancel()
     await ended.aclose()
-    now = await joined(nursery, MemoryStore(space), replace(A, life=life))
-    assert now.directory.me.generation == (100 if drawn else 1)
+    now = await joined(nursery, MemoryStore(space), replace(A, nonce=7), disk=disk)
+    assert now.directory.me.generation == (100 if copied else 1)
     assert now.directory.me.life == 7
 
 
@@ -252,21 +273,13 @@ async def test_the_end_of_a_life_is_put_also_when_another_record_got_ahead(
 
     ahead: list[tuple[str, str]] = []
     member = await joined(nursery, Ahead(space), A)
-    ahead.append((known_key("a@x"), encode(KnownRecord("a@x", A.life, A.generation))))
+    ahead.append((known_key("a@x"), encode(known_record(A))))
     await member.directory.end_life()
     assert member.directory.known["a@x"].life == A.life + 1
 
 
-async def test_a_generation_that_was_not_kept_is_drawn_again(space: MemorySpace, nursery: trio.Nursery) -> None:
-    """The node died after the store had the new one, and before its journal had it."""
-    ended = MemoryStore(space)
-    await ended.transact([], [PutKey(known_key("a@x"), encode(KnownRecord("a@x", 6, 99)))])
-    now = await joined(nursery, ended, replace(A, life=7))
-    assert now.directory.me.generation == 100
-
-
 async def test_generations_are_positive_and_differ() -> None:
-    drawn = {directory.drawn_generation() for _ in range(100)}
+    drawn = {directory.drawn_number() for _ in range(100)}
     assert len(drawn) == 100
     assert min(drawn) > 0
     assert max(drawn) < 1 << 63
@@ -281,15 +294,39 @@ async def test_to_become_a_member_may_take_two_tries(space: MemorySpace, nursery
     await store.transact([], [PutKey(known_key("a@x"), encode(KnownRecord("a@x", 5, 1)))])
     store.fates = [fate]
     member = await joined(nursery, store, A)
-    assert member.directory.me.generation in (100, 101)
+    assert member.directory.me.generation == 100
     assert member.directory.members["a@x"] == member.directory.me
 
 
-async def test_a_member_does_not_begin_without_its_store(space: MemorySpace, nursery: trio.Nursery) -> None:
+async def test_a_member_does_not_begin_without_its_store(
+    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It is asked for a minute, then a supervisor may try again."""
     store = Unsure(space)
     store.away = True
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(NotYet, match="it does not answer; it was asked for 60 s") as ended:
         await joined(nursery, store, A)
+    assert ended.value.exit_code == 75
+    assert START_S <= trio.current_time() < START_S + 10
+
+
+async def test_a_start_goes_on_when_its_store_answers_again(
+    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = Unsure(space)
+    store.away = True
+
+    async def come_back() -> None:
+        await trio.sleep(START_S / 2)
+        store.away = False
+
+    nursery.start_soon(come_back)
+    with structlog.testing.capture_logs() as lines:
+        member = await joined(nursery, store, A)
+    assert member.directory.members.keys() == {A.name}
+    told = [line for line in lines if line["event"].startswith("the start waits for the metadata store")]
+    assert all(line["reason"] == "it does not answer" for line in told)
+    assert 3 < len(told) < 10, "repeated, and not each half second"
 
 
 async def test_a_lost_lease_is_granted_again(
@@ -355,7 +392,8 @@ async def test_an_exception_of_the_callback_ends_it(space: MemorySpace) -> None:
         if changed.sources:
             raise ZeroDivisionError
 
-    tried = directory.Directory(MemoryStore(space), A, fail, draw=drawing())
+    disk = Disk(Claim())
+    tried = directory.Directory(MemoryStore(space), A, disk.claim, disk.keep, fail, draw=drawing())
 
     async def live() -> None:
         async with trio.open_nursery() as nursery:
@@ -397,3 +435,159 @@ async def test_a_wish_is_heard_of_by_all_and_goes_when_it_is_fulfilled(stores: S
     await member.until(lambda it: not it.wishes)
     assert [change.wishes for change in member.told[1:]] == [{3}, {3}, {3}]
     assert await member.directory.drop_wish(waiting), "it is gone, as was asked for"
+
+
+# A process that was stopped
+
+
+class Stopped(MemoryStore):
+    """The process that uses it is stopped for so long while it waits for its next answer."""
+
+    def __init__(self, space: MemorySpace, clock: trio.testing.MockClock) -> None:
+        super().__init__(space)
+        self.clock = clock
+        self.stopped_s = 0.0
+
+    async def get(self, key: str) -> Entry | None:
+        stopped_s, self.stopped_s = self.stopped_s, 0.0
+        self.clock.jump(stopped_s)
+        return await super().get(key)
+
+
+async def test_time_in_which_it_was_stopped_does_not_say_that_another_process_renews_its_lease(
+    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    before = MemoryStore(space)
+    lease = await before.grant_lease(LEASE_S)
+    await before.transact([], [PutKey(member_key(A.name), encode(A), lease)])
+    store = Stopped(space, autojump_clock)
+    store.stopped_s = 2 * LEASES_WAITED * LEASE_S
+
+    async def run_out() -> None:
+        await trio.sleep(store.stopped_s + LEASE_S)
+        await before.revoke_lease(lease)
+
+    nursery.start_soon(run_out)
+    member = await joined(
+        nursery, store, replace(A, life=A.life + 1), disk=Disk(Claim(A.generation, A.life, A.nonce))
+    )
+    assert member.directory.me.generation == A.generation
+
+
+async def test_a_lease_that_ran_out_while_it_was_stopped_is_said_with_its_setting(
+    space: MemorySpace, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await joined(nursery, MemoryStore(space), A)
+        await trio.sleep(LEASE_S)
+        assert lines == []
+        autojump_clock.jump(10)
+        await trio.sleep(LEASE_S)
+    [line] = lines
+    assert line["event"].startswith("this node's lease ran out: others may have taken it for gone")
+    assert line["reason"].startswith("this process did not run")
+    assert line["cluster_lease_s"] == LEASE_S
+    assert 10 <= line["silent_s"] < 11
+
+
+# Nodes that were forgotten
+
+
+async def gone(store: MetadataStore, record: Any, nursery: trio.Nursery) -> Disk:
+    """The disk of a node that was a member, and has ended."""
+    member = await joined(nursery, store, record)
+    member.scope.cancel()
+    await store.revoke_lease(member.directory._lease)
+    return member.disk
+
+
+async def test_a_node_that_was_forgotten_is_refused_until_it_is_let_in_again(
+    store: MetadataStore, nursery: trio.Nursery
+) -> None:
+    disk = await gone(store, A, nursery)
+    await forget(store, A.name)
+    claimed = disk.claim
+    for _ in range(2):
+        with pytest.raises(
+            StartupError, match=f"amqpd cluster readmit {A.name} and start it; .* empty data directory"
+        ):
+            await joined(nursery, store, A, disk=disk)
+    assert disk.claim == claimed, "nothing was claimed"
+    roster = Roster()
+    roster.load(await store.range(PREFIX))
+    assert [(each.name, each.asks) for each in asking(roster, 0)] == [(A.name, 2)], "who asks is said to the others"
+    assert await store.get(member_key(A.name)) is None
+    await readmit(store, A.name)
+    member = await joined(nursery, store, A, disk=disk)
+    assert member.directory.me.generation == claimed.generation
+    with pytest.raises(MemberKept, match="no node a@x was forgotten"):
+        await readmit(store, A.name)
+
+
+class Noteless(MemoryStore):
+    """What is asked of the note does not come, or fails if it is `told` why."""
+
+    told = ""
+
+    async def get(self, key: str) -> Entry | None:
+        if key == asking_key(A.name) and self.told:
+            raise StoreUnavailable(self.told)
+        if key == asking_key(A.name):
+            await trio.sleep_forever()
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("told", ["etcd is away", ""])
+async def test_a_store_that_goes_away_does_not_keep_up_the_end_of_a_node_that_was_forgotten(
+    space: MemorySpace, nursery: trio.Nursery, told: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = Noteless(space)
+    store.told = told
+    disk = await gone(store, A, nursery)
+    await forget(store, A.name)
+    refused = pytest.raises(StartupError, match="amqpd cluster readmit")
+    with structlog.testing.capture_logs() as logs, trio.fail_after(directory.ASK_S + 1), refused:
+        await joined(nursery, store, A, disk=disk)
+    said = [each["reason"] for each in logs if each["event"].startswith("the other nodes are not told")]
+    assert said == [told or "the metadata store does not answer"]
+
+
+async def test_an_empty_disk_with_a_forgotten_name_is_a_new_member_also_when_its_first_start_was_killed(
+    store: MetadataStore, nursery: trio.Nursery
+) -> None:
+    old = await gone(store, A, nursery)
+    await forget(store, A.name)
+    new = Disk(Claim(7, 1, 9))  # on the disk, and never put
+    member = await joined(nursery, store, A, disk=new)
+    assert member.directory.me.generation == 7
+    member.scope.cancel()
+    await store.revoke_lease(member.directory._lease)
+    await forget(store, A.name)
+    for disk in (old, new):
+        with pytest.raises(StartupError, match="amqpd cluster readmit"):
+            await joined(nursery, store, A, disk=disk)
+    assert (await joined(nursery, store, A, disk=Disk(Claim()))).directory.me.generation not in (A.generation, 7)
+
+
+async def test_a_node_that_is_forgotten_while_it_is_cut_off_from_the_store_ends(
+    space: MemorySpace, autojump_clock: trio.testing.MockClock
+) -> None:
+    other = MemoryStore(space)
+
+    async def cut_off_and_forgotten() -> None:
+        async with trio.open_nursery() as nursery:
+            store = Unsure(space)
+            member = await joined(nursery, store, A)
+            store.away = True
+            await other.transact([], [DeleteKey(member_key(A.name))])
+            await forget(other, A.name)
+            store.away = False
+            await member.until(lambda it: False)
+
+    with pytest.raises(ExceptionGroup) as ended:
+        await cut_off_and_forgotten()
+    failure = find_failure(ended.value)
+    assert isinstance(failure, NodeFailure)
+    assert "out of the cluster (amqpd cluster forget)" in failure.sentence
+    assert await other.get(asking_key(A.name)) is not None, "who is refused is said to the others"
+    assert await other.get(known_key(A.name)) is None

@@ -17,13 +17,13 @@ import trio
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.cluster import directory, swaps
-from amqpd.cluster.records import SOURCES, KnownRecord, member_key
+from amqpd.cluster.records import SOURCES, member_key
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.etcd import feed, gateway
 from amqpd.topology.metadata.etcd.gateway import REVOKE, Access
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey, StoreUnavailable
-from tests.cluster.directories import Member, joined, member_record, source_record
+from tests.cluster.directories import Member, joined, known_record, member_record, source_record
 from tests.harness.etcd import EtcdProcess
 from tests.harness.relay import Relay, relay_to
 from tests.harness.slow import slow
@@ -102,10 +102,11 @@ async def test_a_member_whose_process_is_gone_is_gone_with_its_lease(shared_etcd
         await one.until(lambda it: "b@x" not in it.members)
         # etcd looks for leases that ran out twice a second.
         assert directory.LEASE_S / 2 < trio.current_time() - began < directory.LEASE_S + 3
-        assert one.directory.known["b@x"] == KnownRecord("b@x", 1, 2)
-        again = await joined(nursery, await open_store(), replace(B, life=2))
-        await one.until(lambda it: it.members.get("b@x") == replace(B, life=2))
-        assert again.directory.me == replace(B, life=2)
+        assert one.directory.known["b@x"] == known_record(B)
+        expected = replace(B, life=2, nonce=3)
+        again = await joined(nursery, await open_store(), replace(B, nonce=3), disk=two.disk)
+        await one.until(lambda it: it.members.get("b@x") == expected)
+        assert again.directory.me == expected
 
 
 async def test_a_lease_that_etcd_ended_is_granted_again(shared_etcd: EtcdProcess) -> None:

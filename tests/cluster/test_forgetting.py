@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from amqpd.cluster.forgetting import MemberKept, forget
-from amqpd.cluster.records import ClusterRecord, KnownRecord, WishRecord, encode, key_of, known_key
+from amqpd.cluster.records import (
+    FORGOTTEN_MAX,
+    ClusterRecord,
+    ForgottenRecord,
+    KnownRecord,
+    WishRecord,
+    encode,
+    forgotten_key,
+    key_of,
+    known_key,
+)
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compare, Operation, Outcome, PutKey
 from tests.cluster.directories import member_record, source_record
@@ -28,6 +38,18 @@ async def test_who_is_in_no_set_and_does_not_live_is_forgotten() -> None:
     await forget(store, "c@x")
     assert await store.get(known_key("c@x")) is None
     assert await store.get(known_key("a@x")) is not None
+
+
+async def test_of_the_disks_that_were_forgotten_the_last_ones_are_noted() -> None:
+    record = ForgottenRecord("c@x", ())
+    for generation in (*range(1, FORGOTTEN_MAX + 2), 5):
+        record = record.with_one(generation)
+    assert record.generations == (2, 3, 4, *range(6, FORGOTTEN_MAX + 2), 5)
+    store = await a_store(KNOWN, ForgottenRecord("c@x", (1, KNOWN.generation, 2)))
+    await forget(store, "c@x")
+    noted = await store.get(forgotten_key("c@x"))
+    assert noted is not None
+    assert noted.value == encode(ForgottenRecord("c@x", (1, 2, KNOWN.generation)))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from amqpd.cluster import homes
+from amqpd.cluster.homes import GIVES_UP_LEASES
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
+from amqpd.replication import seal as seals
 from amqpd.replication.home import HomeLane
 from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
-from .forwarders import World
+from .forwarders import LEASE_S, World
 
 
 def logs(world: World, source: int) -> list[list[bytes]]:
@@ -382,3 +384,104 @@ def test_a_home_that_reigns_is_not_followed_by_one_that_did_not_hear_it() -> Non
     world.wait(1)
     assert world.records[5].home.forwarder == "a"
     assert world["a"].serving == {5}
+
+
+def test_a_node_that_ends_in_order_is_followed_at_once() -> None:
+    world = World()
+    world.new_source(1, "a")
+    world.new_source(2, "a")
+    world.wait(2 * LEASE_S)  # of a process that has just started nobody knows whom it answered before
+    a = world["a"].forwarder
+    world["a"].publish(1, b"last")
+    a.stop_sources()
+    assert not a.is_settled, "what was under way is not committed yet"
+    world.move()
+    assert a.is_settled
+    assert not world["a"].serving, "nothing comes in any more"
+    a.leave()
+    world.move()
+    assert a.has_left
+    assert [record.home.forwarder for record in world.records.values()] == ["", ""]
+    # It is still a member, and is heard: nobody has to wait for its silence.
+    world.wait(LEASE_S / 2)
+    served = world["b"].serving | world["c"].serving
+    assert served == {1, 2}
+    assert {record.home.forwarder for record in world.records.values()} <= {"b", "c"}
+    follower = next(world[name] for name in "bc" if 1 in world[name].serving)
+    assert b"last" in [each.payload for each in follower.entries[1]]
+    assert not a.homes.sources
+
+
+def test_a_home_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_again() -> None:
+    world = World()
+    world.new_source(1, "a")
+    world.wait(LEASE_S)
+    a = world["a"].forwarder
+    world.store_answers = False
+    world.disconnect("a", "b")
+    world.wait(3 * LEASE_S)
+    assert not world["a"].told_cut_off, "c is a majority with it"
+    world.disconnect("a", "c")
+    world.disconnect("b", "c")
+    world.wait(2 * LEASE_S)
+    assert world["a"].told_cut_off[-1] == 1
+    assert a.homes.sources[1].waits.lagging, "its publishers wait"
+    assert a.statistics().gauges["sources_cut_off"] == 1
+    # A majority is back in time: all goes on.
+    world.connect("a")
+    world.wait(LEASE_S / 4)
+    assert world["a"].told_cut_off[-1] == 0
+    assert not a.homes.sources[1].waits.lagging
+    assert world["a"].serving == {1}
+    # Not in time: it gives up, and says so until somebody is the home again.
+    for pair in ("ab", "ac", "bc"):
+        world.disconnect(*pair)
+    world.wait((GIVES_UP_LEASES + 2) * LEASE_S)
+    assert not a.homes.sources
+    assert world["a"].told_cut_off[-1] == 0
+    assert a.statistics().gauges["sources_cut_off"] == 1
+    world.connect("a")
+    world.store_answers = True
+    world.wait(5 * LEASE_S)
+    assert world["a"].serving == {1}
+    assert a.statistics().gauges["sources_cut_off"] == 0
+
+
+def test_without_links_to_a_majority_nobody_stands_as_a_candidate() -> None:
+    """One that all others refuse tried to take over every source, every two seconds, for ever."""
+    world = World()
+    world.new_source(5, "a")
+    world.new_source(6, "b")
+    for other in "ab":
+        world.disconnect("c", other)
+    world.wait(20)
+    assert world["c"].forwarder.counters.take_overs_begun == 0
+    assert [world.records[source].home.forwarder for source in (5, 6)] == ["a", "b"]
+    # Its turn comes when it has links again.
+    world.connect("c")
+    world.kill("a")
+    world.wait(5)
+    assert world.records[5].home.forwarder in "bc"
+
+
+def test_a_link_to_one_of_three_is_enough_to_take_over() -> None:
+    world = World()
+    world.new_source(5, "a")
+    world.kill("a")
+    world.wait(3)
+    home = world.records[5].home.forwarder
+    assert home in "bc"
+    assert world[home].serving == {5}
+
+
+def test_a_source_that_was_taken_back_is_not_tried_any_more() -> None:
+    world = World()
+    created = world.swap(SourceRecord(9, seals.NONE, ("a", "b", "c"), (7, 7, 7)))
+    assert created is not None
+    world.new_source(5, "a")
+    machine = world["a"]
+    machine.forwarder.records[9] = created
+    machine.forwarder.record_gone(9)
+    assert 9 not in machine.forwarder.records
+    machine.forwarder.record_gone(5)
+    assert 5 in machine.forwarder.records, "a store that has gone back"

@@ -1,4 +1,4 @@
-"""The end of a process in order, on a disk that does not take it: the store hears nothing, and the stop goes on."""
+"""A disk's claim among its journal's names, and the end of a process in order on a disk that does not take it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import structlog.testing
 import trio
 
 from amqpd.cluster import lives
-from amqpd.errors import StorageFailure
+from amqpd.cluster.claims import Claim
+from amqpd.errors import StartupError, StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.topology.metadata.store import StoreUnavailable
-from tests.cluster.directories import member_record
 
 pytestmark = pytest.mark.trio
 
@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, disk_fails: Exception | None = None, store_fails: Exception | None = None) -> None:
         self.done: list[Any] = []
         self.disk: Any = SimpleNamespace(set_names=lambda **names: self._do(names, disk_fails))
-        self.directory: Any = SimpleNamespace(me=member_record("a@x", life=5, generation=9), end_life=self._end_life)
+        self.directory: Any = SimpleNamespace(ending=Claim(9, 6, 4, (3, 2)), end_life=self._end_life)
         self._store_fails = store_fails
 
     def _do(self, what: Any, fails: Exception | None) -> None:
@@ -45,7 +45,7 @@ class Scene:
 async def test_the_disk_has_the_life_before_the_store() -> None:
     scene = Scene()
     assert await scene.end() == []
-    assert scene.done == [{"generation": "9", "life": "6"}, "store"]
+    assert scene.done == [{"generation": "9", "life": "6", "nonce": "4", "claimed_upon": "3 2"}, "store"]
 
 
 @pytest.mark.parametrize("failure", [DiskFull("no space is left"), StorageFailure("the disk failed")])
@@ -61,3 +61,50 @@ async def test_a_store_that_does_not_answer_is_said() -> None:
     scene = Scene(store_fails=StoreUnavailable("it does not answer"))
     [told] = await scene.end()
     assert told["reason"] == "it does not answer"
+
+
+class FullDisk:
+    """`reserve`: there is one to give up."""
+
+    def __init__(self, *, reserve: bool) -> None:
+        self.names: dict[str, str] = {}
+        self._reserve, self._full = reserve, True
+
+    def set_names(self, **names: str) -> None:
+        if self._full:
+            raise DiskFull("no space is left")
+        self.names |= names
+
+    def release_reserve(self) -> None:
+        self._full = not self._reserve
+
+    def head(self, source: int) -> Any:
+        return SimpleNamespace(epoch=40)
+
+
+async def test_a_full_disk_gives_up_its_reserve_for_a_claim() -> None:
+    disk: Any = FullDisk(reserve=True)
+    claim = Claim(9, 6, 4, (3, 2))
+    await lives.keep(disk, trio.CapacityLimiter(1), claim)
+    assert lives.of(disk) == claim
+
+
+async def test_a_disk_without_any_space_is_the_reason_why_a_node_does_not_join() -> None:
+    disk: Any = FullDisk(reserve=False)
+    with pytest.raises(StartupError, match="cannot join its cluster: no space is left; make space"):
+        await lives.keep(disk, trio.CapacityLimiter(1), Claim(9, 6, 4, (3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("names", "claim"),
+    [
+        ({"generation": "9", "life": "6"}, Claim(9, 6)),  # of the version before nonces
+        ({"generation": "9"}, Claim(9, 39)),  # of one before lives: each start is an epoch
+        ({"generation": "", "life": "6", "nonce": "4"}, Claim(0, 6, 4)),  # a loss was accepted
+        ({}, Claim(0, 39)),
+    ],
+)
+async def test_what_disks_of_other_versions_say_is_read(names: dict[str, str], claim: Claim) -> None:
+    disk: Any = FullDisk(reserve=False)
+    disk.names = names
+    assert lives.of(disk) == claim

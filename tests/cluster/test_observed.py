@@ -56,9 +56,10 @@ def test_who_is_asked_to_seal_says_so_and_counts() -> None:
 def test_a_seal_that_is_refused_is_counted_as_such() -> None:
     world = World()
     world.new_source(5, "a")
-    copies, link = world["b"].forwarder.copies, next(iter(world["b"].forwarder.copies._connections))
-    copies.received(link, RequestSeal(9, 5, Seal(1, link.forwarder, 99)))
-    assert told(world, "b", "seal_refused")[-1]["epoch"] == 1
+    copies = world["b"].forwarder.copies
+    [link] = [each for each in copies._connections if each.forwarder == "a"]
+    copies.received(link, RequestSeal(9, 5, Seal(0, link.forwarder, link.life)))
+    assert told(world, "b", "seal_refused")[-1]["epoch"] == 0
     assert numbers(world, "b").counters["seals_refused_total"] == 1
 
 

@@ -10,14 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.cluster.records import (
+    FORGOTTEN_MAX,
+    LIFE_MAX,
     NUMBER_MAX,
     SOURCES,
+    TEXT_MAX,
+    AskingRecord,
     ClusterRecord,
+    ForgottenRecord,
     KnownRecord,
     MemberRecord,
     WishRecord,
     decode,
     encode,
+    forgotten_key,
     key_of,
     known_key,
     member_key,
@@ -25,24 +31,24 @@ from amqpd.cluster.records import (
     wish_key,
 )
 from amqpd.cluster.roster import Changed, Roster
+from amqpd.replication.entry import EPOCH_MAX
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot, StoreDamaged
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}@[A-Za-z0-9_.-]{1,8}", fullmatch=True)
 NUMBERS = st.integers(0, NUMBER_MAX)
-MEMBERS = st.builds(
-    MemberRecord, NAMES, NUMBERS, NUMBERS, st.text(), st.integers(0, 65535), st.text(), st.text(), st.text()
-)
-KNOWN = st.builds(KnownRecord, NAMES, NUMBERS, NUMBERS)
+LIVES, EPOCHS, TEXTS = st.integers(0, LIFE_MAX), st.integers(0, EPOCH_MAX), st.text(max_size=TEXT_MAX)
+MEMBERS = st.builds(MemberRecord, NAMES, LIVES, NUMBERS, TEXTS, st.integers(0, 65535), TEXTS, TEXTS, TEXTS)
+KNOWN = st.builds(KnownRecord, NAMES, LIVES, NUMBERS)
 
 
 @st.composite
 def sources(draw: st.DrawFn) -> SourceRecord:
     members = tuple(draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)))
     generations = tuple(draw(st.lists(NUMBERS, min_size=len(members), max_size=len(members))))
-    home = Seal(draw(NUMBERS), draw(NAMES), draw(NUMBERS))
-    number, revision, given_up = draw(st.integers(1, SOURCES)), draw(st.integers(1, NUMBER_MAX)), draw(NUMBERS)
+    home = Seal(draw(EPOCHS), draw(NAMES), draw(LIVES))
+    number, revision, given_up = draw(st.integers(1, SOURCES)), draw(st.integers(1, NUMBER_MAX)), draw(EPOCHS)
     return SourceRecord(number, home, members, generations, revision, given_up)
 
 
@@ -54,7 +60,9 @@ WISHES = st.builds(
     st.text(),
     st.integers(1, NUMBER_MAX),
 )
-RECORDS = MEMBERS | KNOWN | sources() | WISHES
+FORGOTTEN = st.builds(ForgottenRecord, NAMES, st.lists(NUMBERS, max_size=FORGOTTEN_MAX, unique=True).map(tuple))
+ASKING = st.builds(AskingRecord, NAMES, st.text(max_size=TEXT_MAX), st.integers(0, 65535), NUMBERS, NUMBERS, NUMBERS)
+RECORDS = MEMBERS | KNOWN | sources() | WISHES | FORGOTTEN | ASKING
 
 
 def revision_of(record: ClusterRecord) -> int:
@@ -100,6 +108,9 @@ SOURCE = encode(SourceRecord(3, Seal(2, "a", 1), ("a", "b"), (4, 5)))
         (wish_key(3), '{"members": "ab", "home": "", "reason": ""}'),
         (wish_key(3), '{"members": [], "home": ""}'),
         (source_key(3), '{"home": {"epoch": 1, "forwarder": "a", "life": 1}, "members": []}'),
+        (forgotten_key("a"), '{"generations": 7}'),
+        (forgotten_key("a"), '{"generations": [true]}'),
+        (forgotten_key("a"), json.dumps({"generations": list(range(FORGOTTEN_MAX + 1))})),
         (source_key(3), '{"home": null, "members": [{"name": "a", "generation": 1}]}'),
     ],
 )
@@ -141,7 +152,11 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
     assert {**vars(read), "addresses": 0} == {**vars(heard), "addresses": 0}
     # Reading tells of what is there; hearing told of what came and went, too.
     assert changed == Changed(
-        frozenset(read.members), frozenset(read.known), frozenset(read.records), frozenset(read.wishes)
+        frozenset(read.members),
+        frozenset(read.known),
+        frozenset(read.records),
+        frozenset(read.wishes),
+        asking=frozenset(read.asking),
     )
     assert all(each <= told_of for each, told_of in zip(fields(changed), fields(told), strict=True))
     assert not read.load(Snapshot(len(steps), list(entries.values())))

@@ -17,7 +17,7 @@ from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import encode as payload_of
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.encoding import LENGTH, decode, encode
+from amqpd.replication.encoding import decode, encode
 from amqpd.replication.entry import START, Frame, new_entry
 from amqpd.replication.log import Log
 from amqpd.replication.messages import Cut
@@ -40,7 +40,7 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
         entry.rows = [row(40 + at % 3, 10 * at, 10 * at + 9, nbytes=500) for at in range(rows)]
         entry.settled = [Range(40, 20_000 + 2 * at, 20_000 + 2 * at) for at in range(settled)]
         frame = Frame(2, 1, (new_entry(SOURCE, (EPOCH, 2), START, payload_of(entry)),), 1)
-        came = b"".join(encode(Cut(1, 1, frame)))[LENGTH.size :]
+        came = b"".join(encode(Cut(1, 1, frame)))
         disk.commit(Transaction(index + 1, writes=opening))
         calls = 0
 

@@ -1,12 +1,13 @@
 """What a process has heard of its cluster.
 
-What is verified: where others are reached is not forgotten with a lease. Not verified here: the records and events
-themselves (`test_directory.py`).
+What is verified: where others are reached is not forgotten with a lease, and an address is one node's; who is reached
+without a lease. Not verified
+here: the records and events themselves (`test_directory.py`).
 """
 
 from __future__ import annotations
 
-from amqpd.cluster.records import KnownRecord, encode, known_key, member_key
+from amqpd.cluster.records import KnownRecord, MemberRecord, encode, known_key, member_key
 from amqpd.cluster.roster import Roster
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot
 from tests.cluster.directories import member_record
@@ -36,3 +37,38 @@ def test_one_that_is_not_known_any_more_is_not_reached() -> None:
     roster.apply(COMES)
     roster.load(Snapshot(5, []))
     assert roster.addresses == {}
+
+
+def test_a_machine_that_took_the_place_of_another_is_alone_at_its_address() -> None:
+    d = MemberRecord("d", 1, 9, B.host, B.port)
+    heard = Roster()
+    heard.apply(COMES)
+    heard.apply(Event(3, (DeleteKey(member_key("b")),)))
+    heard.apply(Event(4, (PutKey(member_key("d"), encode(d)), PutKey(known_key("d"), encode(KNOWN)))))
+    assert heard.addresses == {"d": (B.host, B.port)}
+    # Also when it is read again, and when the old name comes back elsewhere.
+    read = Roster()
+    read.apply(COMES)
+    read.load(
+        Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2), Entry(member_key("d"), encode(d), 4)]),
+    )
+    assert read.addresses == {"d": (B.host, B.port)}
+    moved = MemberRecord("b", 2, 2, B.host, B.port + 1)
+    heard.apply(Event(5, (PutKey(member_key("b"), encode(moved)),)))
+    assert heard.addresses == {"d": (B.host, B.port), "b": (B.host, B.port + 1)}
+
+
+def test_one_whose_lease_ran_out_and_that_is_reached_is_a_member_for_who_reaches_it() -> None:
+    roster = Roster()
+    roster.apply(COMES)
+    roster.apply(Event(3, (DeleteKey(member_key("b")),)))
+    for _ in ("told by the watch", "read again from the beginning"):
+        assert roster.gone == ["b"]
+        assert roster.with_linked({"b"}).members == {"b": B}
+        assert roster.with_linked({"b"}).gone == []
+        assert not roster.with_linked({"c"}).members
+        assert not roster.members, "only for who reaches it"
+        roster.load(Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2)]))
+    # It ended in order: that is another incarnation.
+    roster.apply(Event(5, (PutKey(known_key("b"), encode(KnownRecord("b", B.life + 1, B.generation))),)))
+    assert not roster.with_linked({"b"}).members

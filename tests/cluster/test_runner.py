@@ -18,12 +18,14 @@ import trio.testing
 from amqpd.cluster import choosing
 from amqpd.cluster.choosing import home_for
 from amqpd.cluster.home_link import HomeLink
+from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked
-from amqpd.cluster.records import KnownRecord
+from amqpd.cluster.records import KnownRecord, encode, known_key, member_key
+from amqpd.cluster.roster import Roster
 from amqpd.cluster.runner import ClusterRunner
-from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, UNSERVED_MAX, WANT_S, SourceSearch
+from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, TAKEN_BACK_S, UNSERVED_MAX, WANT_S, SourceSearch
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
@@ -33,6 +35,7 @@ from amqpd.replication.messages import Told
 from amqpd.replication.replica import StatePart
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.store import DeleteKey, Entry, Event, Snapshot
 from tests.cluster.directories import member_record
 
 
@@ -53,7 +56,9 @@ class Runner(ClusterRunner):
             members={name: member_record(name) for name in living},
             known={name: KnownRecord(name, 1, ord(name)) for name in known},
             records={},
+            roster=SimpleNamespace(unreadable={}),
             swap=self._swap,
+            drop_source=self._drop_source,
         )
         self._directory = directory
         self.records: dict[int, SourceRecord] = directory.records
@@ -68,6 +73,8 @@ class Runner(ClusterRunner):
         self.taken = False
         """by others, whatever is asked for"""
         self.sources = Sources()
+        self.linkage = Linkage()
+        self.linked = set(living)
         self.search = SourceSearch(
             directory,
             3,
@@ -76,6 +83,8 @@ class Runner(ClusterRunner):
             lambda source: False,
             lambda record: None,
             self.sources,
+            lambda: self.linkage,
+            lambda name: name in self.linked,
         )
         self._paused, self._incoming = set(), {}
         self._own = OwnDisk(SimpleNamespace(), self.journal, self._writer)  # type: ignore[arg-type]
@@ -92,6 +101,10 @@ class Runner(ClusterRunner):
             return None
         self.records[record.source] = record
         return record
+
+    async def _drop_source(self, record: SourceRecord) -> bool:
+        assert self.records.pop(record.source) == record
+        return True
 
     def commit(self) -> None:
         self.journal.stored(self.journal.take().index)
@@ -110,6 +123,22 @@ def test_what_is_handed_in_is_on_the_disk_also_while_others_go_on_handing_in() -
                 await trio.testing.wait_all_tasks_blocked()
                 runner.commit()
                 runner.journal.force()  # there is always more
+
+    trio.run(main)
+
+
+def test_something_is_waited_for_after_a_wait_that_was_given_up() -> None:
+    """The end of a node that waited a second time for its sources to be handed over failed."""
+    runner = Runner()
+
+    async def main() -> None:
+        with trio.move_on_after(0):
+            await runner._something()
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(runner._something)
+            await trio.testing.wait_all_tasks_blocked()
+            runner._do(lambda: None)
 
     trio.run(main)
 
@@ -259,3 +288,127 @@ def test_what_waiting_declarations_cost_does_not_grow_with_how_many_there_are(
     # Those that have not been looked at come first.
     assert [looks() for _ in range(3)] == [(LOOKS_MAX, LOOKS_MAX, 1), (2 * LOOKS_MAX, LOOKS_MAX, 1), (count, 10, 1)]
     assert len(answers) == count
+
+
+def test_no_source_is_made_before_there_are_links_to_a_majority_of_its_set() -> None:
+    """A node that all others refused left one behind for each declaration, with itself in the set."""
+    runner, answers = Runner("abc", "abc"), list[bool]()
+    runner.linked.clear()
+
+    async def main() -> None:
+        async with trio.open_nursery() as runner._nursery:
+            runner.search.want(HERE, answers.append)
+            await trio.testing.wait_all_tasks_blocked()
+            assert runner.search.look() == runner.made == []
+            # One is a majority, with this node; the next beat sees it: a start is no slower by that.
+            runner.linked.add("b")
+            runner.search.look()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(runner.made) == 1
+
+    trio.run(main)
+
+
+def test_who_waits_at_a_node_that_is_isolated_is_told_at_once() -> None:
+    runner, answers = Runner("abc", "abc"), list[bool]()
+    runner.linked.clear()
+
+    async def main() -> None:
+        async with trio.open_nursery() as runner._nursery:
+            for _ in range(3):
+                runner.search.want(HERE, answers.append)
+            assert runner.search.late() == []
+            runner.linkage = Linkage(isolated=frozenset("a"))
+            for answer in runner.search.late():
+                answer(False)
+
+    trio.run(main)
+    assert (answers, runner.made, runner.search.late()) == ([False] * 3, [], [])
+
+
+@pytest.mark.parametrize("home", ["a", "b"])
+def test_a_source_that_nobody_became_the_home_of_is_taken_back(home: str) -> None:
+    runner = Runner("abc", "abc")
+
+    async def beat(seconds: float) -> None:
+        runner.at_s += seconds
+        async with trio.open_nursery() as runner._nursery:
+            runner.search.late()
+
+    trio.run(runner.search.make, home, 3)
+    trio.run(runner.search.make, home, 3)
+    first, second = runner.made
+    runner.records[second.source] = SourceRecord(second.source, Seal(1, "b", 1), second.members, (1, 2, 3), 7)
+    trio.run(beat, TAKEN_BACK_S - 1)
+    assert first.source in runner.records
+    trio.run(beat, 1)
+    assert list(runner.records) == [second.source]
+    trio.run(beat, TAKEN_BACK_S)
+    assert list(runner.records) == [second.source], "it has a home"
+
+
+# What it says while the store is silent
+
+
+class Seen(Runner):
+    """Of `a`, which has links to b and c; the store has let the leases of all three run out."""
+
+    def __init__(self, *, linked: str, doubtful: bool) -> None:
+        super().__init__()
+        roster = Roster()
+        roster.load(Snapshot(1, [entry for name in "abc" for entry in _entries(name)]))
+        source = SourceRecord(7, Seal(3, "a", 1), tuple("abc"), (1, 1, 1))
+        roster.records[7] = source
+        roster.apply(Event(2, tuple(DeleteKey(member_key(name)) for name in "abc")))
+        self._directory.roster, self._directory.members = roster, roster.members  # type: ignore[misc, assignment]
+        self._directory.is_doubtful, self._directory.silent_s = doubtful, 0.0  # type: ignore[misc]
+        self._settings: Any = SimpleNamespace(cluster_copies=3)
+        self._said: Any = SimpleNamespace(linkage=Linkage())
+        self._dialed: Any = dict.fromkeys(linked)
+        facts = SimpleNamespace(facts=dict)
+        self.forwarder = SimpleNamespace(
+            name="a", homes=SimpleNamespace(sources={}), replicas={}, statistics=lambda: facts
+        )
+
+    def says(self) -> tuple[str, list[str]]:
+        """Of the source; of the cluster."""
+        view = self.view()
+        [found] = view.standings({})
+        assert found is not None
+        return found.sentence, view.rows([found], {})["says"]
+
+
+def _entries(name: str) -> list[Entry]:
+    member, known = member_record(name), KnownRecord(name, 1, 1)
+    return [Entry(member_key(name), encode(member), 1), Entry(known_key(name), encode(known), 1)]
+
+
+def test_nodes_with_links_are_not_said_to_be_gone_for_a_silent_store() -> None:
+    seen = Seen(linked="bc", doubtful=True)
+    assert seen.says() == (
+        "home a; 3 copies",
+        [
+            "3 nodes live.",
+            "No leases in etcd, which was silent: a, b, c; this node has links to them, so they live, and renew "
+            "their leases.",
+        ],
+    )
+    assert seen.facts()["members"] == ["a", "b", "c"]
+    assert all(seen.view().lives(name) for name in "abc")
+
+
+def test_a_node_without_a_lease_and_a_link_is_gone() -> None:
+    assert Seen(linked="b", doubtful=True).says()[0] == "home a; 3 copies; c is gone"
+    assert Seen(linked="bc", doubtful=False).says()[0].startswith("stopped: a, b and c are gone")
+
+
+def test_a_silent_store_is_told_of_and_nothing_is_called_well() -> None:
+    seen = Seen(linked="bc", doubtful=True)
+    seen._directory.members = seen._directory.roster.with_linked("abc").members  # type: ignore[misc]
+    seen._directory.silent_s = 4.2  # type: ignore[misc]
+    assert seen.facts()["store_silent"]
+    assert seen.says()[1] == [
+        "3 nodes live.",
+        "The metadata store (etcd) has not answered this node for 4 s: what is said of nodes and leaders is as it "
+        "was before, and a lost leader has no successor until etcd answers.",
+    ]

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster.records import KnownRecord, WishRecord
+from amqpd.cluster.links.troubles import SECRET
+from amqpd.cluster.overview import member_rows, sentences
+from amqpd.cluster.records import KnownRecord, LinksRecord, MissingLink, WishRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import said_bytes, standing
 from amqpd.replication.seal import Seal
@@ -44,6 +46,11 @@ FINE = ("counts", 0)
         ({"b": FINE, "c": ("behind", 4 << 20)}, "home a; 2 of 3 copies up to date, node c is 4.0 MB behind"),
         ({"b": FINE, "c": ("behind", 0)}, "home a; 2 of 3 copies up to date, node c is behind"),
         ({"b": FINE, "c": ("away", None)}, "home a; 2 of 3 copies up to date, node c is away"),
+        ({"b": FINE, "c": ("silent", 0)}, "home a; 2 of 3 copies up to date, node c does not answer"),
+        (
+            {"b": FINE, "c": ("silent", 4 << 20)},
+            "home a; 2 of 3 copies up to date, node c does not answer, 4.0 MB behind",
+        ),
         (
             {"b": ("state", None), "c": ("other disk", 2048)},
             "home a; 1 of 3 copies up to date, node b was away for long and is sent all that it lacks, node c has "
@@ -72,6 +79,16 @@ def test_what_is_gone_is_said() -> None:
     assert none.sentence.startswith("no home now: one of the nodes is about to take it over")
 
 
+@pytest.mark.parametrize("copy", [FINE, ("silent", 0), ("away", None)])
+def test_a_copy_of_a_node_that_is_gone_is_not_up_to_date_whatever_the_home_knows_of_it(
+    copy: tuple[str, int | None],
+) -> None:
+    """A process that is stopped keeps its connections, and its lease runs out."""
+    found = standing(7, roster("ab", source()), facts({"b": FINE, "c": copy}), 3)
+    assert found.sentence == "home a; 2 of 3 copies up to date, c is gone"
+    assert (found.up_to_date, found.is_well) == (2, False)
+
+
 def test_without_a_majority_it_is_stopped() -> None:
     alone = standing(7, roster("a", source()), {}, 3)
     assert alone.sentence == "stopped: b and c are gone, so 1 of 3 copies are no majority"
@@ -81,6 +98,58 @@ def test_without_a_majority_it_is_stopped() -> None:
     found = standing(7, replaced, {}, 3)
     assert found.sentence == "stopped: c is gone, b has another disk, so 1 of 3 copies are no majority"
     assert found.living == ("a",)
+
+
+def refused(found: Roster, name: str, *by: str) -> Roster:
+    """These say that they refuse this one."""
+    for each in by:
+        found.links[each] = LinksRecord(each, 1, (MissingLink(name, SECRET, "the shared secret differs"),))
+    return found
+
+
+def test_a_copy_on_a_node_that_the_others_refuse_is_none() -> None:
+    cut = refused(roster("abc", source()), "c", "a", "b")
+    found = standing(7, cut, {}, 3)
+    assert found.sentence == ("home a; 2 of 3 copies have links; a and b refuse c: the shared secret differs")
+    assert (found.living, found.has_majority, found.is_well) == (("a", "b"), True, False)
+    said = standing(7, cut, facts({"b": FINE, "c": ("away", None)}), 3)
+    assert said.sentence == "home a; 2 of 3 copies up to date, a and b refuse c: the shared secret differs"
+
+
+def test_a_source_whose_other_nodes_are_gone_or_refused_is_stopped_and_says_by_whom() -> None:
+    cut = refused(roster("acde", source()), "c", "a", "d", "e")
+    cut.records[8] = SourceRecord(8, Seal(1, "d", 1), tuple("acde"), tuple(map(ord, "acde")))
+    found = standing(7, cut, {}, 3)
+    assert found.sentence == (
+        "stopped: b is gone, a, d and e refuse c: the shared secret differs, so 1 of 3 copies are no majority"
+    )
+    assert not found.has_majority
+
+
+def test_a_leader_that_is_cut_off_is_said_to_be() -> None:
+    cut = refused(roster("abc", source()), "a", "b", "c")
+    found = standing(7, cut, {}, 3)
+    assert found.sentence == (
+        "home a is cut off (b and c refuse a: the shared secret differs): another node is about to take it over; "
+        "2 of 3 copies have links"
+    )
+    assert found.living == ("b", "c")
+
+
+def test_the_overview_says_who_is_isolated_and_is_not_well() -> None:
+    cut = refused(roster("abc", source()), "c", "a", "b")
+    said = sentences(cut, [standing(7, cut, {}, 3)], now_ms=0)
+    assert said[0] == "3 nodes live, isolated: c."
+    assert said[1].startswith("a and b refuse c: the shared secret differs; c counts for nothing while")
+    assert len(said) == 2, "nothing is called well"
+    rows = {row["name"]: row for row in member_rows(cut)}
+    assert {name: row["isolated"] for name, row in rows.items()} == {"a": False, "b": False, "c": True}
+    assert rows["c"]["missing_links"] == [
+        {"node": by, "says": by, "kind": "secret", "reason": "the shared secret differs"} for by in "ab"
+    ]
+    assert rows["a"]["missing_links"] == [
+        {"node": "c", "says": "a", "kind": "secret", "reason": "the shared secret differs"}
+    ]
 
 
 def test_fewer_copies_than_there_should_be_are_said() -> None:

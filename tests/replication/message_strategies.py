@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from amqpd.replication.entry import Frame, LogEntry, Position, new_entry
+from amqpd.replication.encoding import PROOF_BYTES_MAX, REFUSAL_BYTES_MAX
+from amqpd.replication.entry import EPOCH_MAX, NUMBER_MAX, Frame, LogEntry, Position, new_entry
 from amqpd.replication.messages import (
+    NONCE_BYTES,
+    VERSION,
     Answered,
     Ask,
     Cut,
@@ -15,12 +18,15 @@ from amqpd.replication.messages import (
     FetchEntries,
     FetchParts,
     Filled,
+    Greeting,
     Hello,
     Lacked,
     Message,
     OpenLane,
     Page,
+    Proof,
     Query,
+    Refusal,
     RequestSeal,
     Sealed,
     Told,
@@ -30,15 +36,18 @@ from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 
-numbers = st.integers(0, 2**63 - 1)
+numbers = st.integers(0, NUMBER_MAX)
+epochs = st.integers(0, EPOCH_MAX)
+drawn = st.integers(0, 2**63 - 1)
 sources = st.integers(1, 256)
 lanes = st.integers(0, 2**32 - 1)
 checksums = st.integers(0, 2**32 - 1)
 names = st.text(st.characters(codec="utf-8"), max_size=30)
 texts = names | st.integers(0, 60_000).map(lambda length: "x" * length)
-positions = st.tuples(numbers, numbers)
+positions = st.tuples(epochs, numbers)
+ranges = st.tuples(positions, positions).map(sorted)
 payloads = st.binary(max_size=300) | st.integers(0, 100_000).map(bytes)
-seals = st.builds(Seal, numbers, names, numbers)
+seals = st.builds(Seal, epochs, names, numbers)
 
 
 @st.composite
@@ -51,10 +60,13 @@ entries = st.lists(log_entries(), max_size=5).map(tuple)
 openings = st.builds(
     Opening,
     numbers,
-    st.lists(st.builds(Opened, sources, numbers, positions, st.none() | checksums, numbers), max_size=5).map(tuple),
+    st.lists(st.builds(Opened, sources, epochs, positions, st.none() | checksums, numbers), max_size=5).map(tuple),
     numbers,
 )
-states = st.builds(State, sources, numbers, positions, payloads, st.booleans(), st.booleans(), positions)
+states = st.builds(
+    lambda source, number, ends, part, first, last: State(source, number, ends[1], part, first, last, ends[0]),
+    *(sources, numbers, ranges, payloads, st.booleans(), st.booleans()),
+)
 answers = st.builds(
     Answer,
     numbers,
@@ -65,17 +77,23 @@ answers = st.builds(
     st.dictionaries(sources, positions, max_size=4),
 )
 frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
-ballots = st.builds(Ballot, st.booleans(), seals, positions, numbers, positions)
-hellos = st.builds(Hello, st.integers(0, 2**16 - 1), names, names, numbers, numbers)
+ballots = st.builds(
+    lambda granted, seal, ends, generation: Ballot(granted, seal, ends[1], generation, ends[0]),
+    *(st.booleans(), seals, ranges, drawn),
+)
+hellos = st.builds(Hello, st.just(VERSION), names, names, numbers, drawn)
+nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
 
 BY_KIND: dict[type, st.SearchStrategy[Message]] = {
-    Hello: hellos,
+    Greeting: st.builds(Greeting, hellos, names, nonces, st.booleans()),
+    Proof: st.builds(Proof, st.binary(max_size=PROOF_BYTES_MAX)),
+    Refusal: st.builds(Refusal, st.text(st.characters(codec="utf-8"), max_size=REFUSAL_BYTES_MAX // 4)),
     OpenLane: st.builds(OpenLane, lanes, numbers, openings),
     Cut: st.builds(Cut, lanes, numbers, frames),
     Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
     Filled: st.builds(Filled, lanes, numbers, states),
     Told: st.builds(Told, lanes, numbers, numbers),
-    Ended: st.builds(Ended, lanes, sources, numbers),
+    Ended: st.builds(Ended, lanes, sources, epochs),
     Answered: st.builds(Answered, lanes, numbers, answers),
     Ask: st.builds(Ask, numbers, sources),
     Would: st.builds(Would, numbers, ballots),
@@ -92,7 +110,7 @@ messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
 START: Position = (0, 0)
 EXAMPLES: list[Message] = [
-    Hello(1, "shop", "a", 7, 2**62 + 1),
+    Greeting(Hello(VERSION, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
     OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
     Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),

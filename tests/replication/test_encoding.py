@@ -15,33 +15,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.replication.encoding import HELLO_BYTES_MAX, LENGTH, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, decode, encode
-from amqpd.replication.entry import START, Frame, LogEntry, checksum_of, new_entry
-from amqpd.replication.formats import MalformedMessage
+from amqpd.cluster.records import SOURCES
+from amqpd.replication.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX, PAGE_BYTES_MAX, decode, encode
+from amqpd.replication.entry import (
+    EPOCH_MAX,
+    NUMBER_MAX,
+    SOURCES_MAX,
+    START,
+    Frame,
+    LogEntry,
+    checksum_of,
+    new_entry,
+)
+from amqpd.replication.formats import ENTRIES_MAX, NAME_BYTES_MAX, MalformedMessage
 from amqpd.replication.messages import (
     FROM_ACCEPTOR,
     FROM_DIALER,
+    NONCE_BYTES,
+    VERSION,
     Answered,
     Cut,
     Entries,
     Fetched,
     Filled,
+    Greeting,
     Hello,
     Message,
     OpenLane,
     Page,
+    Proof,
     Query,
+    Refusal,
+    RequestSeal,
     Told,
 )
 from amqpd.replication.receiver import Answer, Opened, Opening, State
+from amqpd.replication.seal import Seal
+from tests.replication.lies import ANSWERS, FROM_HOME, lies_in
 from tests.replication.message_strategies import BY_KIND, EXAMPLES, messages
 
 
 def bytes_of(message: Message) -> bytes:
-    """Without the length in front."""
-    whole = b"".join(encode(message))
-    assert LENGTH.unpack_from(whole) == (len(whole) - LENGTH.size,)
-    return whole[LENGTH.size :]
+    return b"".join(encode(message))
 
 
 def decode_or_refuse(data: bytes | bytearray) -> None:
@@ -52,7 +67,7 @@ def decode_or_refuse(data: bytes | bytearray) -> None:
 
 def test_every_message_can_be_drawn() -> None:
     assert set(BY_KIND) == FROM_DIALER | FROM_ACCEPTOR
-    assert {Hello} == FROM_DIALER & FROM_ACCEPTOR
+    assert {Greeting, Proof} == FROM_DIALER & FROM_ACCEPTOR
 
 
 @pytest.mark.parametrize("kind", BY_KIND, ids=lambda kind: kind.__name__)
@@ -72,12 +87,18 @@ def test_a_message_that_is_cut_is_malformed(message: Message, data: st.DataObjec
     # Of a state the last field takes what there is: its end is the message's.
     if isinstance(message, Filled | Fetched) and len(cut) >= len(whole) - len(message.state.part):
         assert decode(cut) != message
+    elif isinstance(message, Proof | Refusal) and cut:
+        decode_or_refuse(cut)
     else:
         with pytest.raises(MalformedMessage):
             decode(cut)
 
 
-@given(messages.filter(lambda message: not isinstance(message, Hello | Filled | Fetched)), st.binary(min_size=1))
+OPEN_ENDED = Filled | Fetched | Proof | Refusal
+"""their last field takes what there is"""
+
+
+@given(messages.filter(lambda message: not isinstance(message, OPEN_ENDED)), st.binary(min_size=1))
 def test_what_follows_a_message_is_malformed(message: Message, behind: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(bytes_of(message) + behind)
@@ -145,9 +166,11 @@ def test_a_flipped_bit_of_a_payload_is_found() -> None:
         decode(whole)
 
 
-def test_a_hello_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    hello = Hello(9, "shop", "a", 7, 8)
-    assert decode(bytes_of(hello) + b"and more") == hello
+def test_a_greeting_of_another_version_is_read_as_far_as_it_is_known() -> None:
+    of_three = bytes.fromhex("01 616d7170640d0a00 0300 0700000000000000 0800000000000000 0400 0100 73686f7061")
+    assert decode(of_three) == Greeting(Hello(3, "shop", "a", 7, 8), "", b"", secret=False)
+    later = greeting(Hello(9, "shop", "a", 7, 8))
+    assert decode(bytes_of(later) + b"and more") == Greeting(later.hello, "", b"", secret=False)
 
 
 def test_what_is_no_forwarder_is_told_from_one() -> None:
@@ -158,10 +181,14 @@ def test_what_is_no_forwarder_is_told_from_one() -> None:
 
 
 def test_names_have_to_be_text() -> None:
-    data = bytearray(bytes_of(Hello(1, "shop", "a", 7, 8)))
-    data[-1] = 0xFF
+    data = bytearray(bytes_of(greeting(Hello(VERSION, "shop", "a", 7, 8))))
+    data[data.index(b"shop")] = 0xFF
     with pytest.raises(MalformedMessage, match="UTF-8"):
         decode(data)
+
+
+def greeting(hello: Hello) -> Greeting:
+    return Greeting(hello, "b", b"\5" * NONCE_BYTES, secret=True)
 
 
 class Announced(bytes):
@@ -174,12 +201,12 @@ class Announced(bytes):
 @pytest.mark.parametrize(
     "message",
     [
-        Hello(1, "x" * HELLO_BYTES_MAX, "a", 1, 1),
+        greeting(Hello(1, "x" * GREETING_BYTES_MAX, "a", 1, 1)),
         Filled(1, 1, State(1, 1, (1, 2), Announced(), True, True)),
         Query(1, "x" * (PAGE_BYTES_MAX + 1)),
         Page(1, "ü" * (PAGE_BYTES_MAX // 2 + 1)),
     ],
-    ids=["Hello", "Filled", "Query", "Page"],
+    ids=["Greeting", "Filled", "Query", "Page"],
 )
 def test_a_message_that_is_too_large_is_not_sent(message: Message) -> None:
     with pytest.raises(ValueError, match="the limit is"):
@@ -200,9 +227,11 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
         Told(1, 2, 3): "06 01000000 0200000000000000 0300000000000000",
         Query(1, "{}"): "11 0100000000000000 02000000 7b7d",
         Page(1, "{}"): "12 0100000000000000 02000000 7b7d",
-        Hello(
-            1, "shop", "a", 7, 8
-        ): "01 616d7170640d0a00 0100 0700000000000000 0800000000000000 0400 0100 73686f7061",
+        greeting(Hello(4, "shop", "a", 7, 8)): (
+            "01 616d7170640d0a00 0400 0700000000000000 0800000000000000 0400 0100 73686f7061 0100 01 62" + "05" * 32
+        ),
+        Proof(b"\1\2"): "13 0102",
+        Refusal("no"): "14 6e6f",
     }
     assert {message: bytes_of(message) for message in said} == {
         message: bytes.fromhex(text) for message, text in said.items()
@@ -212,3 +241,65 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     assert bytes_of(opening) == head + struct.pack("<qqqq?Iq", 9, 3, 2, 4, False, 0, 6)
     answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()))
     assert bytes_of(answered) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)
+
+
+def is_malformed(message: Message) -> bool:
+    try:
+        decode(bytes_of(message))
+    except MalformedMessage:
+        return True
+    return False
+
+
+WIDTHS = {"lane": 32, "checksum": 32}
+"""of fields that are not 64 bits wide: there every number is one"""
+DRAWN = {"generation"}
+"""random numbers: all that are not below zero"""
+
+
+@pytest.mark.parametrize("message", [*FROM_HOME, *ANSWERS], ids=lambda message: type(message).__name__)
+def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message) -> None:
+    """Of `RequestSeal` with epoch 2^63-1, which was granted, the next epoch was no number of the disk any more."""
+
+    def absurd(name: str) -> list[int]:
+        if name in WIDTHS:
+            return []
+        return [-1, -(2**63)] if name in DRAWN else [-1, -(2**63), NUMBER_MAX + 1, 2**63 - 1]
+
+    tried = 0
+    for path, lie in lies_in(message, absurd):
+        if path.rpartition("=")[2] in ("True", "False"):
+            continue
+        tried += 1
+        assert is_malformed(lie), path
+    assert tried
+
+
+@pytest.mark.parametrize("message", [*FROM_HOME, *ANSWERS], ids=lambda message: type(message).__name__)
+def test_epochs_and_sources_have_bounds_of_their_own(message: Message) -> None:
+    def absurd(name: str) -> list[int]:
+        return {"epoch": [EPOCH_MAX + 1], "source": [0, SOURCES_MAX + 1]}.get(name, [])
+
+    for path, lie in lies_in(message, absurd):
+        if "=" in path and path.rpartition("=")[2] not in ("True", "False"):
+            assert is_malformed(lie), path
+
+
+def test_sources_are_those_of_the_cluster() -> None:
+    assert SOURCES_MAX == SOURCES
+
+
+def test_a_list_that_is_longer_than_any_forwarder_sends_is_malformed() -> None:
+    none = new_entry(1, (1, 1), START, b"")
+    for message in (
+        Entries(1, (none,) * (ENTRIES_MAX + 1)),
+        Answered(1, 1, Answer(1, {}, {}, frozenset(range(1, SOURCES_MAX + 2)), frozenset())),
+        Cut(1, 1, Frame(2, 1, (), 0, 0, (1,) * (SOURCES_MAX + 1))),
+    ):
+        with pytest.raises(MalformedMessage, match="the limit is"):
+            decode(bytes_of(message))
+
+
+def test_a_name_that_no_forwarder_has_is_malformed() -> None:
+    with pytest.raises(MalformedMessage, match="the limit is"):
+        decode(bytes_of(RequestSeal(1, 1, Seal(1, "x" * (NAME_BYTES_MAX + 1), 1))))

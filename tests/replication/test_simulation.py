@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.harness.slow import slow
-from tests.replication.simulation import bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets
+from tests.replication.simulation import bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets, bugs_of_starts
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.planted import PLANTED
@@ -49,6 +49,7 @@ HAPPENS = (
     "refused, then confirmed by a resend",
     *("wish", "wish fulfilled", "member learns", "member added", "member removed", "set becomes even"),
     *("source handed over", "copy dropped"),
+    *("start killed", "start paused", "store stalled at a start", "claim came when its process had ended"),
 )
 
 
@@ -102,7 +103,7 @@ def test_planted_mistake_is_found(bug: type[NoBug]) -> None:
 def test_no_mistake_is_forgotten() -> None:
     made = {
         each
-        for module in (bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets)
+        for module in (bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets, bugs_of_starts)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, NoBug) and each.__module__ == module.__name__
     }

@@ -15,12 +15,13 @@ from typing import Protocol
 
 import trio
 
-from amqpd.cluster.links.incoming import Incoming
+from amqpd.cluster.links.framing import framed
+from amqpd.cluster.links.handshake import Proven
+from amqpd.cluster.links.incoming import ChangedOnTheWay, Incoming
 from amqpd.cluster.links.outgoing import Outgoing
 from amqpd.cluster.links.stream import Broken, Stream
-from amqpd.replication.encoding import encode
 from amqpd.replication.formats import MalformedMessage
-from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, Hello, Message
+from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, HANDSHAKE, Message
 
 MESSAGES_AT_ONCE = 32
 CAPACITY_BYTES = 4 << 20
@@ -48,25 +49,28 @@ class LinkEvents(Protocol):
         """One that was `accepted` has ended."""
 
     def received(self, link: Link, message: Message) -> None:
-        """Between `dialed` and `lost`, or `accepted` and `left`; what the other end may send, and no Hello."""
+        """Between `dialed` and `lost`, or `accepted` and `left`; what the other end may send."""
 
 
 class Link:
     """A connection over which messages go both ways."""
 
     def __init__(
-        self, stream: Stream, incoming: Incoming, peer: Hello, events: LinkEvents, out_bytes_max: int, dialed: bool
+        self, stream: Stream, incoming: Incoming, peer: Proven, events: LinkEvents, out_bytes_max: int, dialed: bool
     ) -> None:
-        """`incoming`: with what came behind the Hello."""
-        self.peer = peer
+        """`incoming`: with what came behind the handshake."""
+        self.peer = peer.hello
         self.dialed = dialed
         """by this forwarder, which asks over it; else the peer does"""
         self.heard = False
         """a message has come"""
+        self.changed = False
+        """it has ended since bytes change on the way"""
         self._stream = stream
         self._incoming = incoming
         self._events = events
         self._out = Outgoing()
+        self._check = peer.check
         self._out_bytes_max = out_bytes_max
         self._sendable = trio.Event()
         self._drained = trio.Event()
@@ -74,8 +78,8 @@ class Link:
         self._readable.set()
         self._scope = trio.CancelScope()
         self._why: str | None = None
-        self._peer_sends = (FROM_ACCEPTOR if dialed else FROM_DIALER) - {Hello}
-        self._sends = (FROM_DIALER if dialed else FROM_ACCEPTOR) - {Hello}
+        self._peer_sends = (FROM_ACCEPTOR if dialed else FROM_DIALER) - HANDSHAKE
+        self._sends = (FROM_DIALER if dialed else FROM_ACCEPTOR) - HANDSHAKE
 
     def __repr__(self) -> str:
         return f"<Link {'to' if self.dialed else 'from'} {self.peer.forwarder}, life {self.peer.life}>"
@@ -95,7 +99,7 @@ class Link:
             return
         assert type(message) in self._sends, f"{type(message).__name__} over {self!r}"
         waited = self._out.nbytes
-        self._out.add(encode(message))
+        self._out.add(framed(message, self._check))
         if waited:
             if self._out.nbytes > self._out_bytes_max:
                 self.close(f"it does not take what is sent: {waited} bytes wait")
@@ -172,6 +176,7 @@ class Link:
         try:
             message = self._incoming.next()
         except MalformedMessage as error:
+            self.changed = isinstance(error, ChangedOnTheWay)
             self.close(f"what it sends is no message: {error}")
             return None
         if message is not None and type(message) not in self._peer_sends:

@@ -9,6 +9,7 @@ Not here: accepting (`accepting.py`), TLS (`tls.py`).
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 import trio
 
 from amqpd.cluster.links.stream import Broken, Refused, reason_of
+from amqpd.cluster.links.trust import BOTH_WAYS_OUT
 from amqpd.errors import StartupError
 
 Address = tuple[str, int]
@@ -76,7 +78,12 @@ def listen(bound: socket.socket, backlog: int) -> None:
         raise StartupError(f"cluster_listen: cannot listen on {host} port {port}: {reason_of(error)}") from None
 
 
-async def connect(address: Address) -> socket.socket:
+def is_loopback(found: tuple[object, ...]) -> bool:
+    """An address as the system gives it, of IPv4 or IPv6."""
+    return ipaddress.ip_address(str(found[0]).partition("%")[0]).is_loopback
+
+
+async def connect(address: Address, *, loopback_only: bool) -> socket.socket:
     """To the first one of the name's addresses that answers. Raises Broken; Refused if nobody listens on any."""
     host, port = address
     try:
@@ -84,6 +91,8 @@ async def connect(address: Address) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise Broken(f"{host!r} is not known: {reason_of(error)}") from None
     failed: list[OSError] = []
+    if loopback_only and not all(is_loopback(found) for *_, found in answers):
+        raise Broken(f"{host} is not this machine, and links prove nothing: {BOTH_WAYS_OUT}")
     for family, _, _, _, found in answers:
         try:
             return await _connect(socket.AddressFamily(family), found)

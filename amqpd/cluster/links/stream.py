@@ -19,18 +19,62 @@ from collections.abc import Sequence
 
 import trio
 
+from amqpd.cluster.links.certificates import nodes_named
+from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, REFUSED, UNREACHED, Trouble
+from amqpd.cluster.links.words import of_tls
+
 TLS_BYTES_AT_ONCE = 128 << 10
 """Joined and encrypted at once: eight records, some hundredth of a millisecond each."""
+
+NO_TLS_THERE = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"))
+"""OpenSSL's words for bytes that are no TLS"""
 
 _thread = trio.CapacityLimiter(1)
 
 
 class Broken(Exception):
-    """There is no connection, or not any more. The text says why."""
+    """There is no connection, or not any more. The text says why. `node`: who the peer is, for the log;
+    empty: it has not said it."""
+
+    node = ""
+
+    @property
+    def trouble(self) -> Trouble:
+        """With the peer that was dialed."""
+        return Trouble(UNREACHED, str(self))
 
 
 class Refused(Broken):
     """Nobody listens there."""
+
+
+class Altered(Broken):
+    """What came is not what the peer has sent."""
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(CHANGED, "bytes change on the way")
+
+
+class BadTls(Broken):
+    """One of the two ends does not take the certificate of the other one, or does not speak TLS."""
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(CERTIFICATE, str(self))
+
+
+class Distrusted(Broken):
+    """One of the two ends does not take the other one for a node of its cluster."""
+
+    def __init__(self, sentence: str, kind: str = REFUSED, reason: str = "") -> None:
+        """`sentence`: for the log of this end; `reason`: as it is said of both, else the sentence."""
+        super().__init__(sentence)
+        self._trouble = Trouble(kind, reason or sentence)
+
+    @property
+    def trouble(self) -> Trouble:
+        return self._trouble
 
 
 class Stream:
@@ -56,8 +100,13 @@ class Stream:
             except ssl.SSLWantWriteError:
                 await trio.lowlevel.wait_writable(connected)
             except (OSError, ValueError) as error:
-                raise Broken(f"no TLS: {reason_of(error)}") from None
+                raise _of_tls(error) from None
         return None
+
+    def nodes_named(self) -> list[str]:
+        """By the certificate that the peer has shown, after `handshake`; without TLS none."""
+        connected = self._socket
+        return nodes_named(connected.getpeercert() or {}) if isinstance(connected, ssl.SSLSocket) else []
 
     async def receive_into(self, view: memoryview) -> int:
         """At least one byte. Raises Broken, also at the end of the stream."""
@@ -71,8 +120,9 @@ class Stream:
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError):
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError as error:
-                # Also ssl.SSLWantWriteError: the peer asked for new keys, which no forwarder does.
-                raise Broken(reason_of(error)) from None
+                # Also ssl.SSLWantWriteError: the peer asked for new keys, which no forwarder does. What it says of
+                # this node's certificate comes when the handshake is over here.
+                raise (_of_tls(error) if isinstance(error, ssl.SSLError) else Broken(reason_of(error))) from None
             else:
                 if not nbytes:
                     raise Broken("the peer closed the connection")
@@ -130,6 +180,14 @@ def _joined(pieces: Sequence[memoryview]) -> bytes | memoryview:
         if nbytes == TLS_BYTES_AT_ONCE:
             break
     return b"".join(taken)
+
+
+def _of_tls(error: OSError | ValueError) -> Broken:
+    """What one end says of the other one's certificate, or that it speaks no TLS, lasts; the end of a connection may
+    be anything."""
+    reason = getattr(error, "reason", None) or ""
+    lasts = isinstance(error, ssl.SSLCertVerificationError) or "ALERT" in reason or reason in NO_TLS_THERE
+    return (BadTls if lasts else Broken)(of_tls(error))
 
 
 def reason_of(error: Exception) -> str:

@@ -2,10 +2,11 @@
 
 What comes in: paths of the settings `cluster_tls_...`. What goes out: a context for each end, or StartupError with
 the file that is wrong.
-Rules: 1. The authority is the cluster's own: who has a certificate of it is a member. 2. Each end shows its
-certificate, and the one that dials checks that it is for the host that it dialed. 3. TLS 1.3 only: both ends are
-ours, and a connection never asks for new keys in between. 4. Files are read once, at the start.
-Not here: the bytes (`stream.py`), the cluster's name (`handshake.py`).
+Rules: 1. The authority is the cluster's own. Each end shows a certificate of it, which names its node
+(`certificates.py`): that is compared when it is known which node is meant (`handshake.py`). Hosts are not compared: a
+node may move. 2. TLS 1.3 only: both ends are ours, and a connection never asks for new keys in between. 3. Files are
+read once, at the start.
+Not here: the bytes (`stream.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from amqpd.cluster.links.certificates import NODE_URI, nodes_named
 from amqpd.cluster.links.stream import reason_of
 from amqpd.errors import StartupError
 
@@ -28,6 +30,7 @@ class LinkTls(NamedTuple):
 def link_tls(ca: Path, certificate: Path, key: Path | None = None) -> LinkTls:
     """`key`: None if it is in the file of the certificate. Raises StartupError."""
     ends = LinkTls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    ends.dialing.check_hostname = False
     for context in ends:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
@@ -44,3 +47,34 @@ def link_tls(ca: Path, certificate: Path, key: Path | None = None) -> LinkTls:
                 f"{reason_of(error)}"
             ) from None
     return ends
+
+
+def require_own_name(tls: LinkTls, name: str, certificate: Path) -> None:
+    """Peers will take the certificate for this node: it is shown to itself, in memory. Raises StartupError."""
+    to_dialer, to_acceptor = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        tls.dialing.wrap_bio(to_dialer, to_acceptor),
+        tls.accepting.wrap_bio(to_acceptor, to_dialer, server_side=True),
+    )
+    waits = [True, True]
+    try:
+        for _ in range(4):  # two flights each way, and one more
+            for at, end in enumerate(ends):
+                waits[at] = _waits(end)
+        named = nodes_named(ends[1].getpeercert() or {})
+    except (OSError, ValueError) as error:
+        raise StartupError(f"cluster_tls_certificate: peers will refuse {certificate}: {reason_of(error)}") from None
+    if any(waits) or name not in named:
+        raise StartupError(
+            f"cluster_tls_certificate: {certificate} does not name this node: it needs the alternative name "
+            f"URI:{NODE_URI}{name}; docs/clustering.md has the commands"
+        )
+
+
+def _waits(end: ssl.SSLObject) -> bool:
+    """For the other end."""
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return True
+    return False

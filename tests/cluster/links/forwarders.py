@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -12,14 +14,27 @@ from typing import Any, NamedTuple
 
 import trio
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
+from amqpd.cluster.links.certificates import NODE_URI
+from amqpd.cluster.links.framing import LENGTH, Check, Crc, framed, framed_word
+from amqpd.cluster.links.incoming import Incoming
 from amqpd.cluster.links.limits import LinkLimits
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.links.sockets import Address, bind
 from amqpd.cluster.links.tls import LinkTls, link_tls
-from amqpd.replication.encoding import LENGTH, decode, encode
-from amqpd.replication.messages import VERSION, Hello, Message
+from amqpd.cluster.links.trust import ACCEPTOR, DIALER, Trust
+from amqpd.replication.encoding import encode
+from amqpd.replication.messages import HANDSHAKE, NONCE_BYTES, VERSION, Greeting, Hello, Message, Proof
 
 PATIENCE_S = 30
 """after which a test that waits for something has failed"""
@@ -105,17 +120,28 @@ class Forwarder(NamedTuple):
 
 @asynccontextmanager
 async def forwarder(
-    me: Hello, host: str = "127.0.0.1", tls: LinkTls | None = None, limits: LinkLimits = SHORT, port: int = 0
+    me: Hello,
+    host: str = "127.0.0.1",
+    tls: LinkTls | None = None,
+    limits: LinkLimits = SHORT,
+    port: int = 0,
+    *,
+    secret: bytes = b"",
+    knows: Callable[[str], bool] = lambda name: True,
 ) -> AsyncIterator[Forwarder]:
-    """It runs, and knows no peers."""
+    """It runs, and knows no peers. `knows`: who may dial it."""
     heard = Heard()
     listeners = bind([(host, port)])
     address = listeners[0].getsockname()[:2]
-    links = Links(me, heard, listeners, tls, limits, chance=lambda: 0.5)
+    links = Links(me, heard, listeners, Trust(tls, secret), limits, knows, chance=lambda: 0.5)
     async with trio.open_nursery() as nursery:
         await nursery.start(links.run)
         yield Forwarder(links, heard, address)
         nursery.cancel_scope.cancel()
+
+
+def greeting(me: Hello, target: str = "", trust: Trust | None = None) -> Greeting:
+    return Greeting(me, target, bytes(NONCE_BYTES), bool(trust and trust.secret))
 
 
 class Wire:
@@ -123,21 +149,63 @@ class Wire:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
-        self._data = b""
+        self.incoming = Incoming()
+        self.check: Check = Crc()
+        self._said = hashlib.sha256()
 
     async def say(self, message: Message) -> None:
-        await self.stream.send_all(b"".join(encode(message)))
+        if type(message) in HANDSHAKE:
+            self._add(message)
+            await self.stream.send_all(framed_word(message))
+        else:
+            await self.stream.send_all(b"".join(framed(message, self.check)))
 
     async def hear(self) -> Message:
         with trio.fail_after(PATIENCE_S):
-            while len(self._data) < LENGTH.size or len(self._data) < LENGTH.size + LENGTH.unpack_from(self._data)[0]:
-                data = await self.stream.receive_some()
+            while (message := self.incoming.next()) is None:
+                space = self.incoming.space()
+                data = await self.stream.receive_some(len(space))
                 assert data, "the other end closed the connection"
-                self._data += data
-        end = LENGTH.size + LENGTH.unpack_from(self._data)[0]
-        message = decode(self._data[LENGTH.size : end])
-        self._data = self._data[end:]
+                space[: len(data)] = data
+                self.incoming.took(len(data))
+        if type(message) in HANDSHAKE:
+            self._add(message)
         return message
+
+    @property
+    def said(self) -> bytes:
+        return self._said.digest()
+
+    def _add(self, word: Message) -> None:
+        data = b"".join(encode(word))
+        self._said.update(LENGTH.pack(len(data)) + data)
+
+    async def greet(self, me: Hello, target: str, trust: Trust) -> Message:
+        """As the one that dialed, up to what is said to the proof: its Greeting, or a Refusal."""
+        await self.say(greeting(me, target, trust))
+        assert isinstance(await self.hear(), Greeting)
+        await self.say(Proof(trust.proof(DIALER, self.said)))
+        answer = await self.hear()
+        if isinstance(answer, Greeting):
+            said = self.said
+            proof = await self.hear()
+            assert isinstance(proof, Proof)
+            assert trust.is_proven(proof.digest, ACCEPTOR, said)
+            self.incoming.begin(trust.check(ACCEPTOR, self.said))
+            self.check = trust.check(DIALER, self.said)
+        return answer
+
+    async def welcome(self, me: Hello, trust: Trust) -> Greeting:
+        """As the one that was dialed; what the other end said first."""
+        asked = await self.hear()
+        assert isinstance(asked, Greeting)
+        await self.say(greeting(Hello(me.version, "", "", 0, 0), trust=trust))
+        assert isinstance(await self.hear(), Proof)
+        await self.say(greeting(me, asked.hello.forwarder, trust))
+        await self.say(Proof(trust.proof(ACCEPTOR, self.said)))
+        self.incoming.begin(trust.check(DIALER, self.said))
+        self.check = trust.check(ACCEPTOR, self.said)
+        return asked
 
     async def wait_closed(self) -> None:
         """By the other end."""
@@ -149,12 +217,15 @@ class Wire:
         await trio.aclose_forcefully(self.stream)
 
 
-async def dial(address: Address, me: Hello | None = None) -> Wire:
+OPEN = Trust()
+"""everybody is believed"""
+
+
+async def dial(address: Address, me: Hello | None = None, target: str = "a", trust: Trust = OPEN) -> Wire:
     """A connection to a forwarder; with `me`, also the handshake."""
     wire = Wire(await trio.open_tcp_stream(*address))
     if me is not None:
-        await wire.say(me)
-        assert isinstance(await wire.hear(), Hello)
+        assert isinstance(await wire.greet(me, target, trust), Greeting)
     return wire
 
 
@@ -167,13 +238,12 @@ class Peer:
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
         self.address: Address = self._socket.getsockname()[:2]
 
-    async def accept(self, me: Hello | None = None) -> Wire:
+    async def accept(self, me: Hello | None = None, trust: Trust = OPEN) -> Wire:
         """With `me`, also the handshake."""
         with trio.fail_after(PATIENCE_S):
             wire = Wire(await self._listener.accept())
         if me is not None:
-            assert isinstance(await wire.hear(), Hello)
-            await wire.say(me)
+            await wire.welcome(me, trust)
         return wire
 
     async def close(self) -> None:
@@ -197,8 +267,30 @@ class Certificates:
         self.ca = folder / "ca.pem"
         self.authority.cert_pem.write_to_path(self.ca)
 
-    def of(self, *hosts: str) -> LinkTls:
-        """A member's."""
+    def of(self, *nodes: str, authority: trustme.CA | None = None) -> LinkTls:
+        """A member's, which is of these nodes."""
+        return link_tls(self.ca, self.file_of(*nodes, authority=authority))
+
+    def file_of(self, *nodes: str, authority: trustme.CA | None = None) -> Path:
+        """The certificate and its key."""
+        issuer = authority or self.authority
+        signer: Any = load_pem_private_key(issuer.private_key_pem.bytes(), None)
+        issued_by = x509.load_pem_x509_certificate(issuer.cert_pem.bytes())
+        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+        names = [x509.UniformResourceIdentifier(f"{NODE_URI}{node}") for node in nodes]
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([]))
+            .issuer_name(issued_by.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName(names or [x509.DNSName("localhost")]), critical=True)
+            .sign(signer, hashes.SHA256())
+        )
         path = self.folder / f"{len(list(self.folder.iterdir()))}.pem"
-        self.authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(path)
-        return link_tls(self.ca, path)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.touch(0o600)
+        path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+        return path

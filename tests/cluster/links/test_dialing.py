@@ -13,10 +13,12 @@ import trio
 
 from amqpd.cluster.links import dialing
 from amqpd.cluster.links.dialing import Dialer
+from amqpd.cluster.links.framing import Crc
+from amqpd.cluster.links.handshake import Proven
 from amqpd.cluster.links.limits import LinkLimits
 from amqpd.cluster.links.stream import Refused
-from amqpd.replication.messages import Hello
-from tests.cluster.links.forwarders import Heard, hello
+from amqpd.cluster.links.troubles import CHANGED, Trouble
+from tests.cluster.links.forwarders import OPEN, Heard, hello
 
 pytestmark = pytest.mark.trio
 
@@ -31,14 +33,14 @@ class Attempts:
         self.at_s: list[float] = []
         self.begun_s = trio.current_time()
 
-    async def connect(self, address: object) -> None:
+    async def connect(self, address: object, *, loopback_only: bool) -> None:
         await trio.lowlevel.checkpoint()
         self.at_s.append(trio.current_time() - self.begun_s)
         raise Refused("Connection refused")
 
 
 def dialer(chance: float) -> Dialer:
-    return Dialer("b", HERE, hello("a"), Heard(), None, LIMITS, lambda: chance)
+    return Dialer("b", HERE, hello("a"), Heard(), OPEN, LIMITS, lambda: chance)
 
 
 @pytest.fixture
@@ -87,45 +89,90 @@ async def test_a_peer_that_moved_is_dialed_at_once(
     assert len(attempts.at_s) == before + 1
 
 
-class Short:
-    """A link that ends at once."""
+class Linked:
+    """A link that ends after a time."""
 
-    def __init__(self, heard: bool) -> None:
+    def __init__(self, heard: bool, lasts_s: float, life: int, changed: bool = False) -> None:
         self.heard = heard
-        self.peer = hello("b")
+        self.peer = hello("b", life)
+        self.changed = changed
+        self._lasts_s = lasts_s
 
     async def run(self, begun: object) -> str:
+        await trio.sleep(self._lasts_s)
         return "it ended"
 
 
-@pytest.mark.parametrize(("heard", "pauses"), [(True, [1, 1, 1, 1, 1]), (False, [1, 2, 4, 8, 10])])
-async def test_a_link_over_which_something_came_is_dialed_again_soon(
-    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, heard: bool, pauses: list[int]
+HELD_S = LIMITS.back_off_max_s
+
+
+@pytest.mark.parametrize(
+    ("heard", "lasts_s", "restarts", "pauses"),
+    [
+        (True, HELD_S, False, [1, 1, 1, 1, 1]),
+        (True, 0, False, [1, 2, 4, 8, 10]),
+        # A process that ended is dialed at once, however short it lived.
+        (True, 0, True, [1, 1, 1, 1, 1]),
+        (False, HELD_S, False, [1, 2, 4, 8, 10]),
+        (False, 0, False, [1, 2, 4, 8, 10]),
+    ],
+)
+async def test_a_link_that_held_and_over_which_something_came_is_dialed_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+    nursery: trio.Nursery,
+    autojump_clock: object,
+    heard: bool,
+    lasts_s: float,
+    restarts: bool,
+    pauses: list[int],
 ) -> None:
     made, at_s = dialer(1.0), []
 
-    async def dial(address: object) -> Short:
+    async def dial(address: object) -> Linked:
         at_s.append(trio.current_time())
-        return Short(heard)
+        return Linked(heard, lasts_s, len(at_s) if restarts else 1)
 
     monkeypatch.setattr(made, "_dial", dial)
     nursery.start_soon(made.run)
-    await trio.sleep(60)
-    assert [later - earlier for earlier, later in itertools.pairwise(at_s)][:5] == pytest.approx(pauses)
+    await trio.sleep(120)
+    found = [later - earlier - lasts_s for earlier, later in itertools.pairwise(at_s)]
+    assert found[:5] == pytest.approx(pauses)
+
+
+@pytest.mark.parametrize(("life", "soon"), [(1, False), (2, True)])
+async def test_two_whose_links_break_at_once_do_not_call_each_other_up(
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, life: int, soon: bool
+) -> None:
+    """Bits flip between them, and each is dialed by the other one in its own pauses. A newer process is dialed at
+    once."""
+    made, at_s = dialer(1.0), []
+
+    async def dial(address: object) -> Linked:
+        at_s.append(trio.current_time())
+        return Linked(True, 0, 1, changed=True)
+
+    monkeypatch.setattr(made, "_dial", dial)
+    nursery.start_soon(made.run)
+    await trio.sleep(30)
+    before = len(at_s)
+    made.heard_of(hello("b", life))
+    await trio.sleep(1.1)
+    assert (len(at_s) > before) == soon
+    assert made.trouble == Trouble(CHANGED, "bytes change on the way")
 
 
 async def test_a_peer_that_moves_as_it_answers_is_let_go(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: object
 ) -> None:
     heard, mine = Heard(), socket.socketpair()
-    made = Dialer("b", HERE, hello("a"), heard, None, LIMITS, lambda: 1.0)
+    made = Dialer("b", HERE, hello("a"), heard, OPEN, LIMITS, lambda: 1.0)
 
-    async def connect(address: object) -> socket.socket:
+    async def connect(address: object, *, loopback_only: bool) -> socket.socket:
         return mine[0]
 
-    async def answer(*_: object) -> Hello:
+    async def answer(*_: object) -> Proven:
         made.move(None)
-        return hello("b")
+        return Proven(hello("b"), Crc())
 
     monkeypatch.setattr(dialing, "connect", connect)
     monkeypatch.setattr(dialing, "dial_hello", answer)

@@ -21,11 +21,12 @@ from amqpd.cluster.links.links import Links
 from amqpd.cluster.links.sockets import bind
 from amqpd.cluster.links.tls import LinkTls
 from amqpd.replication.entry import START, Frame, new_entry
-from amqpd.replication.messages import Answered, Ask, Cut, Ended, Hello, Message, Told, Would
+from amqpd.replication.messages import Answered, Ask, Cut, Ended, Greeting, Hello, Message, Refusal, Told, Would
 from amqpd.replication.receiver import Answer
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
 from tests.cluster.links.forwarders import (
+    OPEN,
     PATIENCE_S,
     SHORT,
     Certificates,
@@ -47,12 +48,12 @@ def host(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["plain", "tls"])
-def tls(request: pytest.FixtureRequest, certificates: Certificates, host: str) -> LinkTls | None:
-    return certificates.of(host, "localhost") if request.param == "tls" else None
+def tls(request: pytest.FixtureRequest, certificates: Certificates) -> LinkTls | None:
+    return certificates.of("a", "b", "c") if request.param == "tls" else None
 
 
 def cut(number: int, nbytes: int, entries: int = 1) -> Cut:
-    made = (new_entry(source, (1, number), START, bytes([number % 256]) * nbytes) for source in range(entries))
+    made = (new_entry(source, (1, number), START, bytes([number % 256]) * nbytes) for source in range(1, entries + 1))
     return Cut(1, number, Frame(number, number - 1, tuple(made), 0))
 
 
@@ -191,7 +192,8 @@ async def test_an_older_life_does_not_take_the_place_of_a_newer_one() -> None:
     async with forwarder(hello("a")) as a:
         new = await dial(a.address, hello("b", life=2))
         await a.heard.next("accepted")
-        old = await dial(a.address, hello("b", life=1))
+        old = await dial(a.address)
+        assert await old.greet(hello("b", life=1), "a", OPEN) == Refusal("life 2 of it is here")
         await old.wait_closed()
         await new.say(Told(1, 1, 1))
         await a.heard.next("received")
@@ -346,7 +348,9 @@ async def test_a_peer_that_moves_while_it_is_dialed() -> None:
     async with forwarder(hello("a")) as a, forwarder(hello("b")) as b:
         a.links.peers_are({"b": silent.address})
         wire = await silent.accept()
-        assert await wire.hear() == hello("a")
+        asked = await wire.hear()
+        assert isinstance(asked, Greeting)
+        assert (asked.hello, asked.target) == (hello("a"), "b")
         a.links.peers_are({})
         await wire.wait_closed()
         a.links.peers_are({"b": silent.address})
@@ -391,9 +395,8 @@ async def test_what_an_event_raises_ends_the_links(begins: bool) -> None:
     listeners = bind([("127.0.0.1", 0)])
     with pytest.raises(BaseExceptionGroup) as raised:  # noqa: PT012
         async with trio.open_nursery() as nursery:
-            await nursery.start(Links(hello("a"), Faulty(), listeners).run)
-            wire = await dial(listeners[0].getsockname()[:2])
-            await wire.say(hello("b"))
+            await nursery.start(Links(hello("a"), Faulty(), listeners, OPEN).run)
+            wire = await dial(listeners[0].getsockname()[:2], hello("b"))
             await wire.say(Told(1, 1, 1))
             await wire.wait_closed()
             await wire.close()

@@ -13,7 +13,7 @@ from amqpd.cluster.links.sockets import bind, connect
 from amqpd.cluster.links.stream import Broken, Refused
 from amqpd.cluster.links.tls import link_tls
 from amqpd.errors import StartupError
-from tests.cluster.links.forwarders import Certificates, Heard, hello, nobodys_address
+from tests.cluster.links.forwarders import OPEN, Certificates, Heard, hello, nobodys_address
 
 
 def test_a_port_that_another_process_has_is_told() -> None:
@@ -32,7 +32,7 @@ def test_a_port_that_two_processes_have_bound_is_told_to_the_second() -> None:
     second = bind([("127.0.0.1", first.getsockname()[1])])
     first.listen()
     with pytest.raises(StartupError, match="cluster_listen: cannot listen on"):
-        trio.run(Links(hello("a"), Heard(), second).run)
+        trio.run(Links(hello("a"), Heard(), second, OPEN).run)
     assert second[0].fileno() == -1
     first.close()
 
@@ -61,7 +61,7 @@ class Refusing(trio.abc.HostnameResolver):
 async def test_it_is_a_refusal_only_if_every_address_refuses() -> None:
     trio.socket.set_custom_hostname_resolver(Refusing())
     with pytest.raises(Broken, match="Connection refused; ") as raised:
-        await connect(("localhost", 1))
+        await connect(("localhost", 1), loopback_only=False)
     assert not isinstance(raised.value, Refused)
 
 

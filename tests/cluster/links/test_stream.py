@@ -8,16 +8,17 @@ from collections.abc import Sequence
 import pytest
 import trio
 
+from amqpd.cluster.links.framing import Crc, framed
+from amqpd.cluster.links.handshake import Proven
 from amqpd.cluster.links.incoming import Incoming
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.stream import TLS_BYTES_AT_ONCE, Broken, Stream
-from amqpd.replication.encoding import encode
 from amqpd.replication.messages import Told
 from tests.cluster.links.forwarders import PATIENCE_S, Certificates, Heard, hello
 
 pytestmark = pytest.mark.trio
 
-TOLD_BYTES = sum(map(len, encode(Told(1, 1, 1))))
+TOLD_BYTES = sum(map(len, framed(Told(1, 1, 1), Crc())))
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -28,9 +29,9 @@ def sockets(request: pytest.FixtureRequest, certificates: Certificates) -> tuple
     other.setblocking(False)
     if request.param == "plain":
         return one, other
-    tls = certificates.of("there.example")
+    tls = certificates.of("there")
     return (
-        tls.dialing.wrap_socket(one, do_handshake_on_connect=False, server_hostname="there.example"),
+        tls.dialing.wrap_socket(one, do_handshake_on_connect=False),
         tls.accepting.wrap_socket(other, do_handshake_on_connect=False, server_side=True),
     )
 
@@ -97,7 +98,7 @@ async def test_a_link_may_end_while_it_sends() -> None:
     one, other = socket.socketpair()
     one.setblocking(False)
     stream = ClosesMeanwhile(one)
-    link = stream.link = Link(stream, Incoming(1000), hello("b"), Heard(), 1000, dialed=True)
+    link = stream.link = Link(stream, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True)
     with trio.fail_after(PATIENCE_S):
         assert await link.run(lambda link: link.send(Told(1, 1, 1))) == "meanwhile"
     assert link.out_bytes == 0
@@ -107,7 +108,7 @@ async def test_a_link_may_end_while_it_sends() -> None:
 
 def told(data: bytes) -> list[int]:
     """The numbers of what came."""
-    incoming = Incoming(1_000_000)
+    incoming = Incoming(Crc(), 1_000_000)
     incoming.space()[: len(data)] = data
     incoming.took(len(data))
     found = []
@@ -120,7 +121,7 @@ async def test_what_a_link_sends_is_on_its_way_when_the_call_returns() -> None:
     """Where nothing waits: a commit that begins right behind it keeps the interpreter from other tasks."""
     one, other = socket.socketpair()
     one.setblocking(False)
-    link = Link(Stream(one), Incoming(1000), hello("b"), Heard(), 1000, dialed=True)
+    link = Link(Stream(one), Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True)
 
     def begun(link: Link) -> None:
         link.send(Told(1, 1, 1))
@@ -143,7 +144,7 @@ async def test_what_the_system_does_not_take_goes_in_order_later(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.handshake)
             nursery.start_soon(other.handshake)
-        link = Link(one, Incoming(1000), hello("b"), Heard(), 1 << 30, dialed=True)
+        link = Link(one, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1 << 30, dialed=True)
         view, data, sent = memoryview(bytearray(65_536)), bytearray(), 0
 
         def begun(link: Link) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -15,10 +15,9 @@ from tests.replication.simulation.law import Law, live_of
 from tests.replication.simulation.links import SimulatedLink
 from tests.replication.simulation.machine import Machine
 from tests.replication.simulation.network import SimulatedNetwork
-from tests.replication.simulation.process import LEASE_S, Process
-from tests.replication.simulation.store import SimulatedStore
+from tests.replication.simulation.process import Process
+from tests.replication.simulation.store import LEASE_MS, SimulatedStore
 
-LEASE_MS = LEASE_S * 1000
 STEP_LOST = 0.1
 """how likely it is that a connection over which nothing passes is ended in one step"""
 
@@ -37,8 +36,8 @@ class Cluster:
     ) -> None:
         self.clock = clock
         self.network = SimulatedNetwork(self.clock)
-        self.store = SimulatedStore(self.clock, sets)
         self.law = Law()
+        self.store = SimulatedStore(self.clock, sets, self.law)
         self.bugs = bugs
         self.sets = sets
         self._values = count(1)
@@ -54,6 +53,8 @@ class Cluster:
         """nobody waits for the reign of a home whose port is closed: it may deliver for a while beside another"""
         self.unknown: set[str] = set()
         """whose disk was replaced, and no process has begun with it since"""
+        self.disks: Counter[str] = Counter()
+        """by machine: how often there has come to be another disk in its place, or one that has lost something"""
         self._refused: dict[int, deque[int]] = defaultdict(deque)
         """source -> publishes that were refused, and whose clients have not sent the message again"""
         self._links: dict[tuple[str, str], SimulatedLink] = {}
@@ -63,7 +64,12 @@ class Cluster:
 
     def _damaged(self, name: str) -> None:
         self.clock.counts["damage found at restart"] += 1
+        self.replaced(name)
+
+    def replaced(self, name: str) -> None:
+        """What is in the place of this machine's disk is not what has acknowledged anything."""
         self.unknown.add(name)
+        self.disks[name] += 1
 
     def begin(self) -> None:
         for machine in self.machines.values():
@@ -192,7 +198,7 @@ class Cluster:
         self.store.returns()
         self.network.cut.clear()
         self.network.changed()
-        self.network.flips = self.store.silence = 0.0
+        self.network.flips = self.store.silence = self.store.stalled_until_ms = 0.0
         for machine in self.machines.values():
             machine.slow, machine.stalls_until_ms = 1.0, 0.0
             machine.boot()

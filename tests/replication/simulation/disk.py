@@ -65,7 +65,8 @@ class SimulatedDisk:
         whole = [kept.start() for kept in platter.kept.values()]
         if not all(whole):
             self._found_damage()
-            del platter.names["generation"]
+            # A start that found it may have been killed before it claimed another one.
+            platter.names.pop("generation", None)
         return Recovered(platter.index, {})
 
     def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
@@ -131,7 +132,7 @@ class SimulatedDisk:
             if seq in rows
         ]
 
-    def vacuum_step(self) -> bool:
+    def vacuum_step(self, rests: bool = False) -> bool:
         return False
 
     def release_reserve(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -10,6 +11,7 @@ from amqpd.cluster.records import WishRecord
 from tests.replication.simulation.cluster import Cluster
 from tests.replication.simulation.machine import Machine
 from tests.replication.simulation.process import Process
+from tests.replication.simulation.store import LEASE_MS
 
 
 class Faults:
@@ -44,6 +46,39 @@ class Faults:
             process.stopped = True
             self._clock.after(low_ms, high_ms, process.go_on)
 
+    # Starts
+
+    def hurt_starts(self) -> None:
+        """One node, two or all are started again, and killed or paused at some step of that, up to three times in a
+        row; the store may stall meanwhile."""
+        chance, machines = self._clock.chance, list(self.cluster.machines.values())
+        if chance.random() < 0.4:
+            self._clock.counts["store stalled at a start"] += 1
+            self.cluster.store.stalled_until_ms = self._clock.now_ms + chance.uniform(100, 4 * LEASE_MS)
+        for machine in chance.sample(machines, chance.choice([1, 2, len(machines)])):
+            if machine.process is not None:
+                machine.end()
+            self._clock.after(10, 50, partial(self._hurt_start, machine, chance.choice([1, 2, 3])))
+
+    def _hurt_start(self, machine: Machine, times: int) -> None:
+        machine.boot()
+        if times and self.cluster.faults:
+            self._clock.after(0, 200, partial(self._hurt, machine, machine.process, times))
+
+    def _hurt(self, machine: Machine, process: Process | None, times: int) -> None:
+        """Unless it is a member by now."""
+        if process is None or machine.process is not process or process.forwarder is not None or process.stopped:
+            return
+        if self._clock.chance.random() < 0.5:
+            self._clock.counts["start killed"] += 1
+            machine.end()
+            self._clock.after(10, 200, partial(self._hurt_start, machine, times - 1))
+        elif self.cluster.faults:
+            self._clock.counts["start paused"] += 1
+            name, life = process.name, process.life
+            self.stop_for(process, 0.5 * LEASE_MS, 3 * LEASE_MS)
+            self._clock.after(LEASE_MS, LEASE_MS, lambda: self.cluster.store.lapse(name, life))
+
     # Disks
 
     def wipe(self) -> None:
@@ -59,7 +94,7 @@ class Faults:
             self._clock.counts[what] += 1
             machine.end()
             how()
-            self.cluster.unknown.add(machine.name)
+            self.cluster.replaced(machine.name)
             self._clock.after(10, 1200, machine.boot)
 
     def keep_copy(self) -> None:

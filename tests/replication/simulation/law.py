@@ -7,7 +7,8 @@ twice, and no number is given twice. 5. Only what somebody settled is settled in
 rise again on any disk, and what is not is there on each that counts. 6. A letter's settle is not in it before the
 letter is in the sequence of its target. 7. When a home of one epoch has delivered to an exclusive consumer, none of
 an older epoch does. 8. A disk that counts again has all that older epochs have committed.
-9. What is committed is undone nowhere.
+9. What is committed is undone nowhere. 10. A disk that went on is never counted as another one, however its
+processes ended; what is in its place after that, an older copy or an empty one, never as the same.
 Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
 so.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Protocol
 
+from amqpd.cluster.records import KnownRecord
 from amqpd.journal.records import Recovered, RecoveredQueue, Row
 from amqpd.journal.sqlite.sources import Head
 from amqpd.replication.entry import START, LogEntry, Position
@@ -76,6 +78,8 @@ class Law:
 
     def __init__(self) -> None:
         self.sequences: dict[int, Sequence] = defaultdict(Sequence)
+        self.disks: dict[str, tuple[int, int]] = {}
+        """node -> the number of its disk and the generation, as the store had them last"""
         self.delivered: dict[int, int] = {}
         """source -> epoch of the last home that delivered"""
         self.confirmed: dict[int, set[bytes]] = defaultdict(set)
@@ -94,6 +98,18 @@ class Law:
         """value -> its letters: another one by each home that let it go"""
 
     # What clients do
+
+    def claimed(self, known: KnownRecord, disk: int) -> None:
+        """The store knows this of a node since now. `disk`: the number of the disk that its process began with.
+        Raises LawBroken."""
+        before, generation = self.disks.get(known.name), known.generation
+        if before is not None and (disk == before[0]) != (generation == before[1]):
+            same = "disk that went on counts as another one"
+            other = "disk that lacks something counts as the one that was there"
+            raise LawBroken(
+                f"a {same if disk == before[0] else other}: {known.name}, generation {before[1]}, then {generation}"
+            )
+        self.disks[known.name] = disk, generation
 
     def gives(self, source: int, seq: int, value: bytes) -> None:
         """A home has numbered a message."""

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from amqpd.cluster.claims import Claim
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.home_link import HomeLink
-from amqpd.cluster.lives import GENERATION, LIFE
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import WishRecord
@@ -25,7 +25,6 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
-from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.writer import JournalWriter
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.messages import Message
@@ -35,6 +34,8 @@ from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.hearing import HeardJournal
 from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.queue import Confirms, SimulatedQueue
+from tests.replication.simulation.starting import Start
+from tests.replication.simulation.store import LEASE_S
 from tests.replication.simulation.tasks import Task
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from tests.replication.simulation.links import SimulatedLink
     from tests.replication.simulation.machine import Machine
 
-LEASE_S = 1.0
 EVENTS = {
     "source_taken_over": "take-over won",
     "take_over_lost": "take-over lost",
@@ -77,6 +77,7 @@ class Process(Shell):
         self.own = OwnDisk(self.disk, self.journal, self.writer)
         self.forwarder: Forwarder | None = None
         self.life = 0
+        """the incarnation that it claims; 0: none as yet"""
         self.dialed: dict[str, SimulatedLink] = {}
         self.incoming: dict[str, SimulatedLink] = {}
         self.queues: dict[int, SimulatedQueue] = {}
@@ -85,19 +86,14 @@ class Process(Shell):
         for source in cluster.sets:
             cluster.law.stands(self.name, source, self.disk)
         self.start(self.writer.run())
-        life = max(self.disk.head(SOURCE).epoch, int(self.disk.names.get(LIFE) or 0) + 1)
-        generation = self.disk.names.get(GENERATION)
-        cluster.store.join(
-            self.name, life, int(generation) if generation else None, lambda *mine: self.run(partial(self._in, *mine))
-        )
+        self.disk_number = cluster.disks[self.name]
+        Start(self).look()
 
-    def _in(self, life: int, generation: int) -> None:
+    def begin(self, claim: Claim) -> None:
         """It is a member."""
-        self.life = life
         self.cluster.unknown.discard(self.name)
-        self.disk.set_names(**{GENERATION: str(generation), LIFE: str(life)})
         self.forwarder = Forwarder(
-            *(self.name, life, generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
+            *(self.name, claim.life, claim.generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
             *(LEASE_S, self.clock.chance.random, self._reported),
             fast_takeover=self.cluster.fast_takeover,
         )
@@ -211,6 +207,9 @@ class Process(Shell):
     def ended(self, source: int, lane: Lane) -> None:
         self.queues.pop(source, None)
         self.confirms.abandon(lane)
+
+    def cut_off(self, lanes: list[Lane]) -> None:
+        pass  # its clients wait
 
     def stops(self, source: int) -> None:
         self.queues.pop(source, None)  # they may not be read yet

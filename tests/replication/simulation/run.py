@@ -136,6 +136,7 @@ def _safety(cluster: Cluster) -> None:
         "chain": (scenarios.chain_of_homes, chance.choice([0, 0, 5000])),
         "stalled answers": (scenarios.answers_wait, more.choice([0, 0, 0, 4000])),
         "left out": (scenarios.left_out_and_lost, more.choice([0, 0, 5000])),
+        "start": (faults.hurt_starts, more.choice([0, 0, 3000, 9000])),
         "wish": (faults.wish, more.choice([0, 0, 2500])),
         "put back": (cluster.store.put_back, chance.choice([0, 0, 0, 15000])),
     }

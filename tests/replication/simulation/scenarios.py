@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.replication.simulation.cluster import LEASE_MS, Cluster
+from tests.replication.simulation.cluster import Cluster
 from tests.replication.simulation.faults import Faults
 from tests.replication.simulation.process import Process
+from tests.replication.simulation.store import LEASE_MS
 
 WAIT_MS = 1.1 * LEASE_MS
 """so long a replica that has answered a home seals no other epoch"""

@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import KnownRecord, WishRecord
 from amqpd.replication import seal as seals
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.clock import Clock
+from tests.replication.simulation.law import Law
 
+if TYPE_CHECKING:
+    from tests.replication.simulation.process import Process
 
-class Known(NamedTuple):
-    """Of a member, as `amqpd.cluster.records.KnownRecord`."""
-
-    life: int
-    generation: int
+LEASE_S = 1.0
+LEASE_MS = LEASE_S * 1000
 
 
 Heard = Callable[[dict[str, int], list[SourceRecord], dict[int, WishRecord]], None]
@@ -33,15 +33,16 @@ Heard = Callable[[dict[str, int], list[SourceRecord], dict[int, WishRecord]], No
 class SimulatedStore:
     """Of a cluster."""
 
-    def __init__(self, clock: Clock, members: dict[int, tuple[str, ...]]) -> None:
+    def __init__(self, clock: Clock, members: dict[int, tuple[str, ...]], law: Law) -> None:
         self._clock = clock
+        self._law = law
         self.revision = 1
         self.records = {
             source: SourceRecord(source, seals.NONE, each, (1,) * len(each), 1) for source, each in members.items()
         }
         self.members: dict[str, int] = {}
         """who has a lease: name -> life"""
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownRecord] = {}
         self.copy = dict(self.records)
         self.wishes: dict[int, WishRecord] = {}
         """of operators, by source"""
@@ -49,6 +50,8 @@ class SimulatedStore:
         """source -> swaps of its set that are not answered"""
         self.silence = 0.0
         """how often it does not answer"""
+        self.stalled_until_ms = 0.0
+        """until then it answers nobody, and does nothing"""
         self.away: set[str] = set()
         """forwarders that do not reach it"""
         self._missed: dict[str, list[Callable[[], None]]] = {}
@@ -56,31 +59,63 @@ class SimulatedStore:
         self._readers: dict[str, Heard] = {}
         self._told_ms: dict[str, float] = {}
         self._generations = 1
+        self._nonces = 0
+        self._known_at: dict[str, int] = {}
+        """the revision of what is known, by name"""
 
     # Members
 
-    def join(self, name: str, life: int, generation: int | None, joined: Callable[[int, int], None]) -> None:
-        """Calls with the life and the generation that count, as `Directory` finds them: a disk that does not go on
-        from where it was known to be is another one. None: it has lost its own."""
+    def draw_generation(self, name: str) -> int:
+        """The records of the sources begin with disks of generation 1."""
+        self._generations += name in self.known
+        return self._generations if name in self.known else 1
+
+    def draw_nonce(self) -> int:
+        self._nonces += 1
+        return self._nonces
+
+    def look(self, name: str, seen: Callable[[KnownRecord | None, int, bool], None]) -> None:
+        """Calls with what is known of the node, the revision of that, and whether it is a member."""
 
         def try_it() -> None:
-            if name in self.away or self._clock.chance.random() < self.silence:
+            if self._is_silent(name):
                 self._clock.after(50, 500, try_it)
-                return
-            known = self.known.get(name)
-            counts, lives = generation, life
-            if known is not None and (generation != known.generation or known.life >= life):
-                self._clock.counts["disk is another one"] += 1
-                counts, lives = None, max(life, known.life + 1)
-            if counts is None:
-                self._generations += known is not None
-                counts = self._generations
-            self.known[name] = Known(lives, counts)
-            self.members[name] = lives
-            self._changed([])
-            joined(lives, counts)
+            else:
+                known = self.known.get(name)
+                is_member = known is not None and self.members.get(name) == known.life
+                seen(known, self._known_at.get(name, 0), is_member)
 
-        self._clock.after(2, 50, try_it)
+        self._clock.after(1, 25, try_it)
+
+    def put(self, process: Process, known: KnownRecord, revision: int, answered: Callable[[], None]) -> None:
+        """The process is a member, and is known as that, unless somebody has put something since `revision`. What it
+        does not tell is whether it was carried out. It is sent: it is carried out also when the process has ended by
+        then, and its lease runs out later."""
+        name = known.name
+
+        def try_it() -> None:
+            if self._is_silent(name):
+                self._clock.after(50, 500, try_it if self._clock.chance.random() < 0.5 else answered)
+                return
+            if self._known_at.get(name, 0) == revision:
+                self._law.claimed(known, process.disk_number)
+                self.revision += 1
+                self.known[name], self._known_at[name] = known, self.revision
+                self.members[name] = known.life
+                self._changed([])
+                if not process.up:
+                    self._clock.counts["claim came when its process had ended"] += 1
+                    self._clock.after(0.5 * LEASE_MS, 1.5 * LEASE_MS, lambda: self.lapse(name, known.life))
+            self._clock.after(1, 25, answered)
+
+        self._clock.after(1, 25, try_it)
+
+    def _is_silent(self, name: str) -> bool:
+        return (
+            name in self.away
+            or self._clock.now_ms < self.stalled_until_ms
+            or self._clock.chance.random() < self.silence
+        )
 
     def lapse(self, name: str, life: int) -> None:
         """Its lease has run out."""
@@ -144,7 +179,7 @@ class SimulatedStore:
 
     def _swap(self, name: str, record: SourceRecord, then: Callable[[SourceRecord | None], None]) -> None:
         chance, now = self._clock.chance, self.records[record.source]
-        if name in self.away or chance.random() < self.silence:
+        if self._is_silent(name):
             self._clock.counts["store did not answer"] += 1
             self._clock.after(50, 500, lambda: self._swap(name, record, then))
             return
@@ -179,7 +214,7 @@ class SimulatedStore:
 
         def change() -> None:
             now = self.wishes.get(wish.source)
-            if name in self.away or self._clock.chance.random() < self.silence:
+            if self._is_silent(name):
                 self._clock.counts["store did not answer"] += 1
             elif now is not None and now.revision == wish.revision:
                 if drops:
