@@ -67,7 +67,12 @@ def facts(found: Difference, everything: bool = False) -> dict[str, Any]:
         "unchanged": {section: found.unchanged[section] for section in SECTIONS if found.unchanged[section]},
         **{
             name: {"count": len(said), "says": said if everything else said[:SHOWN_MAX]}
-            for name, said in (("conflicts", found.conflicts), ("left_out", found.left_out), ("kept", found.kept))
+            for name, said in (
+                ("conflicts", found.conflicts),
+                ("impossible", found.impossible),
+                ("left_out", found.left_out),
+                ("kept", found.kept),
+            )
         },
     }
 

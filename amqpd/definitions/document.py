@@ -2,20 +2,20 @@
 
 What comes in: the text of a file that RabbitMQ or amqpd wrote (or a person), of a whole broker or of one virtual
 host. What goes out: `Definitions`.
-Rules: 1. All mistakes are told at once, each with its place; a file with mistakes is not used at all. 2. What
-RabbitMQ passes over in a file is passed over here too, but listed in `left_out`. 3. The spellings of RabbitMQ 3.x and
-4.x are all read: tags as a list or with commas, objects as lists of pairs.
+Rules: 1. All mistakes are told at once, each with its place, up to a bound; a file with mistakes is not used at all.
+2. What RabbitMQ passes over in a file is passed over here too, but listed in `left_out`. 3. The spellings of RabbitMQ
+3.x and 4.x are all read: tags as a list or with commas, objects as lists of pairs.
 Not here: reading each kind of thing (`items.py`), what is there already (`difference.py`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpd.definitions.items import ItemError, Items
+from amqpd.definitions.items import TWICE, ItemError, Items
+from amqpd.definitions.pieces import NotJson, Pieces, TooLarge
 from amqpd.topology.limit_keys import LIMITS, VHOST_LIMITS
 from amqpd.vocabulary.records import BindingRecord, Key, ParameterRecord, Record
 from amqpd.wire.values import NESTING_MAX
@@ -53,6 +53,11 @@ _ABOUT = frozenset(
         "default_queue_type",
     }
 )
+VERSIONS = ("rabbitmq_version", "rabbit_version")
+# Mistakes that are told of one file: one of 4 MB may have two million.
+PROBLEMS_MAX = 1_000
+# Members of a file that are no sections. RabbitMQ's plugins add a few.
+UNKNOWN_MAX = 1_000
 # A value of a field table, in an argument, in a thing, in a section; objects may be written as lists of pairs.
 LEVELS_MAX = 3 * NESTING_MAX + 8
 
@@ -91,15 +96,15 @@ def read_definitions(text: str | bytes, vhost: str | None = None) -> Definitions
     """The definitions in the file; with `vhost`, only what belongs into it: things that name it, and things that
     name none (the file of one virtual host names it nowhere, so that it can be taken to another). Raises
     BadDefinitions."""
+    reading = _Reading(vhost)
     try:
-        file = json.loads(text, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
+        for name, number, value in Pieces(text, _no_number):
+            reading.take(name, number, value)
+    except NotJson as error:
         raise BadDefinitions([f"the file is not JSON: {error}"]) from None
-    if not isinstance(file, dict):
-        raise BadDefinitions(["the file is not a JSON object: it is no definition file"])
-    if _deeper(file, LEVELS_MAX):
-        raise BadDefinitions([f"the file is nested deeper than {LEVELS_MAX} levels"])
-    return _Reading(file, vhost).definitions()
+    except TooLarge as error:
+        raise BadDefinitions([f"the file is too large: {error}"]) from None
+    return reading.definitions()
 
 
 def _deeper(value: Any, levels: int) -> bool:
@@ -121,19 +126,15 @@ def _no_number(text: str) -> Any:
 
 
 class _Reading:
-    def __init__(self, file: dict[str, Any], vhost: str | None) -> None:
-        self._file = file
-        self._read = Definitions(vhost)
-        self._problems: list[str] = []
-        version = file.get("rabbitmq_version", file.get("rabbit_version", ""))
-        self._items = Items(version if isinstance(version, str) else "", vhost, self._read.warnings)
+    """Things as they come. Those that mean something else by what comes behind them are held until the end: RabbitMQ
+    and amqpd write what others depend on first."""
 
-    def definitions(self) -> Definitions:
-        read, items = self._read, self._items
-        for name in self._file:
-            if name not in SECTIONS and name not in _ABOUT:
-                read.left_out.append(f"'{name}': no section of a definition file that is known here")
-        readers: Mapping[str, Callable[[dict[str, Any]], Record]] = {
+    def __init__(self, vhost: str | None) -> None:
+        self._read = Definitions(vhost)
+        self._problems: list[tuple[int, int, str]] = []
+        """section, number, sentence"""
+        self._items = items = Items(vhost, self._read.warnings)
+        self._readers: Mapping[str, Callable[[dict[str, Any]], Record]] = {
             "vhosts": items.vhost,
             "users": items.user,
             "permissions": items.permission,
@@ -145,49 +146,93 @@ class _Reading:
             "queues": items.queue,
             "bindings": items.binding,
         }
-        for section, reader in readers.items():
-            if section in self._file and (read.vhost is None or section in SECTIONS_OF_VHOST):
-                self._section(section, reader)
+        self._held: dict[str, list[tuple[int, Any]]] = {}
+        self._said: set[str] = set()
+        """members that have begun"""
+        self._unknown = 0
+        """of these, what is no section and nothing about the file"""
+
+    def take(self, name: str, number: int | None, value: Any) -> None:
+        """Raises BadDefinitions for what is no definition file at all."""
+        if not name and not self._said:
+            raise BadDefinitions(["the file is not a JSON object: it is no definition file"])
+        if _deeper(value, LEVELS_MAX):
+            raise BadDefinitions([f"the file is nested deeper than {LEVELS_MAX} levels"])
+        first = name not in self._said
+        self._said.add(name)
+        if name in VERSIONS and isinstance(value, str):
+            self._items.written_by(value)
+        elif name not in self._readers:
+            if first and name not in SECTIONS and name not in _ABOUT:
+                self._unknown += 1
+                if self._unknown > UNKNOWN_MAX:
+                    raise BadDefinitions(
+                        [f"the file has more than {UNKNOWN_MAX} members that no definition file has"]
+                    )
+                self._read.left_out.append(f"'{name}': no section of a definition file that is known here")
+        elif self._read.vhost is None or name in SECTIONS_OF_VHOST:
+            self._begin(name)
+            if number is None:
+                if value != []:
+                    self._problem(name, -1, f"{name} is not a list")
+            elif self._waits(name):
+                self._held.setdefault(name, []).append((number, value))
+            else:
+                self._item(name, number, value)
+
+    def definitions(self) -> Definitions:
+        """When all have been taken."""
+        for name in self._readers:
+            for number, value in self._held.pop(name, ()):
+                self._item(name, number, value)
+        read, items = self._read, self._items
         read.passwords.update(items.passwords)
         read.bare_vhosts |= items.bare_vhosts
         self._limits_of_vhosts()
         if self._problems:
-            raise BadDefinitions(self._problems)
+            raise BadDefinitions([sentence for _, _, sentence in sorted(self._problems)])
         return read
 
-    def _section(self, section: str, reader: Callable[[dict[str, Any]], Record]) -> None:
+    def _begin(self, section: str) -> None:
         self._read.named.add(section)
         if section == "parameters":
             self._read.named.add("operator_policies")
-        found = self._file[section]
-        if not isinstance(found, list):
-            self._problems.append(f"{section} is not a list")
-            return
-        for number, item in enumerate(found):
-            place = f"{section}[{number}]"
-            if not isinstance(item, dict):
-                self._problems.append(f"{place} is not an object")
-                continue
-            if self._read.vhost is not None and item.get("vhost", self._read.vhost) != self._read.vhost:
-                continue
-            try:
-                record = reader(item)
-            except ItemError as error:
-                subject = item.get("name")
-                named = f" ('{subject}')" if isinstance(subject, str) else ""
-                if error.left_out:
-                    self._read.left_out.append(f"{place}{named}: {error}")
-                else:
-                    self._problems.append(f"{place}{named}: {error}")
-                continue
-            self._add(section, place, record)
 
-    def _add(self, section: str, place: str, record: Record) -> None:
-        if record.key[0] == "operator-policy":
-            section = "operator_policies"
-        before = self._read.records[section].setdefault(record.key, record)
+    def _waits(self, section: str) -> bool:
+        if section == "users":
+            return self._said.isdisjoint(VERSIONS)
+        return section == "queues" and self._read.vhost is None and "vhosts" not in self._said
+
+    def _item(self, section: str, number: int, item: Any) -> None:
+        place = f"{section}[{number}]"
+        if not isinstance(item, dict):
+            self._problem(section, number, f"{place} is not an object")
+            return
+        if self._read.vhost is not None and item.get("vhost", self._read.vhost) != self._read.vhost:
+            return
+        try:
+            record = self._readers[section](item)
+        except ItemError as error:
+            subject = item.get("name")
+            named = f" ('{subject}')" if isinstance(subject, str) else ""
+            if error.left_out:
+                self._read.left_out.append(f"{place}{named}: {error}")
+            else:
+                self._problem(section, number, f"{place}{named}: {error}")
+            return
+        self._add(section, number, record)
+
+    def _problem(self, section: str, number: int, sentence: str) -> None:
+        self._problems.append((SECTIONS.index(section), number, sentence))
+        if len(self._problems) >= PROBLEMS_MAX:
+            so_many = f"the first {PROBLEMS_MAX} mistakes of the file, which was read no further"
+            raise BadDefinitions([so_many, *(said for _, _, said in sorted(self._problems))])
+
+    def _add(self, section: str, number: int, record: Record) -> None:
+        into = "operator_policies" if record.key[0] == "operator-policy" else section
+        before = self._read.records[into].setdefault(record.key, record)
         if before != record:
-            self._problems.append(f"{place}: the same thing stands in the file twice, with different words")
+            self._problem(section, number, f"{section}[{number}]: {TWICE}")
 
     def _limits_of_vhosts(self) -> None:
         """The limits of a virtual host are a parameter, and stand with the virtual host for people only; a file that

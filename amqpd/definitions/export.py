@@ -25,6 +25,7 @@ from amqpd.definitions.exported_items import (
     user_item,
     vhost_item,
 )
+from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.topology.state import Topology, VhostTopology
 from amqpd.vocabulary.escapes import readable_json
 from amqpd.wire.json_values import json_text
@@ -32,6 +33,10 @@ from amqpd.wire.json_values import json_text
 # Which RabbitMQ's format this is; its importer asks only for files older than 3.6.1.
 FORMAT_VERSION = "4.2.0"
 
+EXPLANATION = "explanation"
+"""a member of documents that RabbitMQ passes over, as it does any that it does not know"""
+NAMED_MAX = 10
+ABOUT_LENGTH_MAX, ABOUT_LINES_MAX = 16_384, 10
 # Lines: less than a millisecond.
 SORTED_AT_ONCE = 500
 
@@ -53,12 +58,47 @@ def export_steps(topology: Topology, version: str, vhost: str | None = None) -> 
         "rabbitmq_definition_format": "cluster" if vhost is None else "single_virtual_host",
     }
     if vhost is not None:
-        about["original_vhost_name"] = vhost
+        about |= {"original_vhost_name": vhost, **_about_vhost(topology, vhost)}
+    else:
+        if (explanation := explanation_of(topology)) is not None:
+            about[EXPLANATION] = explanation
+        named = topology.global_parameters.get(("", "cluster_name"))
+        if named is not None and isinstance(named.value, str):
+            about["original_cluster_name"] = named.value
     yield "{\n" + ",\n".join(f"{json.dumps(name)}: {_line(value)}" for name, value in about.items())
     for name, items in Export(topology, vhost).sections():
         yield f",\n{json.dumps(name)}: ["
         yield from _section(items)
     yield "\n}\n"
+
+
+def _about_vhost(topology: Topology, name: str) -> Item:
+    """What is no thing in it: an import passes it over, as RabbitMQ's does."""
+    item = vhost_item(topology, topology.vhost_records[name])
+    return {"description": item["metadata"]["description"], "metadata": item["metadata"], "limits": item["limits"]}
+
+
+def explanation_of(topology: Topology) -> str | None:
+    """That RabbitMQ takes users of the document, and cannot check their passwords."""
+    users = list(topology.users.values())
+    names = sorted(user.name for user in users if user.password_hash and not is_rabbitmq_hash(user.password_hash))
+    if not names:
+        return None
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return (
+        "RabbitMQ takes these users and cannot check their passwords, whose hashes are argon2, so they cannot log in "
+        f"there: {', '.join(names[:NAMED_MAX])}{more}. Set new passwords there, or set them here as RabbitMQ hashes "
+        "them before you export: amqpd user passwd NAME --for-rabbitmq, or a hashing_algorithm in PUT /api/users/NAME"
+    )
+
+
+def explanation_in(text: str) -> str | None:
+    """Of a document that was made here: it stands in one of the first lines."""
+    for line in text[:ABOUT_LENGTH_MAX].splitlines()[:ABOUT_LINES_MAX]:
+        name, _, value = line.partition(": ")
+        if name == f'"{EXPLANATION}"':
+            return str(json.loads(value.removesuffix(",")))
+    return None
 
 
 def _section(items: Iterable[Item | None]) -> Iterator[str | None]:

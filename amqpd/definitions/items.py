@@ -39,6 +39,7 @@ from amqpd.wire.values import arguments_key
 NAME_BYTES_MAX = 255
 OPERATOR_POLICY = "operator_policy"
 """the component whose parameters are operator policies in a file"""
+TWICE = "the same thing stands in the file twice, with different words"
 METADATA = ("default_queue_type", "protected_from_deletion")
 """what is kept of a virtual host beside its description and tags"""
 # Before 3.6 there was only MD5, and files did not say so.
@@ -59,14 +60,20 @@ class ItemError(ValueError):
 class Items:
     """Reads the items of one file."""
 
-    def __init__(self, version: str, only_vhost: str | None, warnings: list[str]) -> None:
-        self._algorithm = WEAK_ALGORITHM if version.startswith(_MD5_VERSIONS) else DEFAULT_ALGORITHM
+    def __init__(self, only_vhost: str | None, warnings: list[str]) -> None:
+        self._algorithm = DEFAULT_ALGORITHM
         self._only_vhost = only_vhost
         self._warnings = warnings
         self._default_queue_types: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+        """passwords in clear text by user, be they empty"""
         self.passwords: dict[str, str] = {}
         self.bare_vhosts: set[str] = set()
         self.vhost_limits: dict[str, dict[str, Any]] = {}
+
+    def written_by(self, version: str) -> None:
+        """The file says so, before its users."""
+        self._algorithm = WEAK_ALGORITHM if version.startswith(_MD5_VERSIONS) else DEFAULT_ALGORITHM
 
     def vhost(self, item: Item) -> VhostRecord:
         name = _name(item, "name")
@@ -87,7 +94,9 @@ class Items:
             self._default_queue_types[name] = str(kept["default_queue_type"])
         if item.keys() <= {"name", "limits"}:
             self.bare_vhosts.add(name)
-        self.vhost_limits[name] = _limits("vhost", item.get("limits", {}))
+        limits = _limits("vhost", item.get("limits", {}))
+        if self.vhost_limits.setdefault(name, limits) != limits:
+            raise ItemError(TWICE)
         if not isinstance(description, str) or not is_text(description):
             raise ItemError("the description is not a text")
         return VhostRecord(name, description, metadata=kept)
@@ -103,7 +112,7 @@ class Items:
             if not isinstance(password, str) or not is_text(password):
                 raise ItemError("the password is not a text")
             if password:
-                self.passwords[name] = password
+                self.passwords.setdefault(name, password)
         elif password_hash is not None:
             algorithm = item.get("hashing_algorithm", self._algorithm)
             if not isinstance(password_hash, str) or not isinstance(algorithm, str):
@@ -114,6 +123,9 @@ class Items:
                 raise ItemError(str(error)) from None
             if stored and algorithm == WEAK_ALGORITHM:
                 self._warnings.append(f"the password of user '{name}' is an MD5 hash, quick to guess: set a new one")
+        # Records have no password in clear text, so of two of one user nobody else would see that they differ.
+        if self._said.setdefault(name, password or "") != (password or ""):
+            raise ItemError(TWICE)
         if item.get("permissions"):
             self._warnings.append(f"permissions within user '{name}' are not read: write them as 'permissions'")
         return UserRecord(name, stored, tags, limits=_limits("user", item.get("limits", {})))
@@ -145,8 +157,7 @@ class Items:
         try:
             check_parameter(record)
         except ParameterInvalid as error:
-            # RabbitMQ refuses the file for a component whose plugin is not there; here none will ever be.
-            raise ItemError(str(error), left_out=str(error).endswith("not found")) from None
+            raise ItemError(str(error)) from None
         return record
 
     def policy(self, item: Item) -> PolicyRecord:

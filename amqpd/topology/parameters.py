@@ -2,8 +2,8 @@
 
 What comes in: parameter records. What goes out: nothing when they may be stored, `ParameterInvalid` when not; what an
 exchange is to do with a message that no queue takes.
-Rules: 1. A component that nothing looks at is refused, as in RabbitMQ. 2. What RabbitMQ's plugins keep in parameters
-(federation, shovels) is kept for definition files, and does nothing here. 3. Policies are no parameters.
+Rules: 1. A component that nothing looks at is refused, as in RabbitMQ: also those of its plugins that do not run here
+(shovels, federation), since a message that waits for a shovel would wait for ever. 2. Policies are no parameters.
 Not here: limits (`amqpd/topology/limit_keys.py`), policies (`policies.py`).
 
 Source: rabbit_runtime_parameters.erl; https://www.rabbitmq.com/docs/parameters.
@@ -18,7 +18,12 @@ from amqpd.vocabulary.records import ParameterRecord
 
 DEFAULT = "default"
 """the name of the parameter of the component `unroutable`"""
-KEPT_FOR_OTHERS = ("federation-upstream", "federation-upstream-set", "shovel")
+NOT_RUN = {
+    "federation-upstream": "amqpd runs no federation",
+    "federation-upstream-set": "amqpd runs no federation",
+    "shovel": "amqpd runs no shovels",
+}
+"""components of RabbitMQ's plugins, and why they are refused"""
 POLICY_COMPONENTS = ("policy", "operator_policy")
 
 
@@ -45,8 +50,9 @@ def check_parameter(record: ParameterRecord) -> None:
             raise ParameterInvalid(f"the one parameter of the component {component} is named {DEFAULT}")
         if not isinstance(value, str) or not value:
             raise ParameterInvalid(f"{erlang_term(value)} is not drop, nack or the name of an exchange")
-    elif component not in KEPT_FOR_OTHERS:
-        raise ParameterInvalid(f"component {component} not found")
+    else:
+        why = f": {NOT_RUN[component]}" if component in NOT_RUN else ""
+        raise ParameterInvalid(f"component {component} not found{why}")
 
 
 def unroutable(vhost: VhostTopology, exchange: str) -> str | None:

@@ -174,7 +174,7 @@ def new_binding(
         arguments=plain,
         arguments_key=key,
     )
-    exchange.matcher.validate(binding)
+    exchange.matcher.validate(binding, vhost.queues.get(destination) if destination_type == "queue" else None)
     return binding
 
 

@@ -42,14 +42,23 @@ def check_definition(definition: Any, operator: bool = False) -> None:
     unknown = {key: value for key, value in definition.items() if key not in allowed}
     if unknown:
         raise PolicyInvalid(f"{erlang_term(unknown)} are not recognised policy settings")
-    for key, value in definition.items():
-        check, words = _KEYS[key]
-        if not check(value):
-            raise PolicyInvalid(f"{erlang_term(value)} is not a valid {words}")
+    check_values(definition)
     if len(definition.keys() & _FEDERATION_KEYS) > 1:
         raise PolicyInvalid(
             "cannot specify federation-upstream, federation-upstream-set or federation-upstream-pattern together"
         )
+
+
+def known_keys() -> list[str]:
+    """All that a policy may have."""
+    return list(_KEYS)
+
+
+def check_values(definition: Definition) -> None:
+    """Of the keys that are known here; a neighbouring version may have others. Raises PolicyInvalid."""
+    for key, value in definition.items():
+        if key in _KEYS and not _KEYS[key][0](value):
+            raise PolicyInvalid(f"{erlang_term(value)} is not a valid {_KEYS[key][1]}")
 
 
 def merge(policy: Definition, operator_policy: Definition) -> Definition:

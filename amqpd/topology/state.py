@@ -314,6 +314,11 @@ class Topology:
         """What the policies say of a queue or an exchange, which need not exist; its virtual host must."""
         return self.vhosts[vhost].policy_of(kind, name, queue_type)
 
+    def has_queue(self, vhost: str, name: str) -> bool:
+        """Also in a virtual host that has no record."""
+        contents = self.vhosts.get(vhost) or self._waiting.get(vhost)
+        return contents is not None and name in contents.queues
+
     def leftovers(self, vhost: str, node_id: str) -> list[Record]:
         """What belongs to a virtual host that has no record (any more), except exclusive queues of other nodes."""
         contents = self._waiting.get(vhost)

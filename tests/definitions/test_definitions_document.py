@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
+from amqpd.definitions.document import (
+    PROBLEMS_MAX,
+    UNKNOWN_MAX,
+    BadDefinitions,
+    Definitions,
+    read_definitions,
+)
 from amqpd.security.authentication.passwords import verify_password
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -79,7 +85,6 @@ def test_everything_in_a_file_of_rabbitmq_is_read(definitions: Definitions) -> N
 
 def test_what_is_the_brokers_own_or_of_nobody_is_left_out(definitions: Definitions) -> None:
     assert definitions.left_out == [
-        "parameters[2] ('x'): component mqtt-something not found",
         "queues[2] ('amq.gen-JzTY20BRgKO-HjmUJj0wLg'): names that begin with amq. are the broker's to give",
     ]
 
@@ -155,6 +160,36 @@ def test_the_same_thing_twice_is_a_mistake_unless_it_is_the_same() -> None:
     assert "twice" in problems(queues=[one, other])[0]
 
 
+@pytest.mark.parametrize(
+    ("section", "one", "other"),
+    [
+        ("users", {"password": "a"}, {"password": "b"}),
+        ("users", {"password": "a"}, {}),
+        ("users", {}, {"password": "a"}),
+        ("vhosts", {"limits": {"max-queues": 1}}, {"limits": {"max-queues": 2}}),
+    ],
+)
+def test_so_is_what_is_not_in_its_record(section: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+    text = json.dumps({section: [{"name": "n", "tags": "", **one}, {"name": "n", "tags": "", **other}]})
+    with pytest.raises(BadDefinitions, match=rf"^{section}\[1\].*: the same thing stands in the file twice"):
+        read_definitions(text)
+    read_definitions(json.dumps({section: [{"name": "n", "tags": "", **one}] * 2}))
+
+
+def test_of_very_many_mistakes_the_first_ones_are_told() -> None:
+    with pytest.raises(BadDefinitions) as raised:
+        read_definitions('{"queues": [' + "0, " * 5_000 + "0]}")
+    assert len(raised.value.problems) == PROBLEMS_MAX + 1
+    assert raised.value.problems[:2] == [
+        "the first 1000 mistakes of the file, which was read no further",
+        "queues[0] is not an object",
+    ]
+    members = {f"m{number}": 0 for number in range(UNKNOWN_MAX)}
+    assert len(read_definitions(json.dumps(members)).left_out) == UNKNOWN_MAX
+    with pytest.raises(BadDefinitions, match="more than 1000 members that no definition file has"):
+        read_definitions(json.dumps({**members, "one more": 0}))
+
+
 def test_files_of_old_versions_have_md5_hashes_without_saying_so() -> None:
     old = {"name": "u", "password_hash": "AAAAAAAAAAAAAAAAAAAAAAAAAAA=", "tags": "administrator"}
     definitions = read(rabbit_version="3.5.7", users=[old])
@@ -189,12 +224,7 @@ def test_a_file_as_rabbitmq_4_writes_it() -> None:
                 "name": "op",
                 "value": {"pattern": ".*", "definition": {"expires": 1}, "apply-to": "classic_queues", "priority": 0},
             },
-            {
-                "vhost": "/",
-                "component": "federation-upstream",
-                "name": "up",
-                "value": {"uri": ["amqp://a", "amqp://b"]},
-            },
+            {"vhost": "/", "component": "unroutable", "name": "default", "value": "drop"},
         ],
         queues=[{"vhost": "/", "name": "q", "type": "classic", "arguments": {"x-queue-type": "classic"}}],
     )
@@ -203,9 +233,7 @@ def test_a_file_as_rabbitmq_4_writes_it() -> None:
     assert only(definitions, "operator_policies") == [
         PolicyRecord("/", "op", ".*", "classic_queues", {"expires": 1}, operator=True)
     ]
-    assert only(definitions, "parameters") == [
-        ParameterRecord("/", "federation-upstream", "up", {"uri": ["amqp://a", "amqp://b"]})
-    ]
+    assert only(definitions, "parameters") == [ParameterRecord("/", "unroutable", "default", "drop")]
     assert definitions.left_out == []
 
 

@@ -187,6 +187,21 @@ def queue_with(**arguments: Any) -> QueueRecord:
     return read
 
 
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    with pytest.raises(AMQPPreconditionFailed, match="could not be read again"):
+        encode_record(VhostRecord("/", None))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("priority", [1 << 63, -(1 << 200)])
+def test_a_priority_from_before_there_was_a_bound_is_the_bound(priority: int) -> None:
+    record = PolicyRecord("/", "p", ".*", "all", {"max-length": 1})
+    text = encode_record(record).replace('"priority":0', f'"priority":{priority}')
+    read = decode_record(encode_key(record.key), text)
+    assert isinstance(read, PolicyRecord)
+    assert abs(read.priority) == (1 << 63) - 1
+    assert (read.priority > 0) == (priority > 0)
+
+
 def test_records_with_equal_arguments_share_them() -> None:
     """A hundred thousand queues may have the same ones."""
     one, other = queue_with(**{"x-queue-type": "quorum"}), queue_with(**{"x-queue-type": "quorum"})

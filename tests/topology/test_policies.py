@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.topology.expressions import Expression, compile_expression
 from amqpd.topology.policies import (
     NO_POLICY,
     Kind,
@@ -210,6 +211,8 @@ def test_what_rabbitmqs_users_have_is_taken(definition: dict[str, Any]) -> None:
         (policy(apply_to="queue"), "apply-to 'queue' unrecognised; should be one of: 'queues', 'classic_queues'"),
         (policy(definition={"no": 1}), "not recognised"),
         (policy(priority=1.5), "priority should be a number, actually was 1.5"),
+        (policy(priority=1 << 63), "priority should be between -9223372036854775807 and 9223372036854775807"),
+        (policy(priority=-(1 << 63)), "priority should be between"),
     ],
 )
 def test_a_policy_is_checked_whole(record: PolicyRecord, words: str) -> None:
@@ -255,6 +258,29 @@ def test_what_is_gone_is_not_remembered() -> None:
     assert set(remembered) == {("queue", "q"), ("exchange", "x")}
     topology.apply([Delete(("queue", "/", "q")), Delete(("exchange", "/", "x"))])
     assert remembered == {}
+
+
+def test_a_change_looks_at_no_other_policy_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, queues = Topology(), [f"q{number}" for number in range(3)]
+    topology.apply([Put(VhostRecord("/")), *(Put(QueueRecord("/", name, 1)) for name in queues)])
+    topology.apply([Put(policy(f"p{number}", pattern=f"^q{number}$", priority=number)) for number in range(50)])
+    found = [topology.policy_of("queue", "/", name) for name in queues]
+    assert [each.name for each in found] == ["p0", "p1", "p2"]
+    looked_at: list[str] = []
+
+    def compiled(pattern: str) -> Expression:
+        looked_at.append(pattern)
+        return compile_expression(pattern)
+
+    monkeypatch.setattr("amqpd.topology.policies.compile_expression", compiled)
+    topology.apply([Put(policy("new", pattern="^q1$", priority=99))])
+    assert set(looked_at) == {"^q1$"}
+    again = [topology.policy_of("queue", "/", name) for name in queues]
+    assert [each.name for each in again] == ["p0", "new", "p2"]
+    assert (again[0], again[2]) == (found[0], found[2])
+    topology.apply([Delete(policy("new").key)])
+    assert set(looked_at) == {"^q1$"}
+    assert topology.policy_of("queue", "/", "q1").name == "p1"
 
 
 def test_the_vhosts_whose_policies_changed() -> None:

@@ -15,11 +15,12 @@ from amqpd.limiting.census import ARGUMENTS_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.topology.metadata import events
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.reading import records_of
 from amqpd.topology.metadata.sqlite import sqlite_file
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import DeleteKey, PutKey
-from amqpd.topology.metadata.sync import TopologySync, records_of
+from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.sizes import arguments_bytes, record_bytes
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.limits import Limits

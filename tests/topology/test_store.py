@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.topology.metadata import events as event_log
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
@@ -171,6 +172,35 @@ async def test_watch_reports_every_revision_after_a_snapshot(stores: Stores) -> 
         assert await events.receive() == Event(three, (DeleteKey("a"),))
     async with watching(store, one) as events:
         assert (await events.receive()).revision == two
+
+
+async def test_a_watch_gives_some_events_before_others_have_a_turn(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each turn of whoever declares thousands: what another one declared came after all of them."""
+    monkeypatch.setattr(event_log, "OPERATIONS_AT_ONCE", 5)
+    store = await stores()
+    revision = await store.refresh()
+    for number in range(11):
+        await store.transact([], [PutKey(f"key {number}", "x")])
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    watch = store.watch(revision)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await anext(watch)
+        before = turns
+        for _ in range(10):
+            await anext(watch)
+        # Two pauses; who is first in the rounds of trio's scheduler around them is drawn.
+        assert 1 <= turns - before <= 3
+        nursery.cancel_scope.cancel()
 
 
 async def test_watch_reports_what_another_store_committed_in_order(stores: Stores) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.storage.wal import read_end
-from amqpd.topology.metadata.sqlite import sqlite_file
+from amqpd.storage.wal import WalEnd, read_end
+from amqpd.topology.metadata.sqlite import promises, sqlite_file
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey, StoreDamaged, StoreIncomplete
 from tests.topology.damage import FIRST_ID, NAME, contents, files_of, made, opened, put, refusal, run
@@ -243,7 +243,7 @@ async def test_the_loss_is_accepted_once(tmp_path: Path) -> None:
     log = made().live[WAL][:-1000]
     path = put(tmp_path, {**made().live, WAL: log})
     store = await SqliteStore.open(path, accept_loss=True)
-    assert store.accepted[0].endswith("metadata.db-wal is damaged")
+    assert store.accepted[0].endswith("metadata.db-wal is damaged at its end")
     assert store.accepted[1].endswith("is kept in " + str(path.with_name(f"{WAL}.damaged")))
     assert path.with_name(f"{WAL}.damaged").read_bytes() == log
     assert (await store.dropped_queues()) == {FIRST_ID, FIRST_ID + 1}
@@ -280,6 +280,24 @@ async def test_another_process_opens_it_while_the_log_is_written(tmp_path: Path)
     assert len((await here.range("")).entries) == 10
     await here.aclose()
     assert len((await opened(path)).entries) == 10
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ("first other whole", ""),
+        ("first other third whole", ""),
+        ("first first", "first"),
+        ("first other other", "other"),
+    ],
+)
+async def test_a_log_that_others_write_is_damaged_when_two_readings_agree(
+    tmp_path: Path, readings: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([WalEnd(1, "" if reading == "whole" else reading) for reading in readings.split()])
+    monkeypatch.setattr(promises, "read_end", lambda _: next(ends))
+    assert promises.traces_of(tmp_path / NAME).end.damage == expected
+    assert next(ends, None) is None
 
 
 async def test_the_log_is_emptied_when_it_is_quiet(tmp_path: Path) -> None:

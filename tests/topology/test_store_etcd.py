@@ -19,7 +19,7 @@ import trio
 
 httpx2 = pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-from amqpd.topology.metadata.etcd import feed, gateway, reading  # noqa: E402
+from amqpd.topology.metadata.etcd import feed, gateway, opening, reading  # noqa: E402
 from amqpd.topology.metadata.etcd.gateway import Access, Gateway  # noqa: E402
 from amqpd.topology.metadata.etcd.messages import Message  # noqa: E402
 from amqpd.topology.metadata.etcd.store import EtcdStore  # noqa: E402
@@ -31,6 +31,7 @@ from amqpd.topology.metadata.store import (  # noqa: E402
     Conflict,
     DeleteKey,
     Event,
+    MetadataStoreError,
     OutcomeUnknown,
     PutKey,
     StoreUnavailable,
@@ -171,7 +172,7 @@ async def test_nothing_is_sent_to_a_port_that_refuses(own_etcd: EtcdProcess) -> 
         await put(tried, PutKey("a", "1"))
         await trio.to_thread.run_sync(own_etcd.kill)
         for call in (tried.transact([], [PutKey("a", "2")]), tried.range(""), tried.refresh()):
-            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            with pytest.raises(StoreUnavailable, match="does not answer"):
                 await call
         await trio.to_thread.run_sync(own_etcd.start)
         await recovered(tried, PutKey("b", "1"))
@@ -181,7 +182,7 @@ async def test_nothing_is_sent_to_a_port_that_refuses(own_etcd: EtcdProcess) -> 
 async def test_a_store_that_cannot_be_reached_does_not_open() -> None:
     [port] = free_ports(1)
     async with etcd_stores(f"127.0.0.1:{port}", wait_s=0.2) as open_one:
-        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
             await open_one()
 
 
@@ -473,3 +474,64 @@ async def test_others_have_their_turns_while_recorded_deletions_are_read(
         while not found:
             await trio.lowlevel.checkpoint()
     assert found == [frozenset()]
+
+
+# A copy of the node elsewhere
+
+
+@asynccontextmanager
+async def node_on(process: EtcdProcess, machine: str) -> AsyncIterator[EtcdStore]:
+    """The same node's store, opened there."""
+    store = EtcdStore(Access((process.endpoint,)), "amqpd/", "one-identity", alone=True, machine=machine)
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(store.run)
+            yield store
+        finally:
+            with trio.CancelScope(shield=True):
+                await store.aclose()
+
+
+async def test_a_node_that_renews_its_lease_elsewhere_is_left_alone(
+    own_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of its data directory ended its lease, and with that the node."""
+    monkeypatch.setattr(opening, "LEASES_WAITED", 1)
+    async with node_on(own_etcd, "here") as original, trio.open_nursery() as nursery:
+        lease = await original.grant_lease(2)
+        await original.transact([], [PutKey("mine", "held", lease)])
+
+        async def renew() -> None:
+            while True:
+                await original.keep_alive(lease)
+                await trio.sleep(0.3)
+
+        nursery.start_soon(renew)
+        before = own_etcd.ask("/v3/kv/range", {"key": b64("amqpd/"), "range_end": b64("amqpd0")})["kvs"]
+        for machine in ("there", ""):
+            with pytest.raises(BaseExceptionGroup) as caught:
+                async with node_on(own_etcd, machine):
+                    pass
+            assert caught.group_contains(
+                MetadataStoreError, match="this data directory is a copy of its own", depth=None
+            )
+        after = own_etcd.ask("/v3/kv/range", {"key": b64("amqpd/"), "range_end": b64("amqpd0")})["kvs"]
+        assert after == before
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_has_died_elsewhere_is_ended_when_its_lease_is_gone(
+    own_etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "GONE_S", 0.1)
+    async with node_on(own_etcd, "here") as original:
+        lease = await original.grant_lease(2)
+        other = await original.grant_lease(600)
+        await original.transact([], [PutKey("mine", "held", lease), PutKey("queue", "held", other)])
+        async with node_on(own_etcd, "there") as next_one:
+            assert await next_one.get("mine") is None
+            assert await next_one.get("queue") is None
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -23,9 +23,16 @@ from amqpd.storage.mark import Mark
 from amqpd.topology.metadata.sqlite import mirrored_file
 from amqpd.topology.metadata.sqlite.batch import Call
 from amqpd.topology.metadata.sqlite.glance import glance
-from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile, TooFewDisks
+from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
-from amqpd.topology.metadata.store import MetadataStoreError, PutKey, StoreDamaged, StoreFull, Transaction
+from amqpd.topology.metadata.store import (
+    MetadataStoreError,
+    PutKey,
+    StoreDamaged,
+    StoreFull,
+    StoreLacksDisks,
+    Transaction,
+)
 
 from ..harness.hanging import Hang, shorten
 
@@ -48,6 +55,10 @@ class Disks:
 
     def counts(self, number: int) -> bool:
         return number not in self.gone
+
+    @property
+    def lost(self) -> str:
+        return "too few are left" if len(self.damaged) >= self.majority else ""
 
     def leave(self, number: int, reason: str, *, damaged: bool = True) -> None:
         self.gone.setdefault(number, reason)
@@ -128,8 +139,10 @@ def test_without_a_majority_nothing_is_committed(directories: list[Path]) -> Non
     put(file, "one")
     disks.leave(0, "it failed")
     disks.leave(2, "it failed")
-    with pytest.raises(TooFewDisks):
+    with pytest.raises(StoreLacksDisks, match="too few are left"):
         put(file, "two")
+    with pytest.raises(StoreLacksDisks):
+        file.require_disks()
     assert [each.key for each in file.range("").entries] == ["one"]
     file.close()
     assert [keys(each) for each in directories] == [["one"]] * 3

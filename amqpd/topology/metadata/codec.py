@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.topology.policies import PRIORITY_MAX
 from amqpd.vocabulary.records import (
     BindingRecord,
     ExchangeRecord,
@@ -53,6 +54,8 @@ SHARED_TABLES_MAX, SHARED_ENTRIES_MAX = 1_000, 8
 _PLAIN_TYPES = frozenset({str, int, bool})
 # Texts that many records have.
 _SHARED = frozenset({"vhost", "owner_node"})
+# Written and read by the hundred thousand; their numbers come from the broker itself.
+_FREQUENT = (ExchangeRecord, QueueRecord, BindingRecord)
 # Names of fields, and types of their values, that were checked.
 SHAPES_MAX = 1_000
 _readers: dict[tuple[Any, ...], list[tuple[str, Callable[[Any], Any]]]] = {}
@@ -60,6 +63,12 @@ _tables: dict[tuple[tuple[str, type, Any], ...], dict[str, Any]] = {}
 # What `quote` leaves as it is; it takes five times as long to see that.
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*\Z")
 
+# Sources of a cluster are numbered from 1; 0 is a node's own.
+SOURCE_MAX = 256
+# A number of a queue that fits into a column of SQLite's type INTEGER.
+QUEUE_ID_MAX = (1 << 63) - 1
+# What a sentence quotes of a value that cannot be read, which may be long.
+QUOTED_VALUE_MAX = 80
 # In the order in which they are loaded: what others depend on goes first.
 RECORDS: dict[str, type[Record]] = {
     "vhost": VhostRecord,
@@ -73,6 +82,19 @@ RECORDS: dict[str, type[Record]] = {
     "queue": QueueRecord,
     "binding": BindingRecord,
 }
+# Parts of a key, its kind included.
+PARTS = {
+    "vhost": 2,
+    "user": 2,
+    "permission": 3,
+    "topic-permission": 4,
+    "parameter": 4,
+    "policy": 3,
+    "operator-policy": 3,
+    "exchange": 3,
+    "queue": 3,
+    "binding": 7,
+}
 # By the annotations in `vocabulary/records.py`, which are text there.
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -84,6 +106,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "JsonValue": (),
     "DestinationType": (str,),
 }
+# Never in a sentence.
+_SECRET = frozenset({"password_hash"})
 # Left out when they say nothing: the version before they came can read a record without them.
 _OPTIONAL = {"owner_node": None, "source": 0}
 _FIELDS = {
@@ -110,21 +134,28 @@ def decode_key(text: str) -> Key:
     """Raises StoreDamaged."""
     if text.startswith(PREFIX) and text.endswith("/"):
         parts = text.removeprefix(PREFIX).removesuffix("/").split("/")
-        if parts[0] in RECORDS:
+        if len(parts) == PARTS.get(parts[0]):
             return tuple([unquote(part, errors="surrogatepass") if "%" in part else part for part in parts])
     raise StoreDamaged(f"the metadata has a key that is not a record's: {text!r}")
 
 
 def encode_record(record: Record) -> str:
-    """Raises AMQPPreconditionFailed when its arguments are nested too deep, TypeError when they hold
-    something that AMQP has no field type for."""
+    """Raises AMQPPreconditionFailed when its arguments are nested too deep, or when it could not be read again,
+    TypeError when they hold something that AMQP has no field type for."""
     values: dict[str, Any] = {}
     for name, types in _FIELDS[type(record)].items():
         value = getattr(record, name)
         if name in _OPTIONAL and value == _OPTIONAL[name]:
             continue
         values[name] = _plain_table(value, 1) if types == (dict,) else value if types else _plain(value, 1)
-    return json.dumps(values, separators=(",", ":"))
+    text = json.dumps(values, separators=(",", ":"))
+    if not isinstance(record, _FREQUENT):
+        # One record that the next start cannot read would keep the node from starting, for good.
+        try:
+            decode_record(encode_key(record.key), text)
+        except StoreDamaged as error:
+            raise AMQPPreconditionFailed(f"it could not be read again: {error}") from error
+    return text
 
 
 def decode_record(key: str, text: str) -> Record:
@@ -144,9 +175,28 @@ def decode_record(key: str, text: str) -> Record:
         record = record_type(**values)
         if encode_key(record.key) != key:
             raise ValueError("it belongs to another key")
+        _require_possible(record)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise StoreDamaged(f"the metadata's record {key} cannot be read ({error})") from error
+        said = str(error)
+        said = said if len(said) <= QUOTED_VALUE_MAX else f"{said[:QUOTED_VALUE_MAX]}..."
+        raise StoreDamaged(f"the metadata's record {key} cannot be read ({said})") from error
     return record
+
+
+def is_source(value: object) -> bool:
+    """A node's own, or one of a cluster."""
+    return type(value) is int and 0 <= value <= SOURCE_MAX
+
+
+def _require_possible(record: Record) -> None:
+    """Numbers and words that no record has raise ValueError: the journal and the matchers would meet them."""
+    if isinstance(record, QueueRecord):
+        if not 0 <= record.id <= QUEUE_ID_MAX:
+            raise ValueError(f"id is {record.id}")
+        if not is_source(record.source):
+            raise ValueError(f"source is {record.source}")
+    elif isinstance(record, BindingRecord) and record.destination_type not in ("queue", "exchange"):
+        raise ValueError(f"destination_type is {record.destination_type!r}")
 
 
 def kind_of(key: str) -> str:
@@ -166,14 +216,21 @@ def _checked(record_type: type[Record], values: dict[str, Any]) -> list[tuple[st
             readers.append((name, _value))
             continue
         if not isinstance(value, types[name]) or (type(value) is bool) != (bool in types[name]):
-            raise ValueError(f"{name} is {value!r}")
+            raise ValueError(f"{name} is of another type" if name in _SECRET else f"{name} is {value!r}")
         if types[name] == (list,):
             readers.append((name, tuple))
         elif types[name] == (dict,):
             readers.append((name, _arguments))
         elif name in _SHARED and value is not None:
             readers.append((name, intern))
+        elif name == "priority":
+            readers.append((name, _priority))
     return readers
+
+
+def _priority(number: int) -> int:
+    """Versions before there was a bound stored any."""
+    return max(-PRIORITY_MAX, min(number, PRIORITY_MAX))
 
 
 def _plain_table(table: Mapping[str, Any], depth: int) -> dict[str, Any]:

@@ -50,17 +50,24 @@ class StoreFull(MetadataStoreError):
     """There is no space for the transaction: it had no effect, and may be tried again when there is."""
 
 
+class StoreLacksDisks(StoreFull):
+    """Too few of the disks that the store is on are left. As `StoreFull`, but nobody knows when there are more: who
+    asks for something to be put is told."""
+
+
 class StoreBusy(MetadataStoreError):
     """Another process holds the store for longer than is waited: the call had no effect, and may be tried again."""
 
 
 class StoreUnreached(MetadataStoreError):
     """Base of the two errors of a store over a network. Neither ends the node. `done` are the outcomes of the call's
-    transactions before the one that it was raised for; those after it had no effect."""
+    transactions before the one that it was raised for; those after it had no effect. `operations` of that one are
+    done: a store may do a large one in parts."""
 
-    def __init__(self, sentence: str, done: Sequence[Outcome] = ()) -> None:
+    def __init__(self, sentence: str, done: Sequence[Outcome] = (), operations: int = 0) -> None:
         super().__init__(sentence)
         self.done = list(done)
+        self.operations = operations
 
 
 class StoreUnavailable(StoreUnreached):
@@ -212,7 +219,7 @@ class MetadataStore(Protocol):
         ...
 
     async def keep_alive(self, lease: int) -> None:
-        """Raises LeaseGone."""
+        """Raises LeaseGone, and StoreLacksDisks while nothing can be put."""
         ...
 
     async def revoke_lease(self, lease: int) -> None:

@@ -23,7 +23,7 @@ from amqpd.topology.metadata.etcd.gateway import RANGE, WATCH, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
-from amqpd.topology.metadata.etcd.patience import RETRY_S_MAX, WAIT_S, Patience
+from amqpd.topology.metadata.etcd.patience import RETRY_S_MAX, WAIT_S
 from amqpd.topology.metadata.etcd.turn import Turn
 from amqpd.topology.metadata.events import EVENTS_MAX, EventLog
 from amqpd.topology.metadata.store import Compacted, DeleteKey, Event, Operation, PutKey, StoreUnavailable
@@ -57,7 +57,7 @@ class Feed:
                 await trio.sleep(RETRY_S_MAX)
 
     async def _follow(self) -> None:
-        await self._turn.read([], Patience(WAIT_S))
+        await self._turn.read([], self._gateway.patience(WAIT_S))
         if self._lost:
             log.info("the metadata store answers again", store=str(self._gateway.access))
         self._lost = False

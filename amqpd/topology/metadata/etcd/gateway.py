@@ -13,14 +13,16 @@ Not here: how long one goes on trying (`patience.py`), what is asked (`transacti
 from __future__ import annotations
 
 import json
+import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import httpx2
 import trio
 
 from amqpd.topology.metadata.etcd.messages import Message
+from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.store import Compacted, OutcomeUnknown, StoreFull, StoreUnavailable
 
 # Loopback and one rack answer in a millisecond, another region in some 100 ms; etcd gives a new leader up to a
@@ -35,6 +37,7 @@ SILENCE_S = 10.0
 TXN, RANGE, WATCH = "/v3/kv/txn", "/v3/kv/range", "/v3/watch"
 LOG_IN = "/v3/auth/authenticate"
 GRANT, KEEP_ALIVE, REVOKE = "/v3/lease/grant", "/v3/lease/keepalive", "/v3/lease/revoke"
+TIME_TO_LIVE = "/v3/lease/timetolive"
 
 # What etcd answers with (google.golang.org/grpc/codes) when it did not carry out the request, nor will.
 INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, EXHAUSTED = 3, 5, 7, 8
@@ -64,6 +67,10 @@ class Refused(Exception):
         self.reason = reason
 
 
+class Silent(StoreUnavailable):
+    """No endpoint answers. The text names each, with what came instead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """How a store is reached. `endpoints`: `host:port` each. `tls`: how they are trusted; None: without TLS. `user`
@@ -85,6 +92,8 @@ class Gateway:
         self.access = access
         self._token = ""
         self._at = 0
+        self._silent: dict[str, str] = {}
+        """endpoints that did not answer when they were asked last, and what came instead"""
         timeout = httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         verify = access.tls if access.tls is not None else True
         self._client = httpx2.AsyncClient(verify=verify, timeout=timeout, trust_env=False, follow_redirects=False)
@@ -103,9 +112,8 @@ class Gateway:
             asked = self._at
             with trio.move_on_after(within_s):
                 return await self.ask(path, message)
-            if self._at == asked:
-                self._next_endpoint()
-        raise StoreUnavailable(f"the metadata store {self.access} does not answer within {within_s} s")
+            self._did_not_answer(asked, f"no answer in {within_s:g} s")
+        raise self.silence()
 
     async def change(self, path: str, message: Message) -> Message:
         """A call that must not be carried out twice. Raises Refused, StoreUnavailable, OutcomeUnknown."""
@@ -116,6 +124,7 @@ class Gateway:
         `SILENCE_S`. From the endpoint that answered last. Raises StoreUnavailable, and what `receive` raises."""
         timeout = httpx2.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
         failure: Exception | None = None
+        asked = self._at
         try:
             headers = await self._authorised()
             with trio.CancelScope() as enough:
@@ -140,8 +149,8 @@ class Gateway:
         except StopAsyncIteration:
             raise StoreUnavailable(f"{self.access} ended a stream of answers") from None
         except (httpx2.TransportError, _Unclear) as error:
-            self._next_endpoint()
-            raise self._unavailable(error) from error
+            self._did_not_answer(asked, _said(error))
+            raise self.silence() from error
 
     def _result(self, line: bytes) -> Message:
         answer = _parsed(line)
@@ -162,6 +171,16 @@ class Gateway:
         # A permission, a user, a log-in: an operator can give it, and nothing happened.
         return StoreUnavailable(sentence)
 
+    def patience(self, wait_s: float) -> Patience:
+        """For one transaction or page over this gateway."""
+        return Patience(wait_s, self.silence)
+
+    def silence(self) -> Silent:
+        """Which endpoints did not answer, and why, as far as that is known."""
+        said = [f"{each}: {self._silent.get(each, 'no answer yet')}" for each in self.access.endpoints]
+        scheme = "etcd" if self.access.tls is None else "etcds"
+        return Silent(f"the metadata store ({scheme}) does not answer: {'; '.join(said)}")
+
     async def aclose(self) -> None:
         await self._client.aclose()
 
@@ -169,6 +188,7 @@ class Gateway:
         """One try on each endpoint, as long as nothing happened."""
         failure: Exception | None = None
         for _ in self.access.endpoints:
+            asked = self._at
             try:
                 return await self._request(path, message)
             except _NOT_SENT as error:
@@ -176,10 +196,10 @@ class Gateway:
             except (httpx2.TransportError, _Unclear) as error:
                 failure = error
                 if not repeatable:
-                    self._next_endpoint()
+                    self._did_not_answer(asked, _said(error))
                     raise OutcomeUnknown(f"{self.access} did not say what became of a request: {error!r}") from error
-            self._next_endpoint()
-        raise self._unavailable(failure) from failure
+            self._did_not_answer(asked, _said(failure))
+        raise self.silence() from failure
 
     async def _authorised(self) -> dict[str, str]:
         if self.access.user and not self._token:
@@ -206,17 +226,20 @@ class Gateway:
         except Refused as refused:
             if refused.code == FAILED_PRECONDITION:  # "authentication is not enabled"
                 return
-            raise StoreUnavailable(
-                f"{self.access} refuses the user {self.access.user!r}: {refused.reason}"
-            ) from refused
+            sentence = f"{self.access} refuses the user {self.access.user!r}: {refused.reason}"
+            self._silent[self.access.endpoints[self._at]] = f"refuses the user {self.access.user!r}"
+            raise StoreUnavailable(sentence) from refused
 
     async def _post(self, path: str, message: Message, headers: Mapping[str, str]) -> Message:
+        endpoint = self.access.endpoints[self._at]
         response = await self._client.post(self._url(path), json=message, headers=headers)
         answer = _parsed(response.content)
         if response.status_code == 200 and "error" not in answer:
+            self._silent.pop(endpoint, None)
             return answer
         code = int(answer.get("code", -1))
         if code in _DEFINITE:
+            self._silent.pop(endpoint, None)
             raise Refused(code, _reason(answer))
         raise _Unclear(f"status {response.status_code}: {_reason(answer)}")
 
@@ -224,23 +247,43 @@ class Gateway:
         scheme = "http" if self.access.tls is None else "https"
         return f"{scheme}://{self.access.endpoints[self._at]}{path}"
 
-    def _next_endpoint(self) -> None:
-        self._at = (self._at + 1) % len(self.access.endpoints)
-
-    def _unavailable(self, failure: Exception | None) -> StoreUnavailable:
-        return StoreUnavailable(f"the metadata store {self.access} cannot be reached: {_said(failure)}")
+    def _did_not_answer(self, asked: int, reason: str) -> None:
+        """This endpoint. The next one is asked then, unless another request has gone on already."""
+        self._silent[self.access.endpoints[asked]] = reason
+        if self._at == asked:
+            self._at = (self._at + 1) % len(self.access.endpoints)
 
 
 class _Unclear(Exception):
     """etcd answers, and does not say whether the request is or will be carried out."""
 
 
-def _said(failure: BaseException | None) -> str:
-    """The first words in what led to it: the library's own exception often has none."""
-    each = failure
-    while each is not None and not str(each):
-        each = each.__cause__ or each.__context__
-    return str(each) if each is not None else type(failure).__name__
+def _said(failure: Exception) -> str:
+    """What came instead of an answer: what the system says, or the first words in what led to it."""
+    if isinstance(failure, httpx2.ConnectTimeout):
+        return f"no connection in {CONNECT_TIMEOUT_S:g} s"
+    if isinstance(failure, httpx2.ReadTimeout):
+        return f"connected, and no answer in {ANSWER_TIMEOUT_S:g} s"
+    found = list(_behind(failure))
+    said = [_plain(each.strerror, each.errno) for each in found if isinstance(each, OSError) and each.strerror]
+    words = list(dict.fromkeys(said)) or [str(each) for each in found if str(each)][:1] or [type(failure).__name__]
+    return "; ".join(words)
+
+
+def _plain(said: str, number: int | None) -> str:
+    """What the system says, without the address that trio puts in front of it."""
+    plain = os.strerror(number or 0)
+    return plain if said.endswith(plain) else said
+
+
+def _behind(failure: BaseException) -> Iterator[BaseException]:
+    """It, and what led to it, also where the library says that it does not matter."""
+    yield failure
+    if isinstance(failure, BaseExceptionGroup):
+        for each in failure.exceptions:
+            yield from _behind(each)
+    if (before := failure.__cause__ or failure.__context__) is not None:
+        yield from _behind(before)
 
 
 def _parsed(text: str | bytes) -> Message:

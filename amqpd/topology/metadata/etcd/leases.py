@@ -18,6 +18,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import trio
+
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import (
     FAILED_PRECONDITION,
@@ -25,6 +27,7 @@ from amqpd.topology.metadata.etcd.gateway import (
     KEEP_ALIVE,
     NOT_FOUND,
     REVOKE,
+    TIME_TO_LIVE,
     TXN,
     Gateway,
     Refused,
@@ -32,11 +35,14 @@ from amqpd.topology.metadata.etcd.gateway import (
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import REVISION_MAX, Message
 from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.own_time import DID_NOT_RUN
 from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey, StoreUnavailable
 
 # Of a lease's time, how long one endpoint may take to renew it. It is renewed three times in that time, so there is
 # enough left for another endpoint.
 RENEWAL_SHARE = 0.25
+# What takes longer than it may by this was not etcd's doing.
+OWN_DELAY_S_MAX = 1.0
 
 
 @dataclass(slots=True)
@@ -46,13 +52,33 @@ class _Lease:
     """values of keys, and the revisions that put them"""
     missing: set[str] = field(default_factory=set)
     """of these what has to be put again"""
+    renewed_at: float = field(default_factory=trio.current_time)
+    unanswered: str = ""
+    """what came instead of an answer since then"""
+    lost_because: str = ""
+
+    def renewed(self) -> None:
+        self.renewed_at, self.unanswered = trio.current_time(), ""
+
+    def ran_out(self) -> None:
+        """Now it is known: why, for an operator."""
+        silent_s = trio.current_time() - self.renewed_at
+        if self.unanswered:
+            why = f"etcd did not answer ({self.unanswered})"
+        elif silent_s > self.ttl_s:
+            why = DID_NOT_RUN
+        else:
+            why = "etcd ended it before its time: somebody revoked it, or etcd's clock jumped"
+        self.lost_because = f"it was not renewed for {silent_s:.1f} s of the {self.ttl_s:g} s that it lives: {why}"
 
 
 class Leases:
     """Of one process."""
 
-    def __init__(self, gateway: Gateway, layout: Layout) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, machine: str = "") -> None:
+        """`machine`: where this process is, which its notes say."""
         self._gateway = gateway
+        self._machine = machine
         self._layout = layout
         self._leases: dict[int, _Lease] = {}
         self._watched = 0
@@ -74,7 +100,7 @@ class Leases:
         # Chosen here, so that a request whose answer was lost can be repeated.
         lease = secrets.randbits(62) + 1
         # Noted first: should the process die, its next life ends what is noted.
-        await self._note(messages.put(self._layout.lease(lease), ""), patience)
+        await self._note(messages.put(self._layout.lease(lease), self._machine), patience)
         await self._grant(lease, ttl_s, patience)
         self._leases[lease] = _Lease(ttl_s)
         return lease
@@ -84,26 +110,43 @@ class Leases:
         StoreUnavailable."""
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
-        answer = await patience.keep_trying(lambda: self._ask(KEEP_ALIVE, lease))
         known = self._leases[lease]
+        try:
+            answer = await patience.keep_trying(lambda: self._ask(KEEP_ALIVE, lease))
+        except StoreUnavailable as error:
+            known.unanswered = str(error)
+            raise
         if int(answer.get("result", {}).get("TTL", 0)) <= 0:
             # Before it is granted: should that answer be lost, the next call finds a lease that is there.
             known.missing.update(known.held)
+            known.ran_out()
             await self._grant(lease, known.ttl_s, patience)
+            known.renewed()
             return False
+        known.renewed()
         return not known.missing
+
+    def lost_because(self, lease: int) -> str:
+        """Why it ran out last."""
+        return self._leases[lease].lost_because
 
     async def renewed(self, lease: int) -> bool:
         """Whether all of it is there, as far as that can be known soon. It takes no turn: what waits for etcd in one
         may wait longer than the lease lives. Raises LeaseGone."""
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
-        known = self._leases[lease]
+        known, begun_at, share_s = self._leases[lease], trio.current_time(), self._leases[lease].ttl_s * RENEWAL_SHARE
         try:
-            answer = await self._gateway.ask_soon(KEEP_ALIVE, {"ID": str(lease)}, known.ttl_s * RENEWAL_SHARE)
-        except (Refused, StoreUnavailable):
-            return False  # with its turn it is asked again, and the reason is told
-        return int(answer.get("result", {}).get("TTL", 0)) > 0 and not known.missing
+            answer = await self._gateway.ask_soon(KEEP_ALIVE, {"ID": str(lease)}, share_s)
+        except (Refused, StoreUnavailable) as error:
+            # With its turn it is asked again, and the reason is told: unless this process did not run meanwhile.
+            if trio.current_time() - begun_at < len(self._gateway.access.endpoints) * share_s + OWN_DELAY_S_MAX:
+                known.unanswered = str(error)
+            return False
+        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+            return False
+        known.renewed()
+        return not known.missing
 
     async def revoke(self, lease: int, patience: Patience) -> None:
         """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
@@ -116,6 +159,11 @@ class Leases:
         except BaseException:
             self._leases[lease] = ended
             raise
+
+    async def lives(self, lease: int, patience: Patience) -> float:
+        """For how long such a lease lives when it was renewed, in seconds; 0: it is gone. Raises StoreUnavailable."""
+        answer = await patience.keep_trying(lambda: self._ask(TIME_TO_LIVE, lease))
+        return float(answer.get("grantedTTL", 0)) if int(answer.get("TTL", 0)) >= 0 else 0.0
 
     async def end_earlier(self, lease: int, patience: Patience) -> None:
         """One of an earlier life of this node, which is gone."""

@@ -36,7 +36,8 @@ def encoded(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    return base64.b64decode(text).decode()
+    """What is not UTF-8, which nobody of us writes, is readable for people, and no record."""
+    return base64.b64decode(text).decode(errors="backslashreplace")
 
 
 def revision_is(key: str, revision: int) -> Message:

@@ -4,7 +4,8 @@ What comes in: where it is; whether this process is alone with its name. What go
 revision.
 Rules: 1. The identity is put once, by the process that comes first, and never again. 2. Leases of an earlier life are
 ended before anything is read: its exclusive and transient queues are gone with it, as they are from an embedded
-store.
+store. 3. A life that goes on is none of this process: what runs on another machine is seen by the leases that it
+renews, and is left alone.
 Not here: which processes may say that they are alone (`datadir/cluster.py`).
 """
 
@@ -14,14 +15,22 @@ import secrets
 from functools import partial
 from typing import NamedTuple
 
+import trio
+
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import TXN, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
-from amqpd.topology.metadata.etcd.patience import Patience
-from amqpd.topology.metadata.etcd.reading import read_all
-from amqpd.topology.metadata.store import StoreUnavailable
+from amqpd.topology.metadata.etcd.reading import number_in, read_all
+from amqpd.topology.metadata.own_time import OwnTime
+from amqpd.topology.metadata.store import MetadataStoreError, StoreUnavailable
 
+# A lease that is there for longer than this number of its times is renewed: one to run out, the others for an etcd
+# that has a new leader, which gives every lease its full time again.
+LEASES_WAITED = 5
+LOOK_S = 0.25
+# One that is away for so long is not renewed any more: who lives grants it again, three times in its time.
+GONE_S = 3.0
 # How many keys one request removes.
 REMOVED_AT_ONCE = 100
 
@@ -35,18 +44,28 @@ class Opened(NamedTuple):
 
 
 async def open_in_etcd(
-    gateway: Gateway, layout: Layout, leases: Leases, wait_s: float, *, make: bool, alone: bool
+    gateway: Gateway,
+    layout: Layout,
+    leases: Leases,
+    wait_s: float,
+    *,
+    make: bool,
+    alone: bool,
+    machine: str | None = None,
 ) -> Opened:
-    """Raises StoreUnavailable, Refused."""
+    """`machine`: see `EtcdStore`. Raises StoreUnavailable, Refused, and MetadataStoreError for an earlier life that
+    goes on."""
     if make:
         mine = secrets.token_hex(16)
         first = messages.transaction(
             [messages.revision_is(layout.identity, 0)],
             [messages.put(layout.identity, mine), messages.put(layout.head, mine)],
         )
-        await Patience(wait_s).keep_trying(partial(gateway.ask, TXN, first))
+        await gateway.patience(wait_s).keep_trying(partial(gateway.ask, TXN, first))
     _, found = await _read(gateway, layout, wait_s)
     if alone:
+        if machine is not None:
+            await _see_it_gone(gateway, layout, leases, wait_s, machine)
         await _end_earlier_life(gateway, layout, leases, wait_s)
     return Opened(*await _read(gateway, layout, wait_s), found)
 
@@ -54,21 +73,51 @@ async def open_in_etcd(
 async def _read(gateway: Gateway, layout: Layout, wait_s: float) -> tuple[str, int]:
     """Identity and revision."""
     reads = messages.transaction([], [messages.read(layout.identity), messages.read(layout.head)])
-    seen = messages.read_in(await Patience(wait_s).keep_trying(partial(gateway.ask, TXN, reads)))
+    seen = messages.read_in(await gateway.patience(wait_s).keep_trying(partial(gateway.ask, TXN, reads)))
     if layout.identity not in seen:
         raise StoreUnavailable(f"{gateway.access} has no metadata store {layout.prefix!r}")
     head = seen.get(layout.head)
     return seen[layout.identity].value, head.mod_revision if head is not None else 0
 
 
+async def _see_it_gone(gateway: Gateway, layout: Layout, leases: Leases, wait_s: float, machine: str) -> None:
+    """Whatever ran elsewhere renews its leases no more. Raises MetadataStoreError, StoreUnavailable."""
+    _, found = await read_all(gateway, layout.lives, wait_s)
+    elsewhere = [
+        number
+        for each in found
+        if each.key.startswith(layout.leases) and not (machine and each.value == machine)
+        if (number := number_in(each.key.removeprefix(layout.leases))) is not None
+    ]
+    time = OwnTime(0.0)
+    gone_at_s: dict[int, float] = {}
+    while elsewhere:
+        now_s = -time.left_s
+        for lease in elsewhere:
+            granted_s = await leases.lives(lease, gateway.patience(wait_s))
+            if not granted_s:
+                if now_s - gone_at_s.setdefault(lease, now_s) > GONE_S:
+                    return
+            elif gone_at_s.pop(lease, None) is not None:
+                pass  # who lost it for a moment has it again
+            elif now_s > LEASES_WAITED * granted_s:
+                raise MetadataStoreError(
+                    f"another process runs as this node, and renews its leases in {gateway.access}: this data "
+                    "directory is a copy of its own, and this start has changed nothing of that node. Stop that one "
+                    "first, or remove the copy: a new node starts with an empty data directory"
+                )
+        await trio.sleep(LOOK_S)
+
+
 async def _end_earlier_life(gateway: Gateway, layout: Layout, leases: Leases, wait_s: float) -> None:
     _, found = await read_all(gateway, layout.lives, wait_s)
     for each in found:
-        if each.key.startswith(layout.leases):
-            await leases.end_earlier(int(each.key.removeprefix(layout.leases)), Patience(wait_s))
+        lease = number_in(each.key.removeprefix(layout.leases)) if each.key.startswith(layout.leases) else None
+        if lease is not None:
+            await leases.end_earlier(lease, gateway.patience(wait_s))
     left = [messages.delete(each.key) for each in found]
     while left:
         head = messages.put(layout.head, secrets.token_hex(8))
         removal = messages.transaction([], [*left[:REMOVED_AT_ONCE], head])
-        await Patience(wait_s).keep_trying(partial(gateway.ask, TXN, removal))
+        await gateway.patience(wait_s).keep_trying(partial(gateway.ask, TXN, removal))
         left = left[REMOVED_AT_ONCE:]

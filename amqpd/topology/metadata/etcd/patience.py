@@ -2,7 +2,8 @@
 
 What comes in: a way to try once. What goes out: its result, or the last `StoreUnavailable` when the time has passed.
 Rules: 1. The bound is on one transaction, or one page, whatever it has to wait for. 2. Between two tries it waits,
-longer each time: a cluster that comes back is not met by everybody at once.
+longer each time: a cluster that comes back is not met by everybody at once. 3. Time in which this process did not run
+is not etcd's silence, and is not counted (`own_time.py`): after it is asked once more.
 Not here: one try on every endpoint (`gateway.py`).
 """
 
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 import trio
 
+from amqpd.topology.metadata.own_time import OwnTime, RanOut
 from amqpd.topology.metadata.store import StoreUnavailable
 
 # A new leader takes a second or two, a restart some seconds: what lasts longer the client is told of.
@@ -22,16 +24,18 @@ RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0
 T = TypeVar("T")
 
 
-class Patience:
-    """Of one transaction or page. `give_up_at` is trio's time."""
+class Patience(OwnTime):
+    """Of one transaction or page."""
 
-    def __init__(self, wait_s: float) -> None:
-        self.give_up_at = trio.current_time() + wait_s
+    def __init__(self, wait_s: float, silence: Callable[[], StoreUnavailable]) -> None:
+        """`silence`: says who was asked, should nobody have answered."""
+        super().__init__(wait_s)
+        self._silence = silence
         self._pause_s = RETRY_S_MIN
 
     async def pause(self) -> bool:
         """Wait before the next try; False, at once, when the time has passed."""
-        if trio.current_time() + self._pause_s >= self.give_up_at:
+        if self.left_s <= self._pause_s:
             return False
         await trio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
@@ -39,12 +43,13 @@ class Patience:
 
     async def keep_trying(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """For what may be done twice. Raises StoreUnavailable."""
-        failure = StoreUnavailable("the metadata store does not answer in time")
+        failure: StoreUnavailable | None = None
         while True:
-            with trio.move_on_at(self.give_up_at):
-                try:
-                    return await attempt()
-                except StoreUnavailable as error:
-                    failure = error
+            try:
+                return await self.within(attempt)
+            except StoreUnavailable as error:
+                failure = error
+            except RanOut:
+                failure = failure or self._silence()
             if not await self.pause():
                 raise failure

@@ -14,7 +14,6 @@ from functools import partial
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import OUT_OF_RANGE, RANGE, Gateway, Refused
 from amqpd.topology.metadata.etcd.messages import Found
-from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.store import StoreUnavailable, prefix_end
 
 # The first page has this number of entries, and a later one no fewer: some hundred kilobytes, as a rule.
@@ -38,13 +37,20 @@ async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, l
 
 
 async def read_numbers(gateway: Gateway, prefix: str, wait_s: float) -> dict[int, int]:
-    """What the keys below the prefix are, each a number, with the revision that put it last. Raises
-    StoreUnavailable, and what `Gateway.explained` makes of a refusal."""
+    """What the keys below the prefix are, each a number, with the revision that put it last; another key is nobody's
+    and is left out. Raises StoreUnavailable, and what `Gateway.explained` makes of a refusal."""
     try:
         _, found = await read_all(gateway, prefix, wait_s)
     except Refused as refused:
         raise gateway.explained(refused) from refused
-    return {int(each.key.removeprefix(prefix)): each.mod_revision for each in found}
+    numbers = [(number_in(each.key.removeprefix(prefix)), each.mod_revision) for each in found]
+    return {number: revision for number, revision in numbers if number is not None}
+
+
+def number_in(text: str) -> int | None:
+    """As it is written in a key or a value: at most 63 bits; None: it is no such number."""
+    found = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+    return found if found is not None and found < 1 << 63 else None
 
 
 async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
@@ -59,7 +65,7 @@ async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int
             "limit": str(limit),
             "revision": str(revision),
         }
-        answer = await Patience(wait_s).keep_trying(partial(gateway.ask, RANGE, message))
+        answer = await gateway.patience(wait_s).keep_trying(partial(gateway.ask, RANGE, message))
         revision = revision or messages.revision_of(answer)
         page = messages.found_in(answer)
         found += page

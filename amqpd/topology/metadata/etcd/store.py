@@ -11,7 +11,7 @@ Not here: how it is made (`opening.py`), the log-in and the endpoints (`gateway.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
@@ -19,7 +19,7 @@ import trio
 
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.feed import Feed, past
-from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused
+from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused, Silent
 from amqpd.topology.metadata.etcd.going_back import begin_generation
 from amqpd.topology.metadata.etcd.joining import groups_of, joined
 from amqpd.topology.metadata.etcd.layout import Layout
@@ -27,10 +27,12 @@ from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
 from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
-from amqpd.topology.metadata.etcd.reading import read_all, read_numbers
+from amqpd.topology.metadata.etcd.reading import number_in, read_all, read_numbers
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
 from amqpd.topology.metadata.etcd.turn import OlderCopy, Turn, WentBack
+from amqpd.topology.metadata.etcd.waiting import telling
 from amqpd.topology.metadata.events import EventLog, Watch
+from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
@@ -53,7 +55,7 @@ from amqpd.topology.metadata.tombstones import oldest
 # Keys of a lease that are put again in one request. Each compares, and those of queues twice; etcd takes 128
 # compares.
 PUT_AGAIN_AT_ONCE = 40
-# What closing waits for etcd: a lease that is not ended runs out.
+# What closing waits for etcd, in all: a lease that is not ended runs out.
 CLOSE_S = 2.0
 
 log = structlog.get_logger(component="metadata store")
@@ -70,11 +72,17 @@ class EtcdStore:
         member: str,
         *,
         alone: bool = False,
+        machine: str | None = None,
         make: bool = True,
         wait_s: float = WAIT_S,
+        open_s: float | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         """`member`: the name of this node, for what it notes of its own. `alone`: no other process has that name now;
-        what an earlier one left is ended. `make`: it is made when there is none."""
+        what an earlier one left is ended. `machine`: alone on this one only, the empty one being none; what ran
+        elsewhere is given time to show whether it lives. `make`: it is made when there is none. `open_s`: how long
+        each step of opening it may wait, if not as long as the others. `say`: who is told that opening waits; None:
+        the log."""
         self.accepted: list[str] = []
         self.found_revision = 0
         """before this process wrote anything"""
@@ -82,11 +90,14 @@ class EtcdStore:
         self._access = access
         self._layout = Layout(prefix, member)
         self._alone = alone
+        self._machine = machine
         self._make = make
         self._wait_s = wait_s
+        self._open_s = wait_s if open_s is None else open_s
+        self._say = say
         self._gateway = Gateway(access)
         self._order = trio.Lock()
-        self._leases = Leases(self._gateway, self._layout)
+        self._leases = Leases(self._gateway, self._layout, machine or "")
         self._running = trio.CancelScope()
         self._went_back = False
         """it is an older copy of itself"""
@@ -100,7 +111,7 @@ class EtcdStore:
         """Open it, making it when there is none; then follow it until it is closed. Raises StoreUnavailable when it
         cannot be opened."""
         try:
-            await self._open()
+            await telling(self._open, self._tell_wait)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._gateway.aclose()
@@ -119,16 +130,39 @@ class EtcdStore:
     async def _open(self) -> None:
         try:
             self._identity, head, self.found_revision = await open_in_etcd(
-                self._gateway, self._layout, self._leases, self._wait_s, make=self._make, alone=self._alone
+                self._gateway,
+                self._layout,
+                self._leases,
+                self._open_s,
+                make=self._make,
+                alone=self._alone,
+                machine=self._machine,
             )
         except Refused as refused:
             raise self._gateway.explained(refused) from refused
+        except Silent as silent:
+            raise Silent(
+                f"{silent}; it was asked for {self._open_s:g} s: see that etcd runs and has a leader, and that "
+                "cluster_store has its addresses"
+            ) from silent
         self._turn = Turn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
         self._turn.head = head
         self._transactions = Transactions(self._turn)
         self._log = EventLog(head)
         self._feed = Feed(self._gateway, self._turn, self._leases, self._log)
         self._failure = None
+
+    def _tell_wait(self, waited_s: float) -> None:
+        sentence = str(self._gateway.silence())
+        if self._say is not None:
+            self._say(f"{sentence}; it is asked on, for {self._open_s:g} s")
+        else:
+            log.warning(
+                "the start waits for the metadata store, and goes on trying",
+                reason=sentence,
+                waited_s=round(waited_s),
+                gives_up_after_s=self._open_s,
+            )
 
     async def get(self, key: str) -> Entry | None:
         async with self._ordered() as patience:
@@ -142,7 +176,14 @@ class EtcdStore:
         return Snapshot(revision, [self._entry(each) for each in found])
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
-        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+        """Between the parts of a large one others have their turns."""
+        self._leases.require(operations)
+
+        async def execute(part: Transaction) -> Outcome:
+            async with self._ordered() as patience:
+                return await self._execute_part(part, patience)
+
+        return await _in_parts(Transaction(tuple(compares), tuple(operations)), execute)
 
     async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -154,11 +195,11 @@ class EtcdStore:
                     together = await self._execute_joined(group, patience) if len(group) > 1 else None
                     if together is not None:
                         outcomes += [together] * len(group)
-                        patience = Patience(self._wait_s)
+                        patience = self._gateway.patience(self._wait_s)
                         continue
                     for each in group:
                         outcomes.append(await self._execute(each, patience))
-                        patience = Patience(self._wait_s)
+                        patience = self._gateway.patience(self._wait_s)
         except StoreUnreached as error:
             error.done = outcomes
             raise
@@ -201,7 +242,10 @@ class EtcdStore:
         if found is None:
             return None
         identity, _, index = found.value.partition(" ")
-        return identity, int(index)
+        noted = number_in(index)
+        if noted is None:
+            log.error("what this node noted of its journal cannot be read, and is noted again", key=key)
+        return None if noted is None else (identity, noted)
 
     async def set_journal(self, identity: str, index: int) -> None:
         note = messages.put(self._layout.journal, f"{identity} {index}")
@@ -242,22 +286,22 @@ class EtcdStore:
         closed = StoreClosed(f"the metadata store {self._access} was closed")
         usable = self._failure is None
         self._failure = closed
+        close_by = trio.current_time() + CLOSE_S
         if usable:
-            with trio.move_on_after(CLOSE_S, shield=True):
+            with trio.CancelScope(deadline=close_by, shield=True):
                 # What was committed is told to those who watch.
                 while self._feed.seen < self._turn.head:
                     await self._log.wait_news()
         self._log.fail(closed)
         self._running.cancel()
         if self._went_back:
-            with trio.move_on_after(CLOSE_S, shield=True):
+            with trio.CancelScope(deadline=close_by, shield=True):
                 await self._told.wait()
             self._telling.cancel()
-        with trio.move_on_after(CLOSE_S) as limit:
-            limit.shield = True
+        with trio.CancelScope(deadline=close_by, shield=True):
             async with self._order:
                 if usable:
-                    await self._leave(Patience(CLOSE_S))
+                    await self._leave(self._gateway.patience(CLOSE_S))
         with trio.CancelScope(shield=True):
             await self._gateway.aclose()
 
@@ -269,19 +313,12 @@ class EtcdStore:
         return outcome if isinstance(outcome, Committed) else None
 
     async def _execute(self, transaction: Transaction, patience: Patience) -> Outcome:
-        outcome: Outcome | None = None
-        for part in parts_of(transaction):
-            try:
-                now = await self._execute_part(part, patience)
-            except StoreUnavailable as error:
-                if outcome is None:
-                    raise
-                raise OutcomeUnknown(f"{error}; a part of a large change is done") from error
-            if isinstance(now, Conflict):
-                return now
-            outcome = now
-        assert outcome is not None
-        return outcome
+        first = [patience]
+
+        def execute(part: Transaction) -> Awaitable[Outcome]:
+            return self._execute_part(part, first.pop() if first else self._gateway.patience(self._wait_s))
+
+        return await _in_parts(transaction, execute)
 
     async def _execute_part(self, part: Transaction, patience: Patience) -> Committed | Conflict:
         while True:
@@ -303,7 +340,8 @@ class EtcdStore:
     async def _put_again(self, lease: int) -> None:
         """What held the lease and is missing, if nobody put or deleted it meanwhile."""
         missing = self._leases.missing(lease)
-        log.warning("a lease ran out and was granted again", lease=lease, keys=len(missing))
+        reason = self._leases.lost_because(lease)
+        log.warning("a lease ran out and was granted again", lease=lease, keys=len(missing), reason=reason)
         for first in range(0, len(missing), PUT_AGAIN_AT_ONCE):
             some = tuple(missing[first : first + PUT_AGAIN_AT_ONCE])
             if not await self._put_missing(some):
@@ -312,7 +350,8 @@ class EtcdStore:
 
     async def _put_missing(self, operations: tuple[PutKey, ...]) -> bool:
         compares = tuple(Compare(operation.key) for operation in operations)
-        outcome = await self._transactions.execute(Transaction(compares, operations), Patience(self._wait_s))
+        patience = self._gateway.patience(self._wait_s)
+        outcome = await self._transactions.execute(Transaction(compares, operations), patience)
         if isinstance(outcome, Committed):
             self._leases.committed(operations, outcome.revision)
         elif len(operations) == 1:
@@ -322,7 +361,7 @@ class EtcdStore:
     async def _look_at(self, operation: PutKey) -> None:
         """The key is there: put by a request whose answer was lost, or by another process."""
         key = self._layout.key(operation.key)
-        found = (await self._turn.read([key], Patience(self._wait_s))).get(key)
+        found = (await self._turn.read([key], self._gateway.patience(self._wait_s))).get(key)
         if found is not None and found.lease == operation.lease:
             self._leases.committed([operation], found.mod_revision)
         elif found is not None:
@@ -347,7 +386,7 @@ class EtcdStore:
 
     async def _tell_others(self) -> None:
         """It may be written on by others that had not seen more of it, and its revisions look whole then."""
-        known, patience = (self._identity, self._turn.head), Patience(self._wait_s)
+        known, patience = (self._identity, self._turn.head), self._gateway.patience(self._wait_s)
         try:
             await begin_generation(self._gateway, self._layout, *known, patience)
         except (StoreUnreached, Refused) as error:
@@ -363,12 +402,9 @@ class EtcdStore:
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[Patience]:
         """Calls after each other; what etcd says about the whole store is the store's end or the call's."""
-        patience = Patience(self._wait_s)
+        patience = self._gateway.patience(self._wait_s)
         self._check_usable()
-        with trio.move_on_at(patience.give_up_at) as waiting:
-            await self._order.acquire()
-        if waiting.cancelled_caught:
-            raise StoreUnavailable(f"the metadata store {self._access} does not answer others either")
+        await self._acquire(patience)
         try:
             self._check_usable()
             yield patience
@@ -378,6 +414,25 @@ class EtcdStore:
             raise self._gateway.explained(refused) from refused
         finally:
             self._order.release()
+
+    async def _acquire(self, patience: Patience) -> None:
+        """The turn of this call. Raises StoreUnavailable."""
+        acquired = False
+
+        async def acquire() -> None:
+            nonlocal acquired
+            await self._order.acquire()
+            acquired = True
+
+        try:
+            await patience.within(acquire)
+        except RanOut:
+            waits = f"{self._gateway.silence()}; others have been waiting for it for {self._wait_s:g} s"
+            raise StoreUnavailable(waits) from None
+        except BaseException:
+            if acquired:  # and cancelled in the same moment
+                self._order.release()
+            raise
 
     def _distrust(self, found: WentBack) -> StoreUnavailable:
         sentence = (
@@ -398,3 +453,26 @@ class EtcdStore:
 
     def _entry(self, found: Found) -> Entry:
         return Entry(self._layout.contract_key(found.key), found.value, found.mod_revision, found.lease)
+
+
+async def _in_parts(transaction: Transaction, execute: Callable[[Transaction], Awaitable[Outcome]]) -> Outcome:
+    """Part after part, up to the first conflict. Raises StoreUnreached, with how much was done before."""
+    outcome: Outcome | None = None
+    done = 0
+    for part in parts_of(transaction):
+        try:
+            outcome = await execute(part)
+        except StoreUnreached as error:
+            raise _with_parts(error, done) from error
+        if isinstance(outcome, Conflict):
+            return outcome
+        done += len(part.operations)
+    assert outcome is not None
+    return outcome
+
+
+def _with_parts(error: StoreUnreached, operations: int) -> StoreUnreached:
+    """The error of one part of a transaction. `operations`: how many were done before it."""
+    if not operations:
+        return error
+    return OutcomeUnknown(f"{error}; a part of a large change is done", operations=operations)

@@ -4,8 +4,9 @@ What comes in: compares and operations. What goes out: `Committed` or `Conflict`
 Rules: 1. A record with a number of the journal is compared with what it was when the tombstone was chosen
 (`topology/metadata/tombstones.py`); first it is taken for absent, which a declaration is right about. 2. What has no
 effect does not move `head`: etcd has one revision for all, so a transaction that only deletes looks first. 3. What is
-more than etcd takes at once is done in parts, in the transaction's order, in which no part needs a later one; a
-compare is in the part that operates on its key, else in the first.
+more than etcd takes at once is done in parts, in the transaction's order, in which no part needs a later one. A
+compare is in the part that operates on its key, else in each with something that belongs to its record, or binds it;
+the others are looked at first.
 Not here: lost answers (`turn.py`), leases that are gone (`store.py`).
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from amqpd.topology.metadata.codec import decode_key, encode_key
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.patience import Patience
@@ -26,14 +28,16 @@ from amqpd.topology.metadata.store import (
     Operation,
     Outcome,
     PutKey,
+    StoreDamaged,
     Transaction,
     bytes_of,
 )
 from amqpd.topology.metadata.tombstones import is_numbered, numbers
 
-# etcd takes 128 compares and 128 operations. An operation may bring a tombstone, and each transaction has three keys
-# more.
+# etcd takes 128 compares and 128 operations, and reads each key that is named when it refuses. An operation may bring
+# a tombstone, and each transaction has three keys more.
 PART_OPERATIONS_MAX = 60
+PART_NAMED_MAX = 120
 # Of etcd's 1.5 MiB: a character may take four bytes. (Keys and values are not in base64 by then.)
 PART_CHARACTERS_MAX = 384 * 1024
 
@@ -112,21 +116,75 @@ class Transactions:
         return messages.delete(key)
 
 
+class _Part:
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.compares: dict[Compare, None] = {}
+        self._named: set[str] = set()
+        self._characters = 0
+        self._numbered = 0
+
+    def fits(self, operation: Operation, compares: Collection[Compare]) -> bool:
+        named = len(self._named | {operation.key, *(compare.key for compare in compares)})
+        return (
+            len(self.operations) < PART_OPERATIONS_MAX
+            and named + self._numbered + is_numbered(operation.key) <= PART_NAMED_MAX
+            and self._characters + bytes_of([operation]) <= PART_CHARACTERS_MAX
+        )
+
+    def add(self, operation: Operation, compares: Collection[Compare]) -> None:
+        self.operations.append(operation)
+        self.compares |= dict.fromkeys(compares)
+        self._named |= {operation.key, *(compare.key for compare in compares)}
+        self._characters += bytes_of([operation])
+        self._numbered += is_numbered(operation.key)
+
+    def require(self, compares: list[Compare]) -> None:
+        """Takes as many of them as fit."""
+        while compares and len(self._named) + self._numbered < PART_NAMED_MAX:
+            compare = compares.pop()
+            self.compares[compare] = None
+            self._named.add(compare.key)
+
+    def as_transaction(self) -> Transaction:
+        return Transaction(tuple(self.compares), tuple(self.operations))
+
+
 def parts_of(transaction: Transaction) -> Iterator[Transaction]:
     """What etcd takes at once each; the transaction itself, when that is little enough."""
-    parts: list[list[Operation]] = [[]]
-    characters = 0
+    compares: dict[str, list[Compare]] = {}
+    for compare in transaction.compares:
+        compares.setdefault(compare.key, []).append(compare)
+    operated = {operation.key for operation in transaction.operations}
+    parts = [_Part()]
     for operation in transaction.operations:
-        size = bytes_of([operation])
-        if parts[-1] and (len(parts[-1]) >= PART_OPERATIONS_MAX or characters + size > PART_CHARACTERS_MAX):
-            parts.append([])
-            characters = 0
-        parts[-1].append(operation)
-        characters += size
-    part_of = {operation.key: at for at, part in enumerate(parts) for operation in part}
-    for at, part in enumerate(parts):
-        compares = (each for each in transaction.compares if part_of.get(each.key, 0) == at)
-        yield Transaction(tuple(compares), tuple(part))
+        # What an earlier part has changed itself is not compared again.
+        needed = (key for key in _needed_by(operation.key) if key not in operated)
+        wanted = [compare for key in (operation.key, *needed) for compare in compares.get(key, ())]
+        if parts[-1].operations and not parts[-1].fits(operation, wanted):
+            parts.append(_Part())
+        parts[-1].add(operation, wanted)
+    placed = {compare for part in parts for compare in part.compares}
+    left = [compare for compare in transaction.compares if compare not in placed]
+    parts[0].require(left)
+    for at in range(0, len(left), PART_NAMED_MAX):
+        yield Transaction(tuple(left[at : at + PART_NAMED_MAX]), ())
+    for part in parts:
+        yield part.as_transaction()
+
+
+def _needed_by(key: str) -> tuple[str, ...]:
+    """The keys of what a record of this key belongs to, or binds."""
+    try:
+        kind, *names = decode_key(key)
+    except StoreDamaged:
+        # No record's, as the keys beside the topology.
+        return ()
+    if kind == "binding":
+        vhost, source, destination_type, destination = names[:4]
+        ends = ("exchange", vhost, source), (destination_type, vhost, destination)
+        return encode_key(("vhost", vhost)), *map(encode_key, ends)
+    return (encode_key(("vhost", names[0])),)
 
 
 def _entry(found: Found | None) -> Entry | None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
-import trio
 
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, Gateway, Refused
@@ -25,6 +25,7 @@ from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import Found, Message
 from amqpd.topology.metadata.etcd.patience import Patience
 from amqpd.topology.metadata.generations import is_earlier
+from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import MetadataStoreError, OutcomeUnknown, StoreUnavailable, StoreUnreached
 
 log = structlog.get_logger(component="metadata store")
@@ -137,10 +138,9 @@ class Turn:
             # Before it is sent: who is cancelled meanwhile leaves it open.
             self._open.add(mark)
             try:
-                with trio.move_on_at(patience.give_up_at) as limit:
-                    answer = await self._gateway.change(TXN, request)
-                if limit.cancelled_caught:
-                    raise OutcomeUnknown(f"{self._gateway.access} did not answer in time")
+                answer = await patience.within(partial(self._gateway.change, TXN, request))
+            except RanOut:
+                sent, failure = True, OutcomeUnknown(str(self._gateway.silence()))
             except OutcomeUnknown as error:
                 sent, failure = True, error
             except StoreUnavailable as error:

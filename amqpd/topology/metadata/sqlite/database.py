@@ -17,8 +17,8 @@ import errno
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from amqpd.storage.files import keep_log, mark_path, wal_path
+from amqpd.storage.files import has_log, keep_log, mark_path, wal_path
 from amqpd.storage.header import cannot_be_written
 from amqpd.storage.mark import Mark, Promise
 from amqpd.topology.metadata.sqlite import copies, promises
@@ -77,12 +77,8 @@ def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: floa
     StoreFull, MetadataStoreError: then no file has changed."""
     if not path.parent.is_dir():
         raise MetadataStoreError(f"cannot open {path}: there is no directory {path.parent}")
-    try:
-        with explained(path, _FULL_AT_OPENING):
-            opened = _open(_Opening(path, accept_loss, busy_timeout_s), busy_timeout_s)
-    except StoreDamaged as damage:
-        way_out = copies.way_out(path, accept_loss=isinstance(damage, StoreIncomplete))
-        raise type(damage)(f"{damage}; {way_out}") from damage
+    with _with_way_out(path), explained(path, _FULL_AT_OPENING):
+        opened = _open(_Opening(path, accept_loss, busy_timeout_s), busy_timeout_s)
     for sentence in opened.accepted:
         log.warning("the loss of metadata is accepted", what=sentence)
     return opened
@@ -114,6 +110,22 @@ def examine_database(path: Path) -> Contents | None:
     opening = _Opening(path, accept_loss=False, busy_timeout_s=BUSY_TIMEOUT_S)
     with explained(path), ExitStack() as looking:
         return opening.look(looking) if opening.exists() else None
+
+
+def refuse_incomplete(path: Path) -> None:
+    """Raise as `open_database` would if the operator accepts no loss. Nothing is changed."""
+    with _with_way_out(path):
+        examine_database(path)
+
+
+@contextmanager
+def _with_way_out(path: Path) -> Iterator[None]:
+    """Damage is told with what the operator can do."""
+    try:
+        yield
+    except StoreDamaged as damage:
+        way_out = copies.way_out(path, accept_loss=isinstance(damage, StoreIncomplete))
+        raise type(damage)(f"{damage}; {way_out}") from damage
 
 
 def close_database(connection: sa.Connection, path: Path) -> None:
@@ -269,15 +281,30 @@ def explained(path: Path, full: tuple[str, ...] = _FULL) -> Iterator[None]:
         raise MetadataStoreError(f"{path} cannot be opened ({error.strerror or error})") from error
 
 
+def newer_formats(found: Iterable[object], steps: ScriptDirectory | None = None) -> str:
+    """Those of these formats that a newer amqpd wrote, as a part of a sentence; empty: none. What is no name of a
+    format is none."""
+    steps = steps or ScriptDirectory.from_config(_migrations())
+    known = {step.revision for step in steps.walk_revisions()}
+    newer = sorted({str(each) for each in found if _FORMAT.match(str(each))} - known)
+    return f"format {', '.join(newer)}; this one knows {steps.get_current_head()}" if newer else ""
+
+
+def written_by_newer(path: Path) -> str:
+    """As `newer_formats`, of a database that nobody writes to. One that cannot be read is damaged, or of none."""
+    try:
+        driver = sqlite3.connect(f"file:{_quoted(path)}?{'mode=ro' if has_log(path) else 'immutable=1'}", uri=True)
+        with closing(driver):
+            return newer_formats(name for (name,) in driver.execute("SELECT version_num FROM alembic_version"))
+    except (sqlite3.Error, UnicodeDecodeError):
+        return ""
+
+
 def _check_known(found: tuple[str, ...], path: Path, steps: ScriptDirectory) -> None:
     if len(found) > 1 or not all(_FORMAT.match(str(each)) for each in found):
         raise StoreDamaged(f"{path} is damaged (its format is {', '.join(map(repr, found))})")
-    known = {step.revision for step in steps.walk_revisions()}
-    if newer := sorted(set(found) - known):
-        raise NewerFormat(
-            f"{path} was written by a newer amqpd (format {', '.join(newer)}; this one knows "
-            f"{steps.get_current_head()}): run that version, or restore a backup"
-        )
+    if newer := newer_formats(found, steps):
+        raise NewerFormat(f"{path} was written by a newer amqpd ({newer}): run that version, or restore a backup")
 
 
 def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> None:

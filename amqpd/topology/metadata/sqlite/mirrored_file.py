@@ -4,7 +4,8 @@ What comes in: the calls of a store, as for one file. What goes out: outcomes, w
 Rules: 1. What is read and decided is of the first file; what that commits, each other one commits right after it,
 statement by statement. 2. A file that fails is left, and the disk with it; that is known on a majority (`left`)
 before anything else is committed. When it was the first one, the next takes its place, and the call is made again. 3.
-Without a majority that has space a commit is refused before it begins: `StoreFull`. When that shows only after the
+Without a majority that has space a commit is refused before it begins: `StoreFull`, and `StoreLacksDisks` where so
+many were left that no space would help. When that shows only after the
 first file has it, the outcome is unknown, and the node ends. 4. What another process wrote to the first file is
 copied as a whole to the others. 5. What is done with a file is done in a thread of its disk. One that does not answer
 for `HANG_S` is left while the others are a majority; what it may still do to its file, that thread ends.
@@ -37,6 +38,7 @@ from amqpd.topology.metadata.store import (
     StoreBusy,
     StoreClosed,
     StoreFull,
+    StoreLacksDisks,
 )
 
 SPACE_BYTES = 1 << 20
@@ -96,6 +98,10 @@ class MirroredFile(FirstFile):
 
     def commit(self, calls: Sequence[Call]) -> list[Outcome]:
         return self._surviving(lambda: self._mirror(lambda: super(MirroredFile, self).commit(calls)))
+
+    def require_disks(self) -> None:
+        if lost := self._outside.lost:
+            raise StoreLacksDisks(lost)
 
     def dropped(self) -> dict[int, int]:
         return self._surviving(lambda: super(MirroredFile, self).dropped())
@@ -224,10 +230,12 @@ class MirroredFile(FirstFile):
                 self._outside.leave(self._number, str(error), damaged=not isinstance(error, DiskHangs))
 
     def _others_may_have_space(self, error: StoreFull) -> bool:
-        return not isinstance(error, TooFewDisks) and len(self._others) + 1 > self._outside.majority
+        too_few = isinstance(error, (TooFewDisks, StoreLacksDisks))
+        return not too_few and len(self._others) + 1 > self._outside.majority
 
     def _mirror(self, work: Callable[[], T]) -> T:
         """Work that writes."""
+        self.require_disks()
         spacious = self._spacious()
         if len(spacious) < self._outside.majority:
             raise TooFewDisks(

@@ -45,6 +45,12 @@ class Outside(Protocol):
         ...
 
     @property
+    def lost(self) -> str:
+        """Why the disks that are left, whether they answer and have space or not, are no majority. Empty: they are
+        one."""
+        ...
+
+    @property
     def ending(self) -> bool:
         """Nobody waits for disks any more."""
         ...

@@ -4,8 +4,8 @@ What comes in: its path, what it says of itself, the files beside it. What goes 
 after the operator has accepted them, copies of what is going to be overwritten.
 Rules: 1. Looking changes nothing. 2. A mark that says more than the database has, and a log that is damaged in the
 middle, are losses; so is a database that is missing where there was one. A mark that is missing or damaged promises
-nothing. 3. Others may write the log meanwhile: one that looks damaged is read again, and the mark is read before the
-database, which therefore has at least as much.
+nothing. 3. Others may write the log meanwhile: it is damaged when two readings agree on how. The mark is read before
+the database, which therefore has at least as much.
 Not here: the checksums of what is in the database (`verification.py`), the way out (`copies.py`).
 """
 
@@ -19,6 +19,8 @@ from amqpd.storage.mark import MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
 
 COPIES = (1, 2)
+_READINGS_MAX = 20
+"""of a log that others write: each finds it in the middle of a transaction or of a checkpoint"""
 
 
 def copy_path(path: Path, number: int) -> Path:
@@ -42,11 +44,18 @@ def traces_of(path: Path) -> Traces:
         promise = read_mark(mark_path(path))
     except MarkDamaged as error:
         promise, unknown = None, str(error)
-    end = read_end(wal_path(path))
-    if end.damage:
-        # A frame may have been written between two reads, and the next one seen: then it is there now.
-        end = read_end(wal_path(path))
-    return Traces(promise, end, unknown)
+    return Traces(promise, _end_of(wal_path(path)), unknown)
+
+
+def _end_of(wal: Path) -> WalEnd:
+    """Raises OSError."""
+    before, end = None, read_end(wal)
+    for _ in range(_READINGS_MAX):
+        if not end.damage or end == before:
+            break
+        # A frame may have been written between two reads and the next one seen, or the log have begun again.
+        before, end = end, read_end(wal)
+    return end
 
 
 def missing(path: Path, traces: Traces) -> list[str]:
@@ -69,9 +78,7 @@ def emptied(path: Path) -> list[str]:
 def losses(path: Path, identity: str, revision: int, traces: Traces) -> list[str]:
     """`identity` is empty, and `revision` -1, of a database of an old format or without tables: it has no mark."""
     promise, end = traces.promise, traces.end
-    reason = ""
-    if end.damage or end.torn:
-        reason = f"{wal_path(path).name} is damaged" + f" ({end.damage})" * bool(end.damage)
+    reason = end.why_less(wal_path(path).name)
     if promise is not None and not identity:
         return [f"{path} has nothing of what was committed: {reason or 'it is of an older format, or empty'}"]
     if promise is not None and promise.identity != identity:

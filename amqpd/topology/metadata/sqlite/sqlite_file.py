@@ -197,6 +197,9 @@ class SqliteFile:
         self.events += batch.events
         return outcomes
 
+    def require_disks(self) -> None:
+        """From any thread, at once: there are enough for a commit. Raises StoreLacksDisks."""
+
     def dropped(self) -> dict[int, int]:
         """With the revision of each."""
         with explained(self.path), transaction(self._driver, "BEGIN"):

@@ -130,13 +130,11 @@ class SqliteStore:
         return lease
 
     async def keep_alive(self, lease: int) -> None:
-        self._check_usable()
-        await trio.lowlevel.checkpoint()
-        if lease not in self._leases:
-            raise LeaseGone(f"lease {lease}")
+        await self._require_lease(lease)
+        self._file.require_disks()
 
     async def revoke_lease(self, lease: int) -> None:
-        await self.keep_alive(lease)
+        await self._require_lease(lease)
         self._leases.remove(lease)
         await self._gather(Call([], ended_lease=lease))
 
@@ -198,6 +196,12 @@ class SqliteStore:
             assert call.failure is not None
             raise call.failure
         return call.outcomes
+
+    async def _require_lease(self, lease: int) -> None:
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
 
     async def _commit(self, calls: list[Call]) -> None:
         try:
