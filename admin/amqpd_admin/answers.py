@@ -29,6 +29,7 @@ from amqpd.management.errors import (
     Refused,
     Unavailable,
 )
+from amqpd.management.plain_words import plain
 from amqpd_admin.paths import decoded
 
 STATUS: dict[type[ManagementError], tuple[int, str]] = {
@@ -71,7 +72,10 @@ def reply(content: Any, status: int = 200) -> Response:
 
 
 def refusal(status: int, error: str, reason: str | list[str], headers: dict[str, str] | None = None) -> Response:
-    return Json({"error": error, "reason": reason}, status, headers)
+    said = plain(reason) if isinstance(reason, str) else reason
+    # Tools compare the reason: what our pages show instead stands beside it.
+    beside = {} if said == reason else {"says": said}
+    return Json({"error": error, "reason": reason, **beside}, status, headers)
 
 
 def bad_request(reason: str | list[str]) -> Refusal:

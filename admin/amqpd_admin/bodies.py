@@ -3,9 +3,10 @@
 What comes in: a request. What goes out: its JSON object; members of it, of their kinds.
 Rules: 1. No body, and `null`, are an object without members. 2. What content type a body is said to have counts for
 nothing: curl says that of a form. 3. A member of another kind is refused with its name. 4. No more of a body is held
-than it may have. 5. What is nested deeper than `LEVELS_MAX`, and numbers that are none in JSON, are refused here;
-what texts may have in them is said by what would keep them (`amqpd/management/`): a name may be octets that are no
-UTF-8, which JSON spells as half surrogates.
+than it may have, and none holds the interpreter for long: a longer one than `BYTES_MAX` has one long text in it. 5.
+What is nested deeper than `LEVELS_MAX`, and numbers that are none in JSON, are refused here; what texts may have in
+them is said by what would keep them (`amqpd/management/`): a name may be octets that are no UTF-8, which JSON spells
+as half surrogates.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import re
 from contextlib import aclosing
 from typing import Any
 
+import trio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from amqpd.definitions.pieces import Pieces, TooLarge
 from amqpd.wire.values import NESTING_MAX
 from amqpd_admin.answers import bad_request
 
 Body = dict[str, Any]
 BYTES_MAX = 1 << 18
 """JSON is read in one go: some milliseconds. What describes a thing is far smaller; a message says its own bound"""
+MEMBERS_MAX = 100
+"""of a longer one"""
 LINES_MIN = 4
 """so many missing members are said on lines of their own, as in RabbitMQ"""
 LEVELS_MAX = 2 * NESTING_MAX
@@ -37,7 +42,12 @@ async def body_of(request: Request, bytes_max: int = BYTES_MAX) -> Body:
     if text.strip() in (b"", b"null", b"undefined"):
         return {}
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        if len(text) <= BYTES_MAX:
+            found = json.loads(text, parse_constant=_no_number)
+        else:
+            found = await trio.to_thread.run_sync(_in_pieces, text)
+    except TooLarge as error:
+        raise bad_request(f"the request body is too large: {error}") from None
     except (ValueError, RecursionError):
         raise bad_request("not_json") from None
     if isinstance(found, str):
@@ -108,6 +118,18 @@ def table(body: Body, name: str) -> Body:
     if not isinstance(value, dict):
         raise bad_request(f"{name} must be an object")
     return value
+
+
+def _in_pieces(text: bytes) -> Body:
+    """Its only long members are texts. Raises TooLarge, ValueError."""
+    found: Body = {}
+    for name, number, value in Pieces(text, _no_number):
+        if number is not None:
+            raise TooLarge(f"only texts and objects of {BYTES_MAX} bytes are taken in one of more than that")
+        found[name] = value
+        if len(found) > MEMBERS_MAX:
+            raise TooLarge(f"it has more than {MEMBERS_MAX} members")
+    return found
 
 
 def _check(body: Body) -> None:

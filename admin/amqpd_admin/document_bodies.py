@@ -85,6 +85,7 @@ BODIES: dict[tuple[str, str], Schema] = {
     ("put", "/operator-policies/{vhost}/{name}"): POLICY,
     ("put", "/parameters/{component}/{vhost}/{name}"): members("value", value=ANYTHING),
     ("put", "/global-parameters/{name}"): members("value", value=ANYTHING),
+    ("put", "/cluster-name"): members("name", name=TEXT),
     ("put", "/vhost-limits/{vhost}/{limit}"): LIMIT,
     ("put", "/user-limits/{user}/{limit}"): LIMIT,
     ("post", "/definitions"): TABLE,

@@ -31,10 +31,12 @@ from amqpd.management.face import Behind
 from amqpd.management.operators import Operator
 from amqpd.process.services import address_of
 from amqpd.security.authentication.logins import Accepted
+from amqpd.security.authentication.tally import HTTP
 from amqpd.transport.link import is_loopback
 from amqpd_admin.answers import Refusal
 from amqpd_admin.cookies import token_of
 from amqpd_admin.paths import decoded
+from amqpd_admin.places import STATE
 from amqpd_admin.sessions import Sessions
 from amqpd_admin.shield import SAFE, is_own
 
@@ -99,6 +101,8 @@ class Who:
 async def log_in(request: Request) -> Who:
     """Raises Refusal."""
     who = await _logged_in(request)
+    if (place := request.scope.get("state", {}).get(STATE)) is not None:
+        place.logged_in()
     if (said := request.scope.get(TRAIL)) is None:
         return who
     said["who"], said["request"] = who, request
@@ -126,6 +130,7 @@ async def by_password(request: Request, user: str, password: bytes, challenge: d
     verdict = behind.logins.known(user, password, loopback)
     if verdict is None:
         verdict = await behind.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
+    behind.logins.tally.count(HTTP, host, user, isinstance(verdict, Accepted))
     if not isinstance(verdict, Accepted):
         log.warning("http access denied", reason=verdict.reason, address=host)
         raise Refusal(401, "not_authorized", "Not_Authorized", challenge)

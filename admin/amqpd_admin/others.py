@@ -4,7 +4,8 @@ What comes in: who asks; which rows, which virtual hosts; acts at all nodes. Wha
 nodes; which nodes are missing.
 Rules: 1. This node looks at each row, whether the user may see it. 2. Queues are counted once: all nodes know all of
 them. 3. Without other nodes nothing is asked.
-Not here: the questions (`amqpd/management/peers/rows.py`), queues' figures (`homes.py`), fields (`rows/`).
+Not here: the questions (`amqpd/management/peers/rows.py`), what leaders say of queues
+(`amqpd/management/peers/leaders.py`), fields (`rows/`).
 """
 
 from __future__ import annotations

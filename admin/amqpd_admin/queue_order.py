@@ -17,10 +17,10 @@ from typing import Any
 from amqpd.management.figures.queue_facts import STATS, growth_of, state_of
 from amqpd.management.figures.totals import port_of
 from amqpd.management.pacing import Pace, each, in_order
+from amqpd.management.peers.leaders import Leaders
 from amqpd.node.node import Node
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import QueuePort
-from amqpd_admin.homes import Homes
 from amqpd_admin.lists import Chosen
 from amqpd_admin.login import Who
 from amqpd_admin.views import View, ranked, value_of
@@ -34,7 +34,7 @@ FIGURES: dict[str, Callable[[QueuePort], Any]] = {
     "memory": lambda queue: queue.memory_bytes,
     "state": state_of,
 }
-_COUNTED = {f"message_stats.{name}": ours for name, ours in STATS if name != "deliver"}
+_COUNTED = {f"message_stats.{name}": ours for name, ours in STATS}
 _RATES = {f"{path}_details.rate": ours for path, ours in _COUNTED.items()}
 
 Run = tuple[str, Sequence[str]]
@@ -46,12 +46,12 @@ Key = tuple[str, str]
 class QueueOrder:
     """For one request."""
 
-    def __init__(self, who: Who, vhosts: Iterable[str], homes: Homes, has: Callable[[str], bool]) -> None:
+    def __init__(self, who: Who, vhosts: Iterable[str], leaders: Leaders, has: Callable[[str], bool]) -> None:
         """`has`: whether rows have such a column."""
         self._behind = who.behind
         self._has = has
         self._vhosts = list(vhosts)
-        self._homes = homes
+        self._leaders = leaders
 
     async def choose(self, view: View) -> Chosen[QueuePort] | None:
         """None: rows are needed to know the order. Raises Refusal."""
@@ -80,13 +80,13 @@ class QueueOrder:
         self, found: list[QueuePort], value: Callable[[QueuePort], Any], view: View, first: int
     ) -> list[QueuePort]:
         """The `first` of them, in order."""
-        homes, path = self._homes, view.sort[0]
-        await homes.ask(found)
+        leaders, path = self._leaders, view.sort[0]
+        await leaders.ask(found)
 
         def key(queue: QueuePort) -> tuple[Any, ...]:
             # Of one that is elsewhere its home has the figures, if anybody; of one that went meanwhile nobody.
             if queue.elsewhere:
-                said = homes.state(queue) if path == "state" else value_of(homes.figures(queue) or {}, path)
+                said = leaders.state(queue) if path == "state" else value_of(leaders.figures(queue) or {}, path)
             else:
                 said = None if queue.deleted else value(queue)
             return (*ranked(said), queue.record.vhost, queue.record.name)
@@ -102,6 +102,8 @@ def _figure(node: Node, path: str) -> Callable[[QueuePort], Any] | None:
     if path in _RATES:
         rate = _RATES[path]
         return lambda queue: round(_rates(node, queue)[rate], 1) if queue in node.active else 0
+    if path == "oldest_message_age_s":
+        return lambda queue: _age_ms(node, queue)
     if path == "messages_details.rate":
         return lambda queue: growth_of(_rates(node, queue)) if queue in node.active else 0
     return FIGURES.get(path)
@@ -111,6 +113,12 @@ def _total(node: Node, queue: QueuePort, counted: str) -> int:
     facts = _facts(node, queue)
     total: int = getattr(facts, counted)
     return total - facts.recovered if counted == "accepted" else total
+
+
+def _age_ms(node: Node, queue: QueuePort) -> int:
+    """In whatever unit, the order is the same; without messages it is a zero, as in a row."""
+    oldest_ms = node.queues[queue.record.vhost, queue.record.name].statistics(node.now_ms).oldest_ms
+    return 0 if oldest_ms is None else max(0, node.now_ms - oldest_ms)
 
 
 def _rates(node: Node, queue: QueuePort) -> dict[str, float]:

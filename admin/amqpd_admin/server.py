@@ -1,10 +1,10 @@
 """The HTTP server in the broker's own nursery: ports, how many connections, and the end.
 
 What comes in: settings; the running broker. What goes out: a server, as `amqpd.management.face.Face` wants it.
-Rules: 1. More connections than `http.connections_max` are closed unread, before anybody has said who they are.
-2. What goes wrong in one connection is that one's, and in the log; what ends the node (`faults.ENDS_NODE`) ends it
-from here, wherever in a request it was met. 3. At the end no request is taken any more, those that run have `END_S`,
-and a client that does not read its answer has no more than that.
+Rules: 1. Which connections there are, when more come than `http.connections_max`, is said by `places.py`. 2. What
+goes wrong in one connection is that one's, and in the log; what ends the node (`faults.ENDS_NODE`) ends it from here,
+wherever in a request it was met. 3. At the end no request is taken any more, those that run have `END_S`, and a
+client that does not read its answer has no more than that.
 Not here: bounds of a connection (`connection.py`), what is served (`app.py`), how a port is bound
 (`amqpd/transport/listeners.py`).
 """
@@ -33,6 +33,7 @@ from amqpd_admin.app import make_app
 from amqpd_admin.connection import BoundedStream, Connection
 from amqpd_admin.fatal import Fatal, ends_node
 from amqpd_admin.hosts import Hosts
+from amqpd_admin.places import STATE, Places
 
 # A request takes milliseconds; one that takes longer is an import, which is made again when it was cut off.
 END_S = 2.0
@@ -50,6 +51,7 @@ class HttpFace:
         self._listeners: list[Listener] = []
         self._tls: ssl.SSLContext | None = None
         self._open: set[BoundedStream] = set()
+        self._places = Places(settings.http.connections_max)
         self._closed = trio.lowlevel.ParkingLot()
         """for those who wait until none is open"""
         self._ending = trio.Event()
@@ -138,31 +140,39 @@ class HttpFace:
 
     def _until_the_end(self, application: ASGIApp) -> ASGIApp:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            if self._ending.is_set() and scope["type"] == "http":
-                await refusal(503, "service_unavailable", "the node is being shut down")(scope, receive, send)
+            if scope["type"] == "http" and (reason := self._why_not(scope)):
+                closing = {"connection": "close"}
+                await refusal(503, "service_unavailable", reason, closing)(scope, receive, send)
             else:
                 await application(scope, receive, send)
 
         return answer
 
+    def _why_not(self, scope: Scope) -> str | None:
+        if self._ending.is_set():
+            return "the node is being shut down"
+        place = scope.get("state", {}).get(STATE)
+        if place is not None and not place.may_ask(scope.get("raw_path", b"")):
+            return "all connections of http.connections_max are in use by users who have logged in: try again"
+        return None
+
     async def _serve(
         self, application: ASGIApp, config: Config, context: WorkerContext, stream: trio.SocketStream
     ) -> None:
-        if len(self._open) >= self._settings.http.connections_max:
-            await trio.aclose_forcefully(stream)
-            return
         bounded = BoundedStream(stream)
         through: Any = bounded
         if self._tls is not None:
             through = trio.SSLStream(bounded, self._tls, server_side=True, https_compatible=True)
+        served = Connection(application, config, context, through, bounded, self._places)
         self._open.add(bounded)
         try:
-            await Connection(application, config, context, through, bounded)
+            await served
         except Exception as error:
             if ends_node(error):
                 raise
             log.exception("http connection failed")
         finally:
+            served.place.leave()
             self._open.discard(bounded)
             if not self._open:
                 self._closed.unpark_all()
@@ -196,7 +206,7 @@ def _config() -> Config:
     config.include_server_header = False
     # Time is bounded by `connection.py`, except between two requests.
     config.read_timeout = None
-    config.ssl_handshake_timeout = connection.REQUEST_S
+    config.ssl_handshake_timeout = connection.HEAD_S
     config.keep_alive_timeout = connection.KEEP_ALIVE_S
     # What came of a body before it was asked for: one piece, and that the client has left.
     config.max_app_queue_size = 2

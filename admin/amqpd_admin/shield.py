@@ -1,7 +1,7 @@
 """What a request may be at all, before anybody looks at who sent it.
 
-What comes in: requests as the server has read them. What goes out: the same with their path as it was written, or an
-answer that refuses them.
+What comes in: requests as the server has read them. What goes out: the same with their path as routes know it
+(`paths.py`), or an answer that refuses them.
 Rules: 1. A path's parts are told apart before they are decoded: the virtual host "/" is one part, `%2F`. 2. A change
 that a browser makes on behalf of another site is refused: it would come with the password that the browser remembers.
 3. A body has a bound, and all bodies together. Nothing of one is held before somebody asks for it, which is after the
@@ -26,6 +26,7 @@ from amqpd_admin import held
 from amqpd_admin.answers import Refusal, bad_request, refusal
 from amqpd_admin.held import Held
 from amqpd_admin.hosts import Hosts
+from amqpd_admin.paths import routed
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a body that is too long: a client that still sends when it is answered may see no answer, but a reset.
@@ -76,7 +77,7 @@ class Shield:
             await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, answer)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        inner = {**scope, "path": raw.decode("ascii", "replace")}
+        inner = {**scope, "path": routed(raw)}
         outward: Send = answer
         if scope["method"] == "HEAD":
             inner["method"], outward = "GET", _without_body(answer)

@@ -31,6 +31,7 @@ CALLED = {
     "bindings": "binding",
     "connections": "connection",
     "users": "user",
+    "alarms": "alarm of",
     "vhosts": "vhost",
     "permissions": "permission of",
     "topic-permissions": "topic permission of",

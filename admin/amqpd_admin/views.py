@@ -24,14 +24,31 @@ Row = dict[str, Any]
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 SORTED_BY = ("vhost", "name")
 
-# Python's own engine may take for ever for some expressions, and cannot be stopped: anybody may ask for a list.
-_OPTIONS = re2.Options()
-_OPTIONS.case_sensitive = False
-_OPTIONS.log_errors = False
-# How long it takes grows with its size, too: at most a millisecond for a name.
-_OPTIONS.max_mem = 1 << 13
+
+def _options(*, any_case: bool) -> re2.Options:
+    # Python's own engine may take for ever for some expressions, and cannot be stopped: anybody may ask for a list.
+    options = re2.Options()
+    options.case_sensitive = not any_case
+    options.log_errors = False
+    # How long it takes grows with its size, too: at most a millisecond for a name.
+    options.max_mem = 1 << 13
+    return options
+
+
+_OPTIONS = {any_case: _options(any_case=any_case) for any_case in (True, False)}
 PARAMETER_LENGTH_MAX = 500
 """of what a request says of the order, the columns and the name"""
+
+
+def expression(text: str, *, what: str = "name", any_case: bool = True) -> Callable[[str], bool]:
+    """Of names. `what`: the parameter that it is; `any_case`: letters are equal in both cases. Raises Refusal."""
+    try:
+        compiled = re2.compile(text, options=_OPTIONS[any_case])
+    except re2.error as error:
+        said = error.args[0].decode("utf-8", "replace") if error.args else "it is none"
+        raise bad_request(f"{what} is not a regular expression that amqpd takes: {said}") from None
+    # Octets of a name that are no UTF-8 match nothing.
+    return lambda name: compiled.search(name.encode("utf-8", "surrogateescape")) is not None
 
 
 @dataclass(frozen=True)
@@ -53,13 +70,7 @@ class View:
         if not self.use_regex:
             wanted = self.name.lower()
             return lambda name: wanted in name.lower()
-        try:
-            expression = re2.compile(self.name, options=_OPTIONS)
-        except re2.error as error:
-            said = error.args[0].decode("utf-8", "replace") if error.args else "it is none"
-            raise bad_request(f"name is not a regular expression that amqpd takes: {said}") from None
-        # Octets of a name that are no UTF-8 match nothing.
-        return lambda name: expression.search(name.encode("utf-8", "surrogateescape")) is not None
+        return expression(self.name)
 
     @property
     def by_names(self) -> bool:

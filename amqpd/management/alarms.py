@@ -1,14 +1,16 @@
-"""Alarms: seen, and those of an operator's own set and cleared.
+"""Alarms of this node: the one place that every way out asks, and those of an operator's own set and cleared.
 
 What comes in: a kind of alarm. What goes out: what is on, and which sources say so.
-Rules: an operator's alarm stands beside those of the broker: clearing it clears no other.
+Rules: 1. An operator's alarm stands beside those of the broker: clearing it clears no other. 2. Whatever tells of
+alarms (HTTP, metrics, health checks, commands, pages) asks here, or a row of `figures/node_facts.py`, which does.
 Not here: when the broker sets alarms by itself (`process/alarms.py`), which connections are blocked
-(`session/intake.py`).
+(`session/intake.py`), alarms of the other nodes (`attention/gathering.py`).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TypedDict
 
 import structlog
@@ -17,7 +19,7 @@ from amqpd.management.connections import moment
 from amqpd.management.errors import BadArgument
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import RefusedAlarm
+from amqpd.node.alarm_board import Alarm, RefusedAlarm
 
 log = structlog.get_logger(component="operations")
 
@@ -41,9 +43,19 @@ class Cleared(TypedDict):
     """the sources which say that it stays on"""
 
 
+def kinds(on: Running) -> list[str]:
+    """The names of the alarms that are on, those of operators and of the audit log included."""
+    return sorted({each.kind for each in on.board.alarms})
+
+
 def listed(on: Running) -> list[AlarmRow]:
     """By name and source."""
-    return [{"name": each.kind, "source": each.source, "since": moment(each.since)} for each in on.board.alarms]
+    return rows(on.board.alarms)
+
+
+def rows(on: Sequence[Alarm]) -> list[AlarmRow]:
+    """The same of alarms that somebody has looked up."""
+    return [{"name": each.kind, "source": each.source, "since": moment(each.since)} for each in on]
 
 
 def put(on: Running, by: Operator, kind: str) -> bool:

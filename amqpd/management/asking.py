@@ -15,7 +15,7 @@ from amqpd.declarations.names import Inequivalent
 from amqpd.limiting.census import LimitReached
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.answers import Answer
-from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError, Refused
+from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError
 from amqpd.management.metadata.interface import NAME_BYTES_MAX
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
@@ -32,8 +32,9 @@ async def ask(
     *,
     otherwise: type[ManagementError] = BadArgument,
 ) -> T:
-    """What the act calls its second argument with. Raises NotFound for the virtual host, Refused, AlreadyExists for
-    something that is there with other properties, and `otherwise` for another precondition that does not hold."""
+    """What the act calls its second argument with. Raises NotFound for the virtual host, Refused, Conflict for a
+    limit that is reached, AlreadyExists for something that is there with other properties, and `otherwise` for
+    another precondition that does not hold."""
     on.vhost(vhost)
     answer: Answer[T] = Answer()
 
@@ -52,7 +53,7 @@ async def ask(
         except Inequivalent as error:
             raise AlreadyExists(str(error)) from error
         except LimitReached as error:
-            raise Refused(str(error)) from error
+            raise Conflict(str(error)) from error
 
 
 def checked_name(what: str, name: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from amqpd.journal.writer import BacklogReader
+from amqpd.management.control import client_commands, declaration_commands
 from amqpd.management.control import commands as control_commands
 from amqpd.management.control.answers import Commands, Handler, Stream
 from amqpd.management.damage.damaged_rows import DamagedRows
@@ -23,6 +24,7 @@ from amqpd.management.figures.sampling import Sampler
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.peers.answers import PeerAnswers
+from amqpd.management.peers.leaders import Leaders
 from amqpd.management.peers.rows import PeerRows, Peers
 from amqpd.management.running import Running
 from amqpd.security.authentication.logins import Logins
@@ -36,13 +38,26 @@ def all_commands(
     data_dir: Path,
     handlers: Mapping[str, Handler],
     streams: Mapping[str, Stream],
+    cluster: Cluster | None,
+    peers: PeerRows | None,
 ) -> Commands:
     """`handlers` and `streams` are those of the broker's other components, by the commands' names."""
     node, settle = on.node, on.settle
+
+    def leaders() -> Leaders:
+        return Leaders(node.identity.name, None if cluster is None else cluster.view(), peers)
+
     return Commands(
-        {**control_commands.handlers(on), **handlers},
+        {
+            **control_commands.handlers(on),
+            **declaration_commands.led_handlers(on, leaders),
+            **client_commands.handlers(on, leaders),
+            **handlers,
+        },
         control_commands.listings(on),
         {
+            **declaration_commands.led_streams(on, leaders),
+            **client_commands.streams(on, leaders),
             **control_commands.message_streams(MessageOperations(node, reader, settle)),
             **control_commands.damage_streams(DamagedRows(node, reader, settle, data_dir)),
             **control_commands.orphan_streams(OrphanOperations(node, reader, settle)),
@@ -66,6 +81,11 @@ class Cluster(Protocol):
     def view(self) -> ClusterView: ...
 
 
+def peer_rows(cluster: Cluster | None) -> PeerRows | None:
+    """What the other nodes say; None: there are none."""
+    return None if cluster is None else PeerRows(cluster.queries, lambda: cluster.view().others())
+
+
 def behind_of(
     on: Running,
     reader: BacklogReader,
@@ -78,12 +98,11 @@ def behind_of(
     sampler: Sampler,
     commands: Commands,
     cluster: Cluster | None,
+    peers: PeerRows | None,
 ) -> Behind:
     """From now on other nodes are answered."""
-    peers = None
     if cluster is not None:
-        cluster.queries.answer = PeerAnswers(on, facts).answer
-        peers = PeerRows(cluster.queries, lambda: cluster.view().others())
+        cluster.queries.answer = PeerAnswers(on, facts, sampler.watch).answer
     messages = MessageOperations(on.node, reader, on.settle)
     view = None if cluster is None else cluster.view
     metadata = LiveMetadata(on, store, sync)

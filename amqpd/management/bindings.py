@@ -3,8 +3,9 @@
 What comes in: both ends, routing keys, arguments as JSON. What goes out: bindings; rows; keys by which one of several
 bindings between two ends is named.
 Rules: 1. What a client would be refused is refused here, with the same words (`amqpd/declarations/`). 2. A binding's
-`properties_key` is its routing key, escaped as in a URL, and "~" when that is empty; arguments add a digest of them.
-It is the same at any time and on any node.
+`properties_key` is its routing key, escaped as in a form, and "~" when that is empty; arguments add a digest of them.
+It is the same at any time and on any node. 3. A key that is given names one routing key and one digest
+(`named_by`): what it may be besides is never tried, since another binding may have that name.
 Not here: the default exchange's bindings, which every queue has by its name and nobody can change.
 
 Source for the key: https://www.rabbitmq.com/docs/http-api-reference, /api/bindings/{vhost}/e/{exchange}/q/{queue}.
@@ -16,7 +17,7 @@ import hashlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote_plus, unquote_plus
 
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.bindings import bind_to, unbind_from
@@ -138,27 +139,75 @@ async def unbind(
 ) -> None:
     """The one of these ends with this `properties_key`. Raises NotFound, Refused, Conflict."""
     ends = walked(on.vhost(vhost), source=source, destination=destination, destination_type=destination_type)
-    found = [each for each in ends if each is not None and properties_key(each) == key]
+    found = [each for each in ends if each is not None and named_by(each, key)]
     gone = f"no binding '{key}' from exchange '{source}' to {destination_type} '{destination}' in vhost '{vhost}'"
     if not found:
         raise NotFound(gone)
-    record = found[0]
+    if not await _unbound(on, by, found[0]):
+        raise NotFound(gone)
+
+
+async def unbind_exactly(
+    on: Running,
+    by: Operator,
+    vhost: str,
+    source: str,
+    destination: str,
+    destination_type: DestinationType,
+    routing_key: str,
+    arguments: Mapping[str, Any] | None = None,
+) -> None:
+    """That of this routing key and these arguments. Raises BadArgument, NotFound, Refused, Conflict."""
+    table = checked_arguments(dict(arguments or {}))
+    record = BindingRecord(vhost, source, destination, destination_type, routing_key, arguments=table)
+    if not await _unbound(on, by, record):
+        ends = f"from exchange '{source}' to {destination_type} '{destination}' in virtual host '{vhost}'"
+        raise NotFound(
+            f"there is no binding {ends} with the routing key '{routing_key}' and these arguments: "
+            "`amqpd binding list` says which there are"
+        )
+
+
+async def _unbound(on: Running, by: Operator, record: BindingRecord) -> bool:
+    """Whether there was one of these ends, this routing key and these arguments. Raises Refused, Conflict, NotFound
+    for the virtual host."""
+    ends, arguments = (record.source, record.destination, record.destination_type), dict(record.arguments)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:
-        unbind_from(asker, source, destination, destination_type, record.routing_key, dict(record.arguments), done)
+        unbind_from(asker, *ends, record.routing_key, arguments, done)
 
-    if not await ask(on, by, vhost, act):
-        raise NotFound(gone)
+    return await ask(on, by, record.vhost, act)
 
 
 def properties_key(record: BindingRecord) -> str:
     """Rule 2."""
+    key = escaped(record.routing_key)
+    digest = _digest(record)
+    return f"{key}~{digest}" if digest or not key else key
+
+
+def escaped(routing_key: str) -> str:
+    """The first part of a `properties_key`."""
     # A "~" of the routing key's own is written so that none is mistaken for what separates.
-    key = quote(record.routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    return quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+
+
+def named_by(record: BindingRecord, key: str) -> bool:
+    """`key`: a `properties_key`."""
+    routing_key, _, digest = key.partition("~")
+    return record.routing_key == unescaped(routing_key) and _digest(record) == digest
+
+
+def unescaped(key: str) -> str:
+    return unquote_plus(key, errors="surrogateescape")
+
+
+def _digest(record: BindingRecord) -> str:
+    """Of its arguments; empty without any."""
     if not record.arguments:
-        return key or "~"
-    digest = hashlib.sha256(record.arguments_key.encode("utf-8", "surrogateescape")).digest()[:DIGEST_BYTES]
-    return f"{key}~{urlsafe_b64encode(digest).decode()}"
+        return ""
+    octets = hashlib.sha256(record.arguments_key.encode("utf-8", "surrogateescape")).digest()
+    return urlsafe_b64encode(octets[:DIGEST_BYTES]).decode()
 
 
 def checked_key(routing_key: str) -> str:

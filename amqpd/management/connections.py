@@ -70,6 +70,10 @@ def moment(posix_s: float) -> str:
     return datetime.fromtimestamp(posix_s, UTC).isoformat(timespec="seconds")
 
 
+def not_found(which: str) -> NotFound:
+    return NotFound(f"there is no connection '{which}': `amqpd connection list` says which there are")
+
+
 def _meant(
     on: Running, which: str | None, user: str | None, vhost: str | None, everything: bool
 ) -> list[ConnectionBase]:
@@ -77,7 +81,7 @@ def _meant(
     if which is not None:
         found = [known[which]] if which in known else [each for each in known.values() if each.name == which]
         if not found:
-            raise NotFound(f"there is no connection '{which}': `amqpd connection list` says which there are")
+            raise not_found(which)
         return found
     if user is None and vhost is None and not everything:
         raise BadArgument("say which connections: an id, a user, a virtual host, or all")

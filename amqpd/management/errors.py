@@ -41,14 +41,14 @@ class AlreadyExists(ManagementError):
 
 
 class Refused(ManagementError):
-    """Permissions or limits do not allow it."""
+    """Permissions do not allow it."""
 
     kind = "refused"
 
 
 class Conflict(ManagementError):
-    """The state of what it is about is in the way: in use, not empty, busy, changed meanwhile. Later it may
-    succeed."""
+    """The state of what it is about is in the way: in use, not empty, busy, changed meanwhile, a limit is reached.
+    Later it may succeed."""
 
     kind = "conflict"
 

@@ -36,7 +36,7 @@ class Behind:
     access: Access
     figures: Callable[[], dict[str, Any]]
     """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
-    `spans` where they are on, and `cluster` where there is one"""
+    `directories` that are not in use, `spans` where they are on, and `cluster` where there is one"""
     cluster: Callable[[], ClusterView] | None
     """how it is now; None: there are no other nodes"""
     addresses: Sequence[tuple[str, int, bool]]
@@ -75,6 +75,21 @@ class ClusterView(Protocol):
 
     def lives(self, name: str) -> bool:
         """It is a member."""
+
+    def is_isolated(self, name: str) -> bool:
+        """It is a member and has no link to a majority of the others."""
+
+    def isolated(self) -> dict[str, str]:
+        """Members that are: of each who refuses it and why, and the way out."""
+
+    def without_link(self, name: str) -> list[str]:
+        """Members to which this one has no link."""
+
+    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
+        """Nodes that were forgotten and ask to be let in: of each a sentence with the way out, and since when."""
+
+    def why_silent(self, name: str) -> str:
+        """Why a member may not have answered, as far as that is known."""
 
     def home_of(self, source: int) -> str:
         """Empty: it has none, as far as that is known."""

@@ -59,14 +59,21 @@ async def declare(
 
 
 async def delete(
-    on: Running, by: Operator, vhost: str, name: str, *, if_unused: bool = False, if_empty: bool = False
+    on: Running,
+    by: Operator,
+    vhost: str,
+    name: str,
+    *,
+    if_unused: bool = False,
+    if_empty: bool = False,
+    any_type: bool = False,
 ) -> int:
-    """How many ready messages went with it. Raises NotFound, Refused, Conflict when it is in use or not empty and
-    must not be."""
+    """How many ready messages went with it. `any_type`: the conditions hold for quorum queues that this node leads,
+    too. Raises NotFound, Refused, Conflict when it is in use or not empty and must not be."""
     name = checked_name("queue's name", name)
 
     def act(asker: Asker, done: Callable[[int | None], None]) -> None:
-        delete_queue(asker, name, if_unused=if_unused, if_empty=if_empty, deleted=done)
+        delete_queue(asker, name, if_unused=if_unused, if_empty=if_empty, deleted=done, any_type=any_type)
 
     count = await ask(on, by, vhost, act, otherwise=Conflict)
     if count is None:

@@ -10,16 +10,20 @@ from __future__ import annotations
 _LISTS = """
 /overview /cluster-name /nodes /nodes/{node} /nodes/{node}/memory /nodes/{node}/memory/relative /extensions /whoami
 /all-configuration /definitions /definitions/compared /auth
-/parameters /parameters/federation-upstream /parameters/federation-upstream/compared
-/parameters/federation-upstream/compared/up /global-parameters /global-parameters/labels
+/parameters /parameters/none /parameters/none/compared /parameters/none/compared/up
+/global-parameters /global-parameters/labels
 /policies /policies/compared /policies/compared/short
 /operator-policies /operator-policies/compared /operator-policies/compared/cap
 /vhost-limits /vhost-limits/compared /vhost-limits/empty /user-limits /user-limits/bea
 /connections /connections/{connection} /connections/{idle} /connections/{connection}/channels
 /channels /channels/{publisher} /channels/{consumer} /channels/{transacted} /consumers /consumers/compared
 /exchanges /exchanges/compared /exchanges/compared/news /exchanges/compared/amq.default /exchanges/compared/inner
+/exchanges/compared/wide /queues/compared/wide-3
 /exchanges/compared/other /exchanges/compared/news/bindings/source /exchanges/compared/fan/bindings/destination
-/exchanges/compared/amq.default/bindings/source
+/exchanges/compared/amq.default/bindings/source /exchanges/compared// /exchanges/compared//bindings/source
+/exchanges/compared/ /users/ /vhosts/ /queues/compared/plain/ /bindings/compared/e//q/plain
+/bindings/compared/e/news/q/plain/a.*.%23/ /overview/?columns=object_totals.queues /whoami?columns=name
+/vhosts/compared?columns=name,tracing /users/bea?columns=name /permissions/compared/bea?columns=user
 /queues /queues/compared /queues/compared/busy /queues/compared/plain /queues/compared/passing /queues/compared/held
 /queues/compared/ranked /queues/compared/single /queues/compared/dying /queues/compared/idle /queues/compared/fleeting
 /queues/compared/sure /queues/compared/plain/bindings
@@ -30,7 +34,9 @@ _LISTS = """
 /queues/compared/busy?columns=name,messages /vhosts?columns=name /users?page=1&page_size=2
 /bindings /bindings/compared /bindings/compared/e/news/q/plain /bindings/compared/e/news/q/plain/a.*.%23
 /bindings/compared/e/amq.default/q/plain /bindings/compared/e/news/e/fan /bindings/compared/e/news/e/fan/~
-/bindings/compared/e/fan/q/plain
+/bindings/compared/e/fan/q/plain /bindings/compared/e/other/q/plain/~ /bindings/compared/e/other/q/plain/%7E
+/bindings/compared/e/other/q/plain/%257E /bindings/compared/e/other/q/plain/%25257E
+/bindings/compared/e/other/q/plain/a+b /bindings/compared/e/other/q/plain/a%252Bb
 /vhosts /vhosts/compared /vhosts/empty /vhosts/compared/permissions /vhosts/compared/topic-permissions
 /vhosts/compared/connections /vhosts/compared/channels
 /users /users/bea /users/dan /users/cleo /users/without-permissions /users/bea/permissions
@@ -87,6 +93,23 @@ READ: list[str] = _LISTS.split() + [f"{path}{_MINUTE}" for path in _SAMPLED.spli
 
 NEWER: list[str] = _NEWER.split()
 """that RabbitMQ 3.10 does not have: only whether they answer is looked at"""
+
+_IN = {"vhost": "compared", "name": "new", "durable": True, "auto_delete": False, "arguments": {}}
+_NOWHERE = {"destination": "none", "destination_type": "queue", "routing_key": ""}
+_ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+_IMPOSSIBLE: list[object] = [
+    {"queues": [{**_IN, "arguments": {"x-message-ttl": "60000"}}]},
+    {"queues": [{**_IN, "arguments": {"x-queue-type": "none"}}]},
+    {"queues": [{**_IN, "auto_delete": True, "arguments": {"x-queue-type": "quorum"}}]},
+    {"queues": [{**_IN, "vhost": "none"}]},
+    {"exchanges": [{**_IN, "type": "x-none", "internal": False}]},
+    {"exchanges": [{**_IN, "vhost": "none", "type": "direct", "internal": False}]},
+    {"policies": [{**_IN, "pattern": "^none$", "definition": {"none": 1}, "priority": 0, "apply-to": "all"}]},
+    {"permissions": [{**_ALL, "vhost": "compared", "user": "none"}]},
+    {"permissions": [{**_ALL, "vhost": "none", "user": "bea"}]},
+    {"parameters": [{"vhost": "compared", "component": "none", "name": "new", "value": {}}]},
+]
+"""documents of which RabbitMQ says that they cannot be made"""
 
 Q = "/queues/compared"
 WRONG: list[tuple[str, str, object, str]] = [
@@ -155,6 +178,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("PUT", "/users/new", {}, "guest"),
     ("PUT", "/users/new", {"tags": "x", "password": 4}, "guest"),
     ("PUT", "/users/new", {"tags": "x", "password_hash": "!"}, "guest"),
+    ("PUT", "/users/new", {"tags": "x", "password": "x", "password_hash": ""}, "guest"),
     ("POST", "/users/bulk-delete", {}, "guest"),
     ("PUT", "/permissions/compared/none", {"configure": "", "write": "", "read": ""}, "guest"),
     ("PUT", "/permissions/compared/bea", {"configure": "", "write": ""}, "guest"),
@@ -174,7 +198,6 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("DELETE", "/policies/compared/none", None, "guest"),
     ("PUT", "/operator-policies/compared/new", {"pattern": "a", "definition": {"max-length": 1}}, "cleo"),
     ("PUT", "/parameters/none/compared/new", {"value": 1}, "guest"),
-    ("PUT", "/parameters/federation-upstream/compared/new", {}, "guest"),
     ("DELETE", "/parameters/federation-upstream/compared/none", None, "guest"),
     ("PUT", "/global-parameters/new", {}, "guest"),
     ("DELETE", "/global-parameters/none", None, "guest"),
@@ -187,6 +210,8 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("PUT", "/cluster-name", {}, "guest"),
     ("PUT", "/feature-flags/none/enable", {}, "guest"),
     ("POST", "/definitions", {"queues": "x"}, "guest"),
+    *(("POST", "/definitions", document, "guest") for document in _IMPOSSIBLE),
+    ("POST", "/definitions", {"bindings": [{**_IN, "source": "news", **_NOWHERE}]}, "guest"),
     ("POST", "/rebalance/queues", None, "bea"),
     ("POST", "/overview", {}, "guest"),
     ("PUT", "/queues", {}, "guest"),

@@ -80,6 +80,12 @@ class Side:
         self.clients.append(connection)
         return connection
 
+    def close(self) -> None:
+        for connection in self.clients:
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                connection.close()
+        self.client.close()
+
 
 def _side(broker: BrokerProcess, port: int, node: str) -> Side:
     client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
@@ -110,9 +116,6 @@ def both(
         yield sides[0], sides[1]
     finally:
         for side in sides:
-            for connection in side.clients:
-                with contextlib.suppress(pika.exceptions.AMQPError):
-                    connection.close()
-            side.client.close()
+            side.close()
         amqpd.close()
         rabbitmq.close()

@@ -179,12 +179,6 @@ ACTS = [
         ("parameter.cleared", "operator.policy.cleared"),
     ),
     Act(
-        "a parameter",
-        http("PUT", "/parameters/federation-upstream/told/up", {"value": {"uri": "amqp://far", "expires": 9000}}),
-        ("parameter.set",),
-    ),
-    Act("no parameter", http("DELETE", "/parameters/federation-upstream/told/up"), ("parameter.cleared",)),
-    Act(
         "a global parameter",
         http(
             "PUT", "/global-parameters/labels", {"value": {"site": "north", "rack": 4, "list": [1, "a"], "on": True}}

@@ -34,6 +34,7 @@ from amqpd.node.alarm_board import AlarmBoard
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Accepted
+from amqpd.security.authentication.tally import Tally
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, PermissionRecord, Put, UserRecord
 from amqpd_admin.app import make_app
@@ -51,6 +52,7 @@ class Trusting:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self.tally = Tally()
 
     def known(self, user: str, password: bytes, loopback: bool) -> Accepted:
         return Accepted(user, self._topology.users[user].tags)
@@ -86,9 +88,17 @@ class Answer:
 
 class Inside:
     def __init__(
-        self, on: Running, broker: Stored, app: ASGIApp, told: Told, lines: Recent[str], samples: Sampler
+        self,
+        on: Running,
+        broker: Stored,
+        app: ASGIApp,
+        told: Told,
+        lines: Recent[str],
+        samples: Sampler,
+        logins: Trusting,
     ) -> None:
         self.on = on
+        self.logins = logins
         self.broker = broker
         self.node = broker.node
         self.topology = broker.topology
@@ -114,9 +124,22 @@ class Inside:
         connection.user = user
         return client
 
-    async def ask(self, method: str, path: str, body: object = None, *, user: str = "guest") -> Answer:
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        user: str = "guest",
+        root: str = "/api",
+        octets: bytes | None = None,
+        kind: str = "application/json",
+        accept: str = "*/*",
+        left: trio.Event | None = None,
+    ) -> Answer:
+        """`octets`: a body as it is, of the content type `kind`. `left`: when the client leaves."""
         path, _, query = path.partition("?")
-        text = b"" if body is None else json.dumps(body).encode()
+        text = octets if octets is not None else b"" if body is None else json.dumps(body).encode()
         authorization = b"Basic " + base64.b64encode(f"{user}:{user}".encode())
         scope = {
             "type": "http",
@@ -124,10 +147,14 @@ class Inside:
             "http_version": "1.1",
             "scheme": "http",
             "method": method,
-            "path": "/api" + path,
-            "raw_path": ("/api" + path).encode(),
+            "path": root + path,
+            "raw_path": (root + path).encode(),
             "query_string": query.encode(),
-            "headers": [(b"authorization", authorization)] if user else [],
+            "headers": [
+                (b"content-type", kind.encode()),
+                (b"accept", accept.encode()),
+                *([(b"authorization", authorization)] if user else []),
+            ],
             "client": ("10.0.0.9", 4711),
             "server": ("127.0.0.1", 15672),
         }
@@ -135,8 +162,11 @@ class Inside:
 
         async def receive() -> dict[str, Any]:
             nonlocal sent
-            if sent:
+            if sent and left is None:
                 await trio.sleep_forever()
+            if sent:
+                await left.wait()
+                return {"type": "http.disconnect"}
             sent = True
             return {"type": "http.request", "body": text, "more_body": False}
 
@@ -163,7 +193,7 @@ async def inside(view: ClusterView | None = None, peers: PeerRows | None = None)
         broker = await started(space, ONE, nursery)
         told = Told()
         broker.node.acts = Acts(told)  # type: ignore[arg-type]
-        on = Running(broker.node, broker.tick, AlarmBoard(lambda kind, is_on: None))
+        on = Running(broker.node, broker.tick, AlarmBoard(broker.node.alarms.set))
         metadata = LiveMetadata(on, broker.store, broker.sync)
         tags = {"guest": "administrator", **{user: tag for tag, user in USERS.items()}}
 
@@ -185,7 +215,7 @@ async def inside(view: ClusterView | None = None, peers: PeerRows | None = None)
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()
         app = make_app(behind, settings, addresses, hosts=Hosts(settings), fatal=_raised, recent_lines=lines)
-        yield Inside(on, broker, app, told, lines, sampler)
+        yield Inside(on, broker, app, told, lines, sampler, logins)
         nursery.cancel_scope.cancel()
 
 

@@ -25,17 +25,15 @@ ETS = "Erlang's tables"
 QUORUM = "`amqpd queue` commands do it"
 SESSIONS = "sessions are of AMQP 1.0"
 OWNER = "who declared a queue is not kept"
-ATTEMPTS = "log-in attempts are not counted"
 TERMS = "Erlang terms"
 HASH = "a password in a URL stands in logs"
 RESET = "there is no statistics database"
-NAME = "the cluster's name is the node's"
 PLUGIN = "no link or shovel runs here"
 STREAM = "the stream protocol is not spoken"
 
 MANAGEMENT = [
     Route("/overview", "GET"),
-    Route("/cluster-name", "GET"),
+    Route("/cluster-name", "GET PUT"),
     Route("/nodes", "GET"),
     Route("/nodes/{node}", "GET"),
     Route("/nodes/{node}/memory", "GET"),
@@ -146,13 +144,12 @@ MANAGEMENT = [
     Route("/reset", "DELETE", RESET),
     Route("/reset/{node}", "DELETE", RESET),
     Route("/rebalance/queues", "POST"),
-    Route("/auth/attempts/{node}", "GET DELETE", ATTEMPTS),
-    Route("/auth/attempts/{node}/source", "GET DELETE", ATTEMPTS),
+    Route("/auth/attempts/{node}", "GET DELETE"),
+    Route("/auth/attempts/{node}/source", "GET DELETE"),
     Route("/login", "POST DELETE"),
     Route("/config/effective", "GET", TERMS),
     Route("/auth/hash_password/{password}", "GET", HASH),
     Route("/version", "GET"),
-    Route("/cluster-name", "PUT", NAME),
 ]
 PLUGINS = [
     Route("/shovels", "GET"),

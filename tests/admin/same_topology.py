@@ -27,7 +27,6 @@ MADE: list[tuple[str, str, object]] = [
     ("PUT", "/vhost-limits/compared/max-connections", {"value": 50}),
     ("PUT", "/user-limits/bea/max-channels", {"value": 7}),
     ("PUT", "/global-parameters/labels", {"value": {"site": "north", "rack": 4}}),
-    ("PUT", "/parameters/federation-upstream/compared/up", {"value": {"uri": "amqp://far.example", "expires": 9000}}),
     ("PUT", "/policies/compared/short", {"pattern": "^held", "definition": {"max-length": 50}, "apply-to": "queues"}),
     ("PUT", "/policies/compared/aside", {"pattern": "^news", "definition": {"alternate-exchange": "amq.fanout"}}),
     (
@@ -67,12 +66,13 @@ MADE: list[tuple[str, str, object]] = [
     ("POST", "/bindings/compared/e/news/q/plain", {"routing_key": "b/c", "arguments": {"x": 1, "y": "z"}}),
     ("POST", "/bindings/compared/e/news/e/fan", {"routing_key": ""}),
     ("POST", "/bindings/compared/e/fan/q/passing", {}),
+    *(("POST", "/bindings/compared/e/other/q/plain", {"routing_key": key}) for key in ("", "~", "%7E", "a b", "a+b")),
     ("POST", "/bindings/compared/e/inner/q/held", {"arguments": {"x-match": "any", "k": "v"}}),
     ("POST", "/bindings/compared/e/hashed/q/busy", {"routing_key": "3"}),
 ]
 PUBLISHED = {"properties": {"delivery_mode": 2, "headers": {"h": 1}}, "payload_encoding": "string"}
 MESSAGES: list[tuple[str, str, object]] = [
-    ("POST", "/exchanges/compared/amq.default/publish", {**PUBLISHED, "routing_key": "plain", "payload": "one"}),
+    ("POST", "/exchanges/compared//publish", {**PUBLISHED, "routing_key": "plain", "payload": "one"}),
     ("POST", "/exchanges/compared/news/publish", {**PUBLISHED, "routing_key": "a.b", "payload": "three"}),
     ("POST", "/exchanges/compared/other/publish", {**PUBLISHED, "routing_key": "nowhere", "payload": "x"}),
     (
@@ -88,14 +88,24 @@ MESSAGES: list[tuple[str, str, object]] = [
 ]
 
 
+FAN_OUT, FANNED_OUT = 10, 3
+
+
 def make_clients(side: Side) -> None:
-    """One connection with three channels: a publisher with confirms, a consumer that has two messages it has not
-    acknowledged, one with transactions; one more connection that does nothing."""
+    """One connection with three channels: a publisher with confirms, also to an exchange from which ten queues have
+    each message; a consumer that has two messages it has not acknowledged, one with transactions; one more connection
+    that does nothing."""
     connection = side.connect({"product": "comparison", "connection_name": "compared"}, "compared")
     publisher = connection.channel()
     publisher.confirm_delivery()
     for number in range(5):
         publisher.basic_publish("", "busy", b"x" * 10, pika_persistent() if number % 2 else None)
+    publisher.exchange_declare("wide", "fanout")
+    for number in range(FAN_OUT):
+        publisher.queue_declare(f"wide-{number}", durable=True)
+        publisher.queue_bind(f"wide-{number}", "wide")
+    for _ in range(FANNED_OUT):
+        publisher.basic_publish("wide", "", b"y" * 10)
     consumer = connection.channel()
     consumer.basic_qos(prefetch_count=2)
     consumer.basic_consume("busy", lambda *_: None, consumer_tag="first", arguments={"x-priority": 4})
@@ -130,6 +140,8 @@ def wait_known(side: Side, deadline_s: float = 30) -> None:
             and len(busy.get("consumer_details", ())) == 1
             and side.ask("GET", "/queues/compared/plain").json().get("messages") == 2
             and len(side.ask("GET", "/channels").json()) == 3
+            and side.ask("GET", "/exchanges/compared/wide").json().get("message_stats", {}).get("publish_out")
+            == FAN_OUT * FANNED_OUT
         )
         if known and named and idle:
             name = str(named[0]["name"]).replace(" ", "%20")

@@ -27,7 +27,13 @@ HEAD = b"PUT /api/x HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /api/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
-NOTHING: Any = SimpleNamespace(on=SimpleNamespace(node=SimpleNamespace(acts=Acts(recorder_off()))))
+NOTHING: Any = SimpleNamespace(
+    on=SimpleNamespace(
+        node=SimpleNamespace(
+            acts=Acts(recorder_off()), sources=SimpleNamespace(cut_off=lambda: 0, isolated=lambda: "")
+        )
+    )
+)
 """behind a face of which nothing is asked"""
 CHUNK = b"1\r\nx\r\n"
 

@@ -58,6 +58,11 @@ def test_acts_say_who_did_what(visit: Visit, api: Api):
     client = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", api.broker.port))
     client.channel().queue_declare(queue)
     expect(rows.filter(has_text=queue).first).to_contain_text("queue declared")
+    longest = rows.locator(".badge", has_text="connection opened").first
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        line = longest.evaluate("node => parseFloat(getComputedStyle(node).lineHeight)")
+        assert longest.bounding_box()["height"] < 1.5 * line, "the name of an act is one line"
     client.close()
     refused_login(api, "burglar-4")
     expect(rows.filter(has_text="login failed").first).to_contain_text("burglar-4")

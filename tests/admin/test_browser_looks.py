@@ -1,5 +1,5 @@
 """Each page in a real browser: fits its window in light, dark and on a phone, and is fit for readers of screens.
-Screenshots of each page are in a temporary directory; `AMQPD_TEST_SCREENSHOTS` names another one, to look at them.
+`AMQPD_TEST_SCREENSHOTS` names a directory for pictures of each, to look at them; without it none are made.
 
 What axe finds is judged by its own word: nothing "serious" or "critical". Its rules are those of the pinned package.
 In `make test`: whether each page fits a large window and a phone, and what axe finds in the large one. The dark, and
@@ -63,12 +63,19 @@ def busy(api: Api) -> Iterator[None]:
     api.do("DELETE", "/topic-permissions/%2F/clerk", status=204)
 
 
-@pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    wanted = os.environ.get("AMQPD_TEST_SCREENSHOTS")
-    folder = Path(wanted) if wanted else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+class Shots:
+    """Pictures of a page, for people; none where nobody has asked for them."""
+
+    def __init__(self, page: Any, look: str) -> None:
+        self._page, self._look = page, look
+        wanted = os.environ.get("AMQPD_TEST_SCREENSHOTS")
+        self._folder = Path(wanted) if wanted else None
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+
+    def take(self, place: str, **more: object) -> None:
+        if self._folder is not None:
+            self._page.screenshot(path=self._folder / f"{self._look}-{place}.png", **more)
 
 
 def places(api: Api) -> dict[str, str]:
@@ -113,14 +120,14 @@ def form_of_policies(visit: Visit) -> None:
     [(*LIGHT, True), slow(*DARK, True), (*PHONE, False), slow(*PHONE, True)],
 )
 def test_each_page_fits_and_axe_finds_nothing_serious(
-    browser: Any, api: Api, busy: None, shots: Path, look, width, height, colours, axe_looks
+    browser: Any, api: Api, busy: None, look, width, height, colours, axe_looks
 ):
     """No page is wider than the window, nothing goes wrong on it; and how it looks is in a file."""
     visit = visited(browser, api, look, width, height, colours)
-    page, axe = visit.page, Axe(visit.page, axe_looks)
+    page, axe, shots = visit.page, Axe(visit.page, axe_looks), Shots(visit.page, look)
     page.goto(api.url)
     expect(page.get_by_label("User")).to_be_visible()
-    page.screenshot(path=shots / f"{look}-login.png")
+    shots.take("login")
     axe.look("login")
     visit.log_in()
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -132,29 +139,29 @@ def test_each_page_fits_and_axe_finds_nothing_serious(
         if place == "queue":
             page.get_by_role("button", name="Get messages").click()
             expect(page.locator(".payload")).to_be_visible()
-        page.screenshot(path=shots / f"{look}-{place}.png", full_page=True)
+        shots.take(place, full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
     visit.go("queues")
     visit.press("Declare a queue")
     visit.press("Add", "dialog")
-    page.screenshot(path=shots / f"{look}-form.png")
+    shots.take("form")
     visit.press("Cancel", "dialog")
     form_of_policies(visit)
-    page.screenshot(path=shots / f"{look}-form-policy.png")
+    shots.take("form-policy")
     axe.look("a form")
     visit.press("Cancel", "dialog")
     visit.go("queues/%2F/mail")
     visit.press("Delete")
     expect(page.locator("dialog")).to_be_visible()
     page.wait_for_timeout(100)
-    page.screenshot(path=shots / f"{look}-question.png")
+    shots.take("question")
     axe.look("a question")
     visit.press("Cancel", "dialog")
     if look == "phone":
         page.get_by_role("button", name="Navigation").click()
         expect(page.get_by_role("link", name="Policies")).to_be_visible()
         page.wait_for_timeout(300)
-        page.screenshot(path=shots / "phone-navigation.png")
+        shots.take("navigation")
     assert [error for error in visit.errors if "404" not in error] == []
     visit.context.close()
     assert axe.found == {}
@@ -166,6 +173,7 @@ def test_colours_are_chosen_and_kept(visit: Visit):
     visit.page.get_by_role("button", name="Dark").click()
     dark = visit.page.evaluate(ground)
     assert re.match(r"rgb\((\d), |rgb\(1\d, ", dark)
+    expect(visit.page.locator("#side svg.mark")).to_be_visible()
     assert light != dark
     visit.page.reload()
     expect(visit.page.get_by_role("heading", name="Overview")).to_be_visible()

@@ -230,7 +230,15 @@ def test_a_policy_shows_what_it_would_match(visit: Visit, api: Api):
         visit.fill("Pattern", pattern)
         page.locator("dialog").get_by_label("For", exact=True).select_option(target)
         expect(said).to_have_text(wanted)
-    expect(page.locator(".preview-names li")).to_have_text(["mine-lower", "amq.topic"])
+    expect(page.locator(".preview-names li")).to_have_text(["amq.topic", "mine-lower"])
+    first = {"pattern": "^mine-l", "definition": {"max-length": 9}, "priority": 5, "apply-to": "queues"}
+    api.do("PUT", "/policies/%2F/mine-first", first, status=201)
+    visit.fill("Pattern", "^mine-(Upper|lower|quorum)$")
+    page.locator("dialog").get_by_label("For", exact=True).select_option("queues")
+    expect(said).to_contain_text("It matches 3 queues now, and applies to 2: mine-first wins for 1.")
+    visit.fill("Priority", "6")
+    expect(said).to_have_text("It matches 3 queues now.")
+    api.do("DELETE", "/policies/%2F/mine-first", status=204)
     visit.fill("Pattern", "(")
     expect(said).to_contain_text("cannot be shown")
     # A refusal, which the browser itself reports.

@@ -245,3 +245,14 @@ async def test_http_2_is_not_spoken(sent: bytes, monkeypatch: pytest.MonkeyPatch
         assert b"HTTP/1.1 101" not in answer
         assert not answer or answer.startswith(b"HTTP/1.1 "), answer
         await left(served)
+
+
+@pytest.mark.parametrize(("status", "line"), [(200, b"200 OK"), (404, b"404 Not Found"), (299, b"299 ")])
+async def test_a_status_line_has_its_reason_phrase(monkeypatch: pytest.MonkeyPatch, status: int, line: bytes):
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    async with Served(monkeypatch, answer).running() as served:
+        stream = await served.opened(GET)
+        assert (await answer_of(stream, b"ok")).startswith(b"HTTP/1.1 " + line + b"\r\n")

@@ -132,4 +132,7 @@ def test_why_a_queue_is_as_it_is(api: Api, five: str):
         connection.process_data_events()
         said = api.get("/amqpd/why/queues/%2F/mine-five", user="clerk")["why"][0]
         assert said.endswith("the only consumer has as many unacknowledged messages as its prefetch allows (2 of 2)")
+        # Of consumers of other users only who monitors is told.
+        [named] = api.get("/amqpd/why/queues/%2F/mine-five")["why"]
+        assert ": the only consumer, 'ctag" in named
     api.do("GET", "/amqpd/why/queues/%2F/nowhere", status=404)

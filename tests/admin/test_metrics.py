@@ -15,9 +15,11 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 import amqpd
+from amqpd.node.alarm_board import AlarmBoard
+from amqpd.node.sources import Sources
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text
-from amqpd_admin.routes.metrics import ready
+from amqpd_admin.routes.metrics import alive, ready
 from tests.admin.conftest import USERS, Api
 from tests.clients.broker_process import BrokerProcess, free_port
 
@@ -352,10 +354,27 @@ def test_health_needs_no_password(api: Api):
 
 @pytest.mark.trio
 async def test_a_node_that_is_shut_down_is_not_ready():
-    node = SimpleNamespace(draining=True, alarms=SimpleNamespace(kinds=set()))
-    state = SimpleNamespace(behind=SimpleNamespace(on=SimpleNamespace(node=node)))
+    sources = Sources()
+    node = SimpleNamespace(draining=True, sources=sources, cut_off_lanes=frozenset())
+    state = SimpleNamespace(
+        behind=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))
+    )
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
     node.draining = False
+    assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
+    # Its cluster does without it, whatever it serves.
+    sources.isolated = lambda: "node a@x has no link to a majority of the cluster's nodes (b@x refuses a@x: x)"
+    answer = await ready(SimpleNamespace(app=SimpleNamespace(state=state)))  # type: ignore[arg-type]
+    assert answer.status_code == 503
+    assert b"b@x refuses a@x" in answer.body
+    assert (await alive(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
+    sources.isolated = lambda: ""
+    # It led three sources, and no majority of the nodes answers.
+    sources.cut_off = lambda: 3
+    assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
+    assert (await alive(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
+    # It serves others.
+    sources.serving[7] = None
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
 
 

@@ -78,6 +78,11 @@ class Cluster:
         }
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.gone: set[str] = set()
+        self.apart: dict[str, str] = {}
+        """nodes that live without links, and why"""
+        self.silences: dict[str, str] = {}
+        self.asking: dict[str, tuple[str, int]] = {}
+        """nodes that were forgotten and were started again: what is said of them, since when"""
         self.peers = PeerRows(self, self.others)
 
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
@@ -95,6 +100,21 @@ class Cluster:
 
     def lives(self, name: str) -> bool:
         return name not in self.gone
+
+    def is_isolated(self, name: str) -> bool:
+        return name in self.apart
+
+    def isolated(self) -> dict[str, str]:
+        return self.apart
+
+    def without_link(self, name: str) -> list[str]:
+        return sorted({"one@x", B, C} - {name}) if name in self.apart else []
+
+    def forgotten_asking(self) -> dict[str, tuple[str, int]]:
+        return self.asking
+
+    def why_silent(self, name: str) -> str:
+        return self.silences.get(name, "")
 
     def home_of(self, source: int) -> str:
         return {5: B, 6: C}.get(source, "")
@@ -278,7 +298,23 @@ async def test_samples_are_those_of_this_node() -> None:
         assert row["queue_totals"]["messages_ready_details"] == {"rate": 0.5}
         assert not sampled(row["message_stats"], "publish")
         for vhost in (await got(api, f"/vhosts?{asked}"), [await got(api, f"/vhosts/%2F?{asked}")]):
-            assert not [each for each in vhost if sampled(each, "messages") or "message_stats" in each]
+            assert not [each for each in vhost if sampled(each, "messages")]
+            [root] = [each for each in vhost if each["name"] == "/"]
+            assert root["message_stats"]["publish"] == 9, "what both nodes know of"
+            assert not sampled(root["message_stats"], "publish")
+
+
+async def test_a_node_says_which_others_it_has_a_link_to_and_which_not() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        row = await got(api, f"/nodes/{B}")
+        assert (row["partitions"], row["cluster_links"]) == ([], [{"name": C}, {"name": "one@x"}])
+        cluster.apart = {B: "nobody reaches it"}
+        row = await got(api, f"/nodes/{B}")
+        assert (row["partitions"], row["cluster_links"]) == ([C, "one@x"], [])
+        cluster.apart, cluster.gone = {}, {C}
+        [here] = [each for each in await got(api, "/nodes") if each["name"] == "one@x"]
+        assert (here["partitions"], here["cluster_links"]) == ([], [{"name": B}])
 
 
 async def test_acts_are_done_where_the_thing_is() -> None:
@@ -333,3 +369,71 @@ async def test_other_nodes_are_asked_for_a_users_own_rows() -> None:
             await got(api, path, "watcher")
         asked = [each["user"] for peer, each in cluster.asked if peer == B]
         assert asked == ["clerk", None] * 3
+
+
+async def test_messages_are_moved_between_queues_of_one_node_and_the_other_one_is_named() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        api.applied(Put(QueueRecord("/", "near", 77)))
+        api.node.sources.home_of = cluster.home_of
+        for source, target in (("far", "near"), ("near", "far")):
+            wish = {"all": True, "to_queue": target, "yes": True}
+            answer = await api.ask("POST", f"/amqpd/messages/%2F/{source}/move", wish)
+            assert answer.status == 404
+            assert answer.json()["reason"].startswith(f"node '{B}' leads the queue 'far' in virtual host '/'")
+
+
+async def test_what_passes_an_exchange_is_the_sum_over_the_nodes() -> None:
+    cluster = Cluster()
+    there = {"publish_in": 4, "publish_out": 8, "publish_in_rate": 0.5, "publish_out_rate": 1.0}
+    cluster.rows["exchanges"] = [
+        {"vhost": "/", "name": "amq.fanout", **there},
+        {"vhost": "/", "name": "amq.topic", "publish_in": "many", "publish_out": None},
+    ]
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
+        api.node.routes.traffic.of("/", "amq.fanout").count(1, 2)
+        stats = (await got(api, "/exchanges/%2F/amq.fanout"))["message_stats"]
+        assert stats == {
+            "publish_in": 5,
+            "publish_out": 10,
+            "publish_in_details": {"rate": 0.5},
+            "publish_out_details": {"rate": 1.0},
+        }
+        rows = {row["name"]: row.get("message_stats") for row in await got(api, "/exchanges/%2F")}
+        assert rows["amq.fanout"] == stats
+        assert rows["amq.topic"] is None
+
+
+async def test_a_list_of_queues_that_wait_has_those_of_other_nodes_and_none_of_which_nobody_knows() -> None:
+    cluster = Cluster()
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        queues(api)
+        api.applied(Put(QueueRecord("/", "near", 77)), Put(QueueRecord("/", "filled", 78)))
+        api.client("guest").publish(b"1", "filled")
+
+        async def only(conditions: str) -> list[str]:
+            return [row["name"] for row in await got(api, f"/queues?only={conditions}")]
+
+        assert await only("backlog") == ["far", "filled"]
+        assert await only("empty") == ["near"]
+        assert await only("unused") == ["far", "filled", "near"], "its leader says what is not nothing"
+        assert await only("backlog,unused") == ["far", "filled"]
+        assert await only("used") == []
+        page = await got(api, "/queues?only=backlog&page=1&page_size=1&sort=messages&sort_reverse=true")
+        assert [row["name"] for row in page["items"]] == ["far"]
+        assert page["filtered_count"] == 2
+        assert (await api.ask("GET", "/queues?only=backlog,nonsense")).status == 400
+
+
+async def test_clients_are_found_by_what_they_call_themselves() -> None:
+    cluster = Cluster()
+    for kind in ("connections", "channels"):
+        cluster.rows[kind][1] |= {"client_name": "till 9", "client_properties": {"connection_name": "till 9"}}
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+        api.client("guest").connection.client_properties = {"connection_name": "till 7"}
+        for kind in ("connections", "channels"):
+            page = await got(api, f"/{kind}?page=1&name=till&sort=user_provided_name&sort_reverse=true")
+            assert [row["user_provided_name"] for row in page["items"]] == ["till 9", "till 7"]
+        [row] = (await got(api, "/connections?page=1&name=till+7"))["items"]
+        assert row["message_stats"]["publish_details"] == row["recv_oct_details"] == {"rate": 0}

@@ -1,4 +1,4 @@
-"""rabbitmqadmin as Debian ships it with RabbitMQ 3.10, command by command."""
+"""rabbitmqadmin as Debian ships it with RabbitMQ 3.10, and the one that the broker gives away, command by command."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from amqpd_admin.cli import rabbitmqadmin
 from tests.admin import both_brokers
 from tests.admin.compare import Difference, renamed, walk
 from tests.admin.conftest import Api
 from tests.admin.rabbitmqadmin_commands import ENDED, LISTED, RAW, WRITTEN
 
 PROGRAM = shutil.which("rabbitmqadmin")
-pytestmark = pytest.mark.skipif(
+installed = pytest.mark.skipif(
     PROGRAM is None, reason="rabbitmqadmin is not installed: it comes with rabbitmq-server"
 )
 
@@ -77,11 +79,13 @@ def run(api: Api, *arguments: str) -> str:
     return done.stdout
 
 
+@installed
 def test_each_command_does_what_it_says(api: Api):
     for line, said in STORY:
         assert said in run(api, *line.split()), line
 
 
+@installed
 def test_a_broker_is_exported_and_imported(api: Api, tmp_path: Path):
     run(api, "declare", "queue", "name=carried", "durable=true")
     file = tmp_path / "definitions.json"
@@ -93,11 +97,13 @@ def test_a_broker_is_exported_and_imported(api: Api, tmp_path: Path):
     run(api, "delete", "queue", "name=carried")
 
 
+@installed
 def test_what_is_not_there_is_said(api: Api):
     with pytest.raises(AssertionError, match="Not found"):
         run(api, "delete", "queue", "name=never")
 
 
+@installed
 def test_a_wrong_password_is_said(api: Api):
     with pytest.raises(AssertionError, match="Access refused"):
         run(api, "-u", "guest", "-p", "wrong", "list", "queues")
@@ -113,6 +119,7 @@ def said(side: both_brokers.Side, line: str, directory: Path) -> tuple[int, str,
 
 
 @pytest.mark.slow
+@installed
 @pytest.mark.skipif(bool(both_brokers.missing()), reason=both_brokers.missing())
 def test_every_command_of_its_help_says_the_same_on_both(tmp_path: Path):
     other: list[object] = []
@@ -155,3 +162,59 @@ def _connect(side: both_brokers.Side) -> None:
     while not (rows := side.ask("GET", "/consumers").json()) and time.monotonic() < until:
         time.sleep(0.2)
     side.names["name"] = rows[0]["channel_details"]["connection_name"]
+
+
+OURS = Path(rabbitmqadmin.__file__)
+
+
+def ours(api: Api, *words: str) -> str:
+    command = [sys.executable, "-I", "-S", str(OURS), "-H", "127.0.0.1", "-P", str(api.port), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_the_program_at_cli_does_the_same(api: Api, tmp_path: Path):
+    """With the same words; it needs nothing but Python (`-I -S`)."""
+    for line, said in STORY:
+        assert said in ours(api, *line.split()), line
+    file = str(tmp_path / "definitions.json")
+    ours(api, "declare", "queue", "name=carried", 'arguments={"x-max-length":3}', "--vhost=/")
+    assert "Exported" in ours(api, "export", file)
+    ours(api, "delete", "queue", "name=carried")
+    ours(api, "import", file)
+    rows = json.loads(ours(api, "-f", "raw_json", "list", "queues", "name", "arguments"))
+    assert {"name": "carried", "arguments": {"x-max-length": 3}} in rows
+    ours(api, "delete", "queue", "name=carried")
+
+
+def test_the_program_at_cli_is_what_the_broker_serves(api: Api, tmp_path: Path):
+    with httpx2.Client(base_url=api.url) as client:
+        for path in ("/cli", "/cli/"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.headers["location"]) == (301, "/cli/index.html")
+        assert "rabbitmqadmin --help" in client.get("/cli/index.html").text
+        fetched = client.get("/cli/rabbitmqadmin")
+    assert fetched.content == OURS.read_bytes()
+    assert fetched.content.startswith(b"#!/usr/bin/env python3\n")
+    config = tmp_path / "rabbitmqadmin.conf"
+    config.write_text(f"[default]\nhostname = 127.0.0.1\nport = {api.port}\nusername = guest\npassword = guest\n")
+    command = [sys.executable, "-I", "-S", str(OURS), "-c", str(config), "list", "vhosts"]
+    assert "| / " in subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("delete queue name=never", "Not found: /api/queues/%2F/never"),
+        ("-u guest -p wrong list queues", "Access refused: /api/queues"),
+        ("declare queue nme=x", "mandatory argument 'name' is missing"),
+        ("declare queue name=x durabel=true", "unknown arguments: durabel"),
+        ("declare queue name=x durable=yes", "'yes' is no value of durable"),
+        ("declare exchange name=x type=nosuch", "unknown exchange type"),
+        ("dance", "there is no command 'dance'"),
+    ],
+)
+def test_what_the_program_at_cli_refuses(api: Api, words: str, said: str):
+    with pytest.raises(AssertionError, match=said):
+        ours(api, *words.split())

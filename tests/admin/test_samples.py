@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+from amqpd.management.figures import sampling
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Put, QueueRecord
 from amqpd_admin import samples
@@ -63,7 +64,11 @@ def of(row: dict[str, Any], name: str) -> list[tuple[int, int]]:
     return [(each["sample"], (each["timestamp"] - now) // 1000) for each in row[f"{name}_details"]["samples"]]
 
 
-async def test_a_queue_s_samples_begin_with_the_first_ask(nursery: trio.Nursery, autojump_clock: object):
+async def test_a_queue_s_samples_begin_with_the_first_ask(
+    nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+):
+    """Of those that are not among the largest."""
+    monkeypatch.setattr(sampling, "LARGEST", 0)
     async with inside() as api:
         client = await begun(api, nursery)
         first = await got(api, f"/queues/%2F/q?{MINUTE}")
@@ -119,7 +124,8 @@ async def test_connections_have_those_of_their_bytes(nursery: trio.Nursery, auto
         assert of(row, "recv_oct") == [(received + 1000, 10), (received, 5)]
         assert row["recv_oct_details"]["rate"] == row["recv_oct_details"]["avg_rate"] == 200
         assert "send_oct_details" in row
-        assert "recv_oct_details" not in (await got(api, f"/connections?{MINUTE}"))[0]
+        [listed] = await got(api, f"/connections?{MINUTE}")
+        assert listed["recv_oct_details"] == {"rate": 200}, "a rate is always there, as in RabbitMQ"
 
 
 async def test_a_virtual_host_has_what_its_queues_count_together(nursery: trio.Nursery, autojump_clock: object):
@@ -129,7 +135,8 @@ async def test_a_virtual_host_has_what_its_queues_count_together(nursery: trio.N
         assert of(row, "messages") == [(2, 10), (2, 5)]
         assert row["message_stats"]["publish"] == 2
         assert of(row["message_stats"], "publish") == [(2, 5)]
-        assert "message_stats" not in await got(api, "/vhosts/%2F")
+        bare = (await got(api, "/vhosts/%2F"))["message_stats"]
+        assert (bare["publish"], bare["publish_details"].keys()) == (2, {"rate"})
         [listed] = await got(api, f"/vhosts?{MINUTE}")
         assert of(listed, "messages_ready")[0] == (2, 10)
 
@@ -191,3 +198,27 @@ async def test_half_a_pair_or_no_number_asks_for_none(query: str):
     async with inside() as api:
         api.applied(Put(QueueRecord("/", "q", 256)))
         assert (await got(api, f"/queues/%2F/q?{query}"))["messages_details"].keys() == {"rate"}
+
+
+async def test_of_a_fan_out_the_publish_counts_once(nursery: trio.Nursery, autojump_clock: object):
+    async with inside() as api:
+        await begun(api, nursery)
+        client = api.client("boss")
+        for number in range(10):
+            assert (await api.ask("PUT", f"/queues/%2F/fan-{number}", {})).status == 201
+            assert (await api.ask("POST", f"/bindings/%2F/e/amq.fanout/q/fan-{number}", {})).status == 201
+        await rest(api, 6)
+        before = (await got(api, "/overview"))["message_stats"]["publish"]
+        for _ in range(5):
+            client.publish(b"x", "", "amq.fanout")
+        body = {"routing_key": "", "payload": "x", "payload_encoding": "string", "properties": {}}
+        assert (await api.ask("POST", "/exchanges/%2F/amq.fanout/publish", body)).status == 200
+        stats = (await got(api, "/overview"))["message_stats"]
+        assert (before, stats["publish"]) == (2, 8)
+        await rest(api, 6)
+        stats = (await got(api, "/overview"))["message_stats"]
+        assert stats["publish"] == 8
+        assert 0 < stats["publish_details"]["rate"] <= 6 / 5
+        row = await got(api, f"/vhosts/%2F?{MINUTE}")
+        assert row["message_stats"]["publish"] == 8
+        assert (await got(api, "/queues/%2F/fan-3"))["message_stats"]["publish"] == 6

@@ -29,6 +29,13 @@ def test_one_that_is_otherwise_is_refused_in_the_words_of_the_protocol(api: Api)
     assert "inequivalent arg 'durable' for queue 'firm' in vhost '/'" in refused["reason"]
 
 
+def test_arguments_that_are_too_large_are_the_request_s_fault(api: Api):
+    """Not a matter of who may: 401 made browsers ask for a password."""
+    refused = api.do("PUT", "/queues/%2F/fat", {"arguments": {"x": "y" * 70_000}}, status=400).json()
+    assert refused["error"] == "bad_request"
+    assert "arguments of queue 'fat'" in refused["reason"]
+
+
 @pytest.mark.parametrize("name", ["a/b", "a b", "ü", "100%", "a+b", "a%2Fb", "?#"])
 def test_names_that_a_path_has_to_encode(api: Api, name: str):
     part = "".join(f"%{byte:02X}" for byte in name.encode())
@@ -213,3 +220,44 @@ def test_definitions_are_planned_before_they_are_applied(api: Api):
     api.do("POST", "/amqpd/definitions/plan?vhost=none", wanted, status=404)
     assert "not JSON" in api("POST", "/amqpd/definitions/plan", user="guest").json()["reason"]
     api.do("DELETE", "/vhosts/planned", status=204)
+
+
+def test_the_delivery_limit_of_a_quorum_queue_is_said(api: Api):
+    quorum = {"x-queue-type": "quorum"}
+    api.do("PUT", "/queues/%2F/limited-usual", {"arguments": quorum}, status=201)
+    api.do("PUT", "/queues/%2F/limited-seven", {"arguments": {**quorum, "x-delivery-limit": 7}}, status=201)
+    api.do("PUT", "/queues/%2F/limited-not", {"arguments": {}}, status=201)
+
+    expected = {"limited-usual": 20, "limited-seven": 7, "limited-not": None}
+
+    def limits(path: str) -> dict[str, object]:
+        return {row["name"]: row.get("delivery_limit") for row in api.get(path) if row["name"] in expected}
+
+    assert limits("/queues/%2F") == limits("/queues/%2F?disable_stats=true") == expected
+    assert api.get("/queues/%2F/limited-seven")["delivery_limit"] == 7
+    policy = {"pattern": "^limited-usual$", "definition": {"delivery-limit": -1}, "apply-to": "quorum_queues"}
+    api.do("PUT", "/policies/%2F/limited", policy, status=201)
+    assert api.get("/queues/%2F/limited-usual")["delivery_limit"] == "unlimited"
+    api.do("DELETE", "/policies/%2F/limited", status=204)
+    for name in expected:
+        api.do("DELETE", f"/queues/%2F/{name}", status=204)
+
+
+def test_feature_flags_are_those_of_rabbitmq_and_on(api: Api):
+    flags = {flag["name"]: flag for flag in api.get("/feature-flags")}
+    assert {"quorum_queue", "stream_queue", "khepri_db", "message_containers", "rabbitmq_4.2.0"} <= flags.keys()
+    assert {flag["state"] for flag in flags.values()} == {"enabled"}
+    assert {flag["stability"] for flag in flags.values()} == {"required", "stable"}
+    assert {"desc", "doc_url", "provided_by"} <= flags["quorum_queue"].keys()
+    api.do("PUT", "/feature-flags/khepri_db/enable", {}, status=204)
+    api.do("PUT", "/feature-flags/none/enable", {}, status=400)
+    api.do("PUT", "/feature-flags/khepri_db/enable", {}, user="watcher", status=401)
+
+
+def test_what_is_not_there_has_no_bindings(api: Api):
+    """As in RabbitMQ: rabbitmqadmin v2 asks so before it deletes a binding that may be gone."""
+    for path in ("/queues/%2F/none/bindings", "/exchanges/%2F/none/bindings/source"):
+        assert api.get(path) == [], path
+    assert api.get("/exchanges/%2F/none/bindings/destination") == []
+    for path in ("/queues/none/q/bindings", "/exchanges/none/x/bindings/source"):
+        api.do("GET", path, status=404)

@@ -78,7 +78,7 @@ def of_requests(api: Inside) -> Iterator[tuple[str, str, str, str | None, str]]:
         ("PUT", "/topic-permissions/%2F/clerk", TOPIC, "/", "topic permission of clerk"),
         ("PUT", "/policies/%2F/p", POLICY, "/", "policy p"),
         ("PUT", "/operator-policies/%2F/p", POLICY, "/", "operator policy p"),
-        ("PUT", "/parameters/shovel/%2F/s", {"value": {}}, "/", "parameter shovel s"),
+        ("PUT", "/parameters/unroutable/%2F/default", {"value": "drop"}, "/", "parameter unroutable default"),
         ("PUT", "/global-parameters/g", {"value": 1}, None, "global parameter g"),
         ("PUT", "/vhost-limits/%2F/max-queues", {"value": 100}, "/", "limit of vhost / max-queues"),
         ("PUT", "/user-limits/clerk/max-channels", {"value": 100}, None, "limit of user clerk max-channels"),

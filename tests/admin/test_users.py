@@ -16,9 +16,16 @@ def test_a_user_is_made_changed_and_deleted(api: Api):
     assert api("GET", "/whoami", user="").status_code == 401
     whoami = api("GET", "/whoami", user="", headers={"authorization": basic("anna", "one")})
     assert whoami.json()["name"] == "anna"
-    # Without a password it keeps the one that it has.
-    api.do("PUT", "/users/anna", {"tags": ["management"]}, status=204)
+    # With its hash it keeps the password that it has; without any it has none from then on, as in RabbitMQ.
+    shown = api.get("/users/anna")
+    kept = {name: shown[name] for name in ("password_hash", "hashing_algorithm")}
+    api.do("PUT", "/users/anna", {"tags": ["management"], **kept}, status=204)
     assert api("GET", "/whoami", user="", headers={"authorization": basic("anna", "one")}).status_code == 200
+    api.do("PUT", "/users/anna", {"tags": ["management"]}, status=204)
+    assert api.get("/users/anna")["password_hash"] == ""
+    assert api("GET", "/whoami", user="", headers={"authorization": basic("anna", "one")}).status_code == 401
+    both = api.do("PUT", "/users/anna", {"tags": "", "password": "x", "password_hash": ""}, status=400).json()
+    assert both["reason"] == "both_password_and_password_hash_are_provided"
     api.do("PUT", "/users/anna", {"password": "two", "tags": ""}, status=204)
     refused = api("GET", "/whoami", user="", headers={"authorization": basic("anna", "two")})
     assert (refused.status_code, refused.json()["reason"]) == (401, "Not management user")
@@ -140,3 +147,15 @@ def test_virtual_hosts(api: Api):
     api.do("DELETE", "/vhosts/shop", status=204)
     api.do("GET", "/vhosts/shop", status=404)
     api.do("GET", "/queues/shop", status=404)
+
+
+def test_a_hash_without_a_named_algorithm_is_of_the_one_its_length_says(api: Api):
+    """rabbitmqadmin v2 hashes with SHA-512 when it is told to, and does not say so."""
+    salt = b"salt"
+    hashed = base64.b64encode(salt + hashlib.sha512(salt + b"secret").digest()).decode()
+    api.do("PUT", "/users/longer", {"password_hash": hashed, "tags": "management"}, status=201)
+    assert api.get("/users/longer")["hashing_algorithm"] == "rabbit_password_hashing_sha512"
+    assert api("GET", "/whoami", user="", headers={"authorization": basic("longer", "secret")}).status_code == 200
+    refused = api.do("PUT", "/users/longer", {"password_hash": hashed[:40], "tags": ""}, status=400).json()
+    assert refused["reason"] == "the password_hash has 30 bytes, one of rabbit_password_hashing_sha256 has 36"
+    api.do("DELETE", "/users/longer", status=204)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import trio
+
 from amqpd.management.operators import Operator
+from amqpd.management.peers import led_queues
+from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.node.alarm_board import AlarmBoard
+from amqpd.node.node import Node
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Harness
 
@@ -21,3 +29,23 @@ def running(limits: Limits | None = None, automatic: bool = True) -> tuple[Harne
         harness.node.alarms.set(kind, on)
 
     return harness, Running(harness.node, harness.step, AlarmBoard(changed))
+
+
+def listed(node: Node) -> AsyncGenerator[list[dict[str, Any]], None]:
+    """What `queue list` says on a node that nobody else speaks to."""
+    on = Running(node, lambda: None, AlarmBoard(lambda kind, on: None))
+    return led_queues.listed(on, Leaders(node.identity.name, None, None), {})
+
+
+def queue_rows(node: Node) -> list[dict[str, Any]]:
+    """The same, to the end."""
+    return rows_of(listed(node))
+
+
+def rows_of(pages: AsyncGenerator[list[dict[str, Any]], None]) -> list[dict[str, Any]]:
+    """All of them, to the end."""
+
+    async def gathered() -> list[dict[str, Any]]:
+        return [row async for page in pages for row in page]
+
+    return trio.run(gathered)

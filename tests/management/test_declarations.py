@@ -13,6 +13,7 @@ import trio.testing
 from pamqp import commands
 
 from amqpd.audit.acts import Asker
+from amqpd.limiting.census import ARGUMENTS_BYTES_MAX
 from amqpd.management import bindings, exchanges, queues
 from amqpd.management.errors import (
     AlreadyExists,
@@ -131,8 +132,14 @@ async def test_the_users_permissions_count_and_nobodys_do_not() -> None:
 async def test_limits_refuse() -> None:
     _, on = running(Limits(node_queues_max=1))
     await queues.declare(on, ROOT, "/", "q")
-    with pytest.raises(Refused, match="queue limit in cluster"):
+    with pytest.raises(Conflict, match="queue limit in cluster"):
         await queues.declare(on, ROOT, "/", "r")
+
+
+async def test_arguments_that_are_too_large_are_a_bad_argument() -> None:
+    _, on = running()
+    with pytest.raises(BadArgument, match=f"arguments of queue 'q' .* more than {ARGUMENTS_BYTES_MAX}"):
+        await queues.declare(on, ROOT, "/", "q", arguments={"x": "y" * ARGUMENTS_BYTES_MAX})
 
 
 async def test_bindings_are_named_by_a_key_that_is_the_same_everywhere() -> None:
@@ -146,7 +153,7 @@ async def test_bindings_are_named_by_a_key_that_is_the_same_everywhere() -> None
         assert again == {"new": False, "properties_key": made["properties_key"]}
         keys[made["properties_key"]] = (routing_key, table)
     assert len(keys) == 5
-    assert (keys["~"], keys["a%20b%2F%7E"], keys["k"]) == (("", {}), ("a b/~", {}), ("k", {}))
+    assert (keys["~"], keys["a+b%2F%7E"], keys["k"]) == (("", {}), ("a b/~", {}), ("k", {}))
     rows = bindings.listed(on, "/", source="amq.headers", destination="q", destination_type="queue")
     assert {row["properties_key"]: (row["routing_key"], row["arguments"]) for row in rows} == keys
     for left, key in zip((4, 3, 2, 1, 0), keys, strict=True):

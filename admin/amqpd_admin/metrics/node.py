@@ -17,8 +17,9 @@ import psutil
 from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.definitions.export import FORMAT_VERSION
+from amqpd.management.alarms import kinds as alarm_kinds
 from amqpd.management.face import Behind
-from amqpd.vocabulary.store_address import parse_store_address
+from amqpd_admin.cluster_name import cluster_name
 from amqpd_admin.metrics.families import GAUGE, UNTYPED, Family, Part, one
 
 ALARMS = {"disk": "free_disk_space_watermark", "memory": "memory_used_watermark"}
@@ -49,13 +50,6 @@ def identity(behind: Behind, settings: Settings, endpoint: str) -> Iterator[Part
         yield Family(name, UNTYPED, says, tuple(labels)), [(tuple(labels.values()), 1)]
 
 
-def cluster_name(behind: Behind, settings: Settings) -> str:
-    """Nodes with one store are one cluster; a node alone has the cluster's name that the API says."""
-    if settings.cluster_store:
-        return parse_store_address(settings.cluster_store).name
-    return behind.on.node.identity.name
-
-
 def process(behind: Behind, uptime_s: float) -> Iterator[Part]:
     """Costs some system calls."""
     this, figures = psutil.Process(), behind.figures()
@@ -79,7 +73,7 @@ def process(behind: Behind, uptime_s: float) -> Iterator[Part]:
 
 def alarms(behind: Behind) -> Iterator[Part]:
     """1 for one that is on."""
-    kinds = behind.on.node.alarms.kinds
+    kinds = alarm_kinds(behind.on)
     for kind, name in ALARMS.items():
         yield one(f"rabbitmq_alarms_{name}", UNTYPED, f"1 while the {kind} alarm is on", int(kind in kinds))
     known = sorted({*ALARMS, "audit", *kinds})

@@ -1,15 +1,20 @@
 """What RabbitMQ's plugins and newer releases list, and amqpd has none of: the lists are empty, which is true.
 
-Federation links and shovels do not run here, though their parameters are kept; streams are no protocol of amqpd;
-there are no feature flags, and nothing that is deprecated is in use.
+Federation links and shovels do not run here; streams are no protocol of amqpd; nothing that is deprecated is in use.
+Feature flags are listed as of a RabbitMQ of the version that the API is of (`amqpd/management/feature_flags.py`).
 """
 
 from __future__ import annotations
 
+from fastapi import Request
 from starlette.responses import Response
 
-from amqpd_admin.answers import bad_request, not_there, reply
+from amqpd.management.feature_flags import FLAGS
+from amqpd.management.feature_flags import enable as enable_flag
+from amqpd_admin import lists
+from amqpd_admin.answers import gone, not_there, reply
 from amqpd_admin.guarded import api_router
+from amqpd_admin.lists import of_made
 from amqpd_admin.login import Administrator, Asking, Entering, Monitor
 from amqpd_admin.paths import Name
 
@@ -57,7 +62,6 @@ async def publishers_of_stream(vhost: Name, queue: Name, who: Entering) -> Respo
     return reply([])
 
 
-@router.get("/feature-flags")
 @router.get("/deprecated-features")
 @router.get("/deprecated-features/used")
 async def features(who: Asking) -> Response:
@@ -65,10 +69,17 @@ async def features(who: Asking) -> Response:
     return reply([])
 
 
+@router.get("/feature-flags")
+async def flags(request: Request, who: Asking) -> Response:
+    """All of them, enabled."""
+    return await lists.answer(request, of_made([dict(flag) for flag in FLAGS]))
+
+
 @router.put("/feature-flags/{name}/enable", status_code=204)
 async def enable(name: Name, who: Administrator) -> Response:
-    """There is none to enable."""
-    raise bad_request("unsupported")
+    """It is, if there is one of that name."""
+    enable_flag(name)
+    return gone()
 
 
 @router.get("/shovels/vhost/{vhost}/{name}")

@@ -20,8 +20,8 @@ from amqpd_admin.bodies import body_of, table, text
 from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row
 from amqpd_admin.login import Asking, Entering, Who
-from amqpd_admin.paths import ExchangeName, Name, decoded
-from amqpd_admin.rows.bindings import Binding, Default, listing, row_of
+from amqpd_admin.paths import ExchangeName, Name
+from amqpd_admin.rows.bindings import Binding, Default, listing, names, row_of
 
 router = api_router("bindings")
 Kind = Annotated[Literal["q", "e"], Path(description="q for a queue, e for an exchange")]
@@ -82,20 +82,23 @@ async def bind(
         text(body, "routing_key", ""),
         table(body, "arguments"),
     )
-    # As a reference from the request's own path; the key is a part of a path, so it is encoded once more.
-    last, key = request.url.path.rpartition("/")[2], quote(bound["properties_key"], safe="~")
-    return Response(status_code=201, headers={"location": f"{last}/{key}"})
+    # As a reference from the request's own path, which may end with a slash; the key is a part of a path, so it is
+    # encoded once more.
+    last, key = request.scope["raw_path"].decode("ascii").rpartition("/")[2], quote(bound["properties_key"], safe="~")
+    return Response(status_code=201, headers={"location": f"{last}/{key}" if last else key})
 
 
 @router.get(BETWEEN + "/{key}")
-async def show(vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: str, who: Entering) -> Response:
+async def show(
+    vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: Name, who: Entering
+) -> Response:
     """One binding."""
     return reply(await _named(who, _between(who, vhost, source, kind, destination), key))
 
 
 @router.delete(BETWEEN + "/{key}", status_code=204)
 async def unbind(
-    vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: str, who: Entering
+    vhost: Name, source: ExchangeName, kind: Kind, destination: Name, key: Name, who: Entering
 ) -> Response:
     """One binding goes."""
     if not source:
@@ -107,11 +110,12 @@ async def unbind(
 
 
 async def _named(who: Who, found: Iterator[Binding | None], key: str) -> Row:
-    """By its key, encoded as a part of a path or as it stands in a row. Raises NotFound."""
-    wanted, pace = decoded(decoded(key)), Pace()
+    """By its `properties_key`. Raises NotFound."""
+    pace = Pace()
     for each in found:
         await pace.step()
-        row = None if each is None else row_of(who, each)
-        if row is not None and wanted in (decoded(row["properties_key"]), row["properties_key"]):
-            return row
+        if each is not None and names(each, key):
+            row = row_of(who, each)
+            if row is not None:
+                return row
     raise NotFound("Not Found")

@@ -1,4 +1,4 @@
-"""Older health checks of RabbitMQ's, and those about several nodes and certificates.
+"""Older health checks of RabbitMQ's, and those about certificates.
 
 Source: https://www.rabbitmq.com/docs/monitoring#health-checks.
 """
@@ -10,16 +10,16 @@ import time
 from fastapi import Request
 from starlette.responses import Response
 
-from amqpd_admin.answers import bad_request, not_there, reply
+from amqpd.management.alarms import kinds
+from amqpd_admin.answers import bad_request, reply
 from amqpd_admin.certificates import expiry_s
 from amqpd_admin.guarded import api_router
-from amqpd_admin.login import Asking, Entering, Who
+from amqpd_admin.login import Asking, Entering
 from amqpd_admin.paths import Name
 from amqpd_admin.routes.health import answer
 from amqpd_admin.routes.nodes import facts_of
 
 router = api_router("health")
-LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
 DAY_S = 86_400
 UNITS = {"days": DAY_S, "weeks": 7 * DAY_S, "months": 30 * DAY_S, "years": 365 * DAY_S}
 
@@ -34,8 +34,8 @@ async def aliveness(vhost: Name, who: Entering) -> Response:
 @router.get("/healthchecks/node")
 async def this_node(who: Asking) -> Response:
     """It has no alarm."""
-    kinds = sorted(who.behind.on.node.alarms.kinds)
-    return answer(f"resource alarm(s) in effect: {', '.join(kinds)}") if kinds else answer()
+    found = kinds(who.behind.on)
+    return answer(f"resource alarm(s) in effect: {', '.join(found)}") if found else answer()
 
 
 @router.get("/healthchecks/node/{name}")
@@ -44,8 +44,8 @@ async def named_node(name: Name, who: Asking) -> Response:
     facts = await facts_of(who, name)
     if facts is None:
         return answer("it does not answer")
-    kinds = facts["alarms"]
-    return answer(f"resource alarm(s) in effect: {', '.join(kinds)}") if kinds else answer()
+    found = facts["alarms"]
+    return answer(f"resource alarm(s) in effect: {', '.join(found)}") if found else answer()
 
 
 @router.get("/health/checks/certificate-expiration/{within}/{unit}")
@@ -61,35 +61,10 @@ async def certificate(request: Request, within: str, unit: str, who: Asking) -> 
     return answer()
 
 
-def _alone(who: Who) -> None:
-    """Raises Refusal: what other nodes have is not known here."""
-    if who.behind.clustered:
-        raise not_there()
-
-
-@router.get("/health/checks/node-is-quorum-critical")
 @router.get("/health/checks/node-is-mirror-sync-critical")
-async def critical(who: Asking) -> Response:
-    """Nothing depends on a node alone that others could have."""
-    _alone(who)
-    return reply({"status": "ok", "reason": "single node cluster"})
-
-
-@router.get(LEADERS + "/all-vhosts")
-@router.get(LEADERS + "/all-vhosts/pattern/{pattern}")
-async def leaders(who: Asking) -> Response:
-    """A node alone leads all of its queues."""
-    _alone(who)
-    return answer()
-
-
-@router.get(LEADERS + "/vhost/{vhost}")
-@router.get(LEADERS + "/vhost/{vhost}/pattern/{pattern}")
-async def leaders_in_vhost(vhost: Name, who: Asking) -> Response:
-    """A node alone leads all of its queues."""
-    _alone(who)
-    who.behind.on.vhost(vhost)
-    return answer()
+async def mirrors(who: Asking) -> Response:
+    """There are no mirrors of classic queues."""
+    return reply({"status": "ok", **({} if who.behind.clustered else {"reason": "single node cluster"})})
 
 
 @router.get("/health/checks/metadata-store/initialized")

@@ -34,6 +34,9 @@ from amqpd_admin.walks import Consuming, Wanted
 T = TypeVar("T")
 
 REPLY_TEXT_LENGTH_MAX = 255
+PARTNERS: Row = {"publishes": [], "deliveries": []}
+"""of one channel: what goes to which exchange and comes from which queue is counted in no broker whose `rates_mode`
+is basic"""
 
 router = api_router("connections")
 
@@ -59,7 +62,8 @@ async def _connections(
         walks.connections(node, _wanted(who, vhost, user)), others.seen(told, who, _told_wanted(vhost, user))
     )
     whole, more, missing = partial(rows.connection, node), partial(_add_samples, who, samples), _missing(who, told)
-    listing: Listing[ConnectionBase | Told] = Listing(found, rows.small, whole, more=more, missing=missing)
+    text = rows.text_of
+    listing: Listing[ConnectionBase | Told] = Listing(found, rows.small, whole, text, more=more, missing=missing)
     return await lists.answer(request, listing)
 
 
@@ -85,7 +89,8 @@ async def _channel_list(
     request: Request, who: Who, found: Iterable[ChannelBase | Told | None], missing: Callable[[], list[str]] = list
 ) -> Response:
     whole = partial(rows.channel, who.behind.on.node)
-    listing: Listing[ChannelBase | Told] = Listing(found, rows.small_channel, whole, missing=missing)
+    text = rows.text_of_channel
+    listing: Listing[ChannelBase | Told] = Listing(found, rows.small_channel, whole, text, missing=missing)
     return await lists.answer(request, listing)
 
 
@@ -226,8 +231,8 @@ async def show_channel(name: Name, who: Asking) -> Response:
         if channel is None or rows.name_of(channel) != name or (found := rows.channel(node, channel)) is None:
             continue
         who.require(who.sees_connection(channel.connection.user), "User not authorised to access object")
-        found["consumer_details"] = await each(walks.consumers_of(channel), partial(consumer, node))
-        return await reply_with(found)
+        details = await each(walks.consumers_of(channel), partial(consumer, node))
+        return await reply_with(found | PARTNERS | {"consumer_details": details})
     return await _told_channel(who, name)
 
 
@@ -244,7 +249,7 @@ async def _told_channel(who: Who, name: str) -> Response:
         who, "consumers", lambda of: (of["connection"], of["channel"]) == place, name=row["connection"]
     )
     details = await each(consuming, partial(consumer, who.behind.on.node))
-    return await reply_with(rows.channel_fields(*channel) | {"consumer_details": details})
+    return await reply_with(rows.channel_fields(*channel) | PARTNERS | {"consumer_details": details})
 
 
 @router.get("/consumers")

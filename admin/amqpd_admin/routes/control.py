@@ -2,7 +2,8 @@
 
 What comes in: the name of a command, its arguments as JSON. What goes out: the same lines as over the socket, one
 JSON object each, as they come.
-Rules: 1. For administrators. Their permissions count for what commands do in virtual hosts. 2. What needs files of
+Rules: 1. To look is for who monitors, to act for administrators. Their permissions count for what commands do in
+virtual hosts. 2. What needs files of
 the broker's machine, or touches its records, is not there (`amqpd/management/control/remote.py`). 3. A refusal of a
 command is a line of the answer, which has begun by then.
 Not here: the commands (`amqpd/management/control/commands.py`).
@@ -22,17 +23,19 @@ from amqpd.management.errors import NotFound
 from amqpd_admin.answers import bad_request
 from amqpd_admin.bodies import body_of
 from amqpd_admin.guarded import api_router
-from amqpd_admin.login import Administrator, Who
+from amqpd_admin.login import Administrator, Monitor, Who
 from amqpd_admin.paths import Name
 from amqpd_admin.trail import named
 
 router = api_router("control", "/amqpd/control")
 
 ARGUMENTS_LENGTH_MAX = 1 << 16
+PUBLISH = "message publish"
+"""its body may be as long as that of the API's own route for it"""
 
 
 @router.get("/{command}")
-async def look(request: Request, command: Name, who: Administrator) -> Response:
+async def look(request: Request, command: Name, who: Monitor) -> Response:
     """A command that changes nothing; `arguments` is a JSON object."""
     said = request.query_params.get("arguments") or "{}"
     try:
@@ -49,10 +52,15 @@ async def look(request: Request, command: Name, who: Administrator) -> Response:
 @router.post("/{command}")
 async def act(request: Request, command: Name, who: Administrator) -> Response:
     """A command that does something; the body is its arguments."""
-    arguments = await body_of(request)
     if command not in ACTS:
         raise NotFound("Object Not Found")
-    named(request, arguments=[json.dumps(arguments, sort_keys=True)])
+    if command == PUBLISH:
+        arguments = await body_of(request, request.app.state.settings.http.body_bytes_max)
+    else:
+        arguments = await body_of(request)
+    # What a message says is nobody's business who reads the trail.
+    said = {name: value for name, value in arguments.items() if name not in ("payload", "properties")}
+    named(request, arguments=[json.dumps(said, sort_keys=True)])
     return Lines(who, command, arguments)
 
 

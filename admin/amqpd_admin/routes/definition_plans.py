@@ -61,7 +61,7 @@ async def apply(
             wanted,
             prune=prune,
             skip_conflicts=skip_conflicts,
-            source_of=await sources(who, request.app.state.settings.cluster_copies),
+            source_of=await sources(who, wanted, request.app.state.settings.cluster_copies),
         )
     except definitions.Conflicting as error:
         reason = "something exists, but not as the document says: nothing was changed; skip_conflicts goes on without"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import NamedTuple
 
@@ -10,10 +10,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, exchanges
-from amqpd.management.errors import NotFound
+from amqpd.management.errors import AtAnotherNode, NotFound
+from amqpd.management.figures.exchange_figures import DELAYED, PASSED, added, figures_of_exchange
 from amqpd.management.messages import publishing
+from amqpd.management.pacing import Pace
 from amqpd.wire.json_values import to_json
-from amqpd_admin import lists, walks
+from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, table, text
 from amqpd_admin.guarded import api_router
@@ -24,6 +26,7 @@ from amqpd_admin.rows.bindings import Binding, Default, listing
 from amqpd_admin.samples import CHECKED
 
 router = api_router("exchanges")
+NUMBERS = (*PASSED, *(f"{name}_rate" for name in PASSED))
 
 
 class Exchange(NamedTuple):
@@ -33,14 +36,52 @@ class Exchange(NamedTuple):
     name: str
 
 
-def _row(who: Who, exchange: Exchange) -> Row | None:
+Elsewhere = Mapping[Exchange, Row]
+"""what passes exchanges at the other nodes"""
+
+
+async def _elsewhere(who: Who, vhost: str | None) -> Elsewhere:
+    """Of all virtual hosts, or one; of nodes that do not answer nothing."""
+    found: dict[Exchange, Row] = {}
+    pace = Pace()
+    for _, row in await others.ask(who, "exchanges", vhost=vhost):
+        await pace.step()
+        key = Exchange(row["vhost"], row["name"])
+        counts = _told(row)
+        found[key] = added(found[key], counts) if key in found else counts
+    return found
+
+
+def _told(row: Row) -> Row:
+    """What another node says, as far as these are numbers."""
+    found: Row = {}
+    if all(isinstance(row.get(name), int | float) for name in NUMBERS):
+        found = {name: row[name] for name in NUMBERS}
+    if DELAYED in row and isinstance(row[DELAYED], int | None):
+        found[DELAYED] = row[DELAYED]
+    return found
+
+
+def _figures(who: Who, exchange: Exchange, elsewhere: Elsewhere) -> Row:
+    """In RabbitMQ's fields: without anything published there are no `message_stats`."""
+    found = added(figures_of_exchange(who.behind.on.node, *exchange), elsewhere.get(exchange, {}))
+    row: Row = {} if found.get(DELAYED) is None else {DELAYED: found[DELAYED]}
+    if "publish_in" in found:
+        row["message_stats"] = {name: found[name] for name in PASSED} | {
+            f"{name}_details": {"rate": found[f"{name}_rate"]} for name in PASSED
+        }
+    return row
+
+
+def _row(who: Who, exchange: Exchange, elsewhere: Elsewhere) -> Row | None:
     """None for one that is gone."""
     vhost = who.behind.on.node.topology.vhosts.get(exchange.vhost)
     if vhost is None:
         return None
+    figures = _figures(who, exchange, elsewhere)
     if not exchange.name:
         facts = {"durable": True, "auto_delete": False, "internal": False, "arguments": {}}
-        return {"vhost": exchange.vhost, "name": "", "type": "direct", **facts}
+        return {"vhost": exchange.vhost, "name": "", "type": "direct", **facts, **figures}
     state = vhost.exchanges.get(exchange.name)
     if state is None:
         return None
@@ -55,11 +96,12 @@ def _row(who: Who, exchange: Exchange) -> Row | None:
         "internal": record.internal,
         "arguments": to_json(record.arguments),
         **({"policy": policy} if policy else {}),
+        **figures,
     }
 
 
-def _listing(who: Who, vhosts: Iterable[str]) -> Listing[Exchange]:
-    return Listing(_all(who, vhosts), Exchange._asdict, lambda each: _row(who, each))
+def _listing(who: Who, vhosts: Iterable[str], elsewhere: Elsewhere) -> Listing[Exchange]:
+    return Listing(_all(who, vhosts), Exchange._asdict, lambda each: _row(who, each, elsewhere))
 
 
 def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Exchange]:
@@ -72,23 +114,24 @@ def _all(who: Who, vhosts: Iterable[str]) -> Iterator[Exchange]:
 @router.get("/exchanges", dependencies=CHECKED)
 async def list_all(request: Request, who: Asking) -> Response:
     """Of all virtual hosts that the user may see."""
-    return await lists.answer(request, _listing(who, await walks.seen_vhosts(who)))
+    return await lists.answer(request, _listing(who, await walks.seen_vhosts(who), await _elsewhere(who, None)))
 
 
 @router.get("/exchanges/{vhost}", dependencies=CHECKED)
 async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
-    return await lists.answer(request, _listing(who, [vhost]))
+    return await lists.answer(request, _listing(who, [vhost], await _elsewhere(who, vhost)))
 
 
 @router.get("/exchanges/{vhost}/{name}", dependencies=CHECKED)
 async def show(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
     """One exchange; `amq.default` is the default one."""
     _require(who, vhost, name)
-    row = _row(who, Exchange(vhost, name))
+    row = _row(who, Exchange(vhost, name), await _elsewhere(who, vhost))
     assert row is not None
-    return await lists.one(request, row)
+    # What comes from which channel and goes to which queue is counted in no broker whose `rates_mode` is basic.
+    return await lists.one(request, {"incoming": [], "outgoing": [], **row})
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=201)
@@ -127,6 +170,8 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
     routing_key = text(body, "routing_key")
     try:
         routed = await publishing.publish(who.behind.on, who.operator, vhost, name, routing_key, payload, properties)
+    except AtAnotherNode:
+        raise
     except NotFound as error:
         raise bad_request(f"404 NOT_FOUND - {error}") from error
     return reply({"routed": routed})
@@ -134,8 +179,7 @@ async def publish(request: Request, vhost: Name, name: ExchangeName, who: Enteri
 
 @router.get("/exchanges/{vhost}/{name}/bindings/source")
 async def list_bindings_from(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
-    """Those that go out from it."""
-    _require(who, vhost, name)
+    """Those that go out from it. One that is not there has none, as in RabbitMQ: tools ask before they delete."""
     held = who.behind.on.vhost(vhost)
     found: Iterator[Binding | None] = map(Default, repeat(vhost), list(held.queues))
     if name:
@@ -145,8 +189,7 @@ async def list_bindings_from(request: Request, vhost: Name, name: ExchangeName, 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(request: Request, vhost: Name, name: ExchangeName, who: Entering) -> Response:
-    """Those that come to it."""
-    _require(who, vhost, name)
+    """Those that come to it. One that is not there has none."""
     found = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="exchange")
     return await lists.answer(request, listing(who, found))
 

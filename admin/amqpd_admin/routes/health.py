@@ -8,9 +8,11 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
+from amqpd.management.alarms import kinds
+from amqpd.management.attention import alarms as alarms_of_all
 from amqpd_admin.answers import bad_request, reply
 from amqpd_admin.guarded import api_router
-from amqpd_admin.login import Asking, Who
+from amqpd_admin.login import Asking
 from amqpd_admin.rows.listeners import listeners
 
 router = api_router("health", "/health/checks")
@@ -25,23 +27,22 @@ def answer(reason: str = "", **more: object) -> Response:
     return reply({"status": "failed", "reason": reason, **more}, 503)
 
 
-def _alarms(who: Who, where: str) -> Response:
-    kinds = sorted(who.behind.on.node.alarms.kinds)
-    name = who.behind.on.node.identity.name
-    rows = [{"node": name, "resource": kind} for kind in kinds]
+def _alarms(rows: list[dict[str, str]], where: str) -> Response:
     return answer(f"There are alarms in effect {where}", alarms=rows) if rows else answer()
 
 
 @router.get("/alarms")
 async def alarms(who: Asking) -> Response:
-    """None anywhere in the cluster."""
-    return _alarms(who, "in the cluster")
+    """None anywhere in the cluster, as far as its nodes answer."""
+    found = dict.fromkeys((each["node"], each["name"]) for each in await alarms_of_all.in_cluster(who.behind))
+    return _alarms([{"node": node, "resource": kind} for node, kind in found], "in the cluster")
 
 
 @router.get("/local-alarms")
 async def local_alarms(who: Asking) -> Response:
     """None on this node."""
-    return _alarms(who, "on the node")
+    name = who.behind.on.node.identity.name
+    return _alarms([{"node": name, "resource": kind} for kind in kinds(who.behind.on)], "on the node")
 
 
 @router.get("/port-listener/{port}")

@@ -18,6 +18,7 @@ import trio
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from amqpd.management.alarms import kinds
 from amqpd.management.face import Behind
 from amqpd_admin.answers import bad_request, reply
 from amqpd_admin.login import log_in
@@ -91,17 +92,29 @@ def _matcher(given: Sequence[str]) -> Callable[[str], bool]:
 
 
 @router.get("/healthz")
-async def alive() -> Response:
-    """The process answers."""
-    return reply({"status": "ok"})
+async def alive(request: Request) -> Response:
+    """The process answers. `cut_off`: how many sources it leads of which no majority of the nodes answers; that is no
+    reason to start it again."""
+    behind: Behind = request.app.state.behind
+    cut_off = behind.on.node.sources.cut_off()
+    return reply({"status": "ok", **({"cut_off": cut_off} if cut_off else {})})
 
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """The node takes connections. `alarms`: publishers wait for these to end."""
+    """The node takes connections. `alarms`: publishers wait for these to end. 503, too, while it has no part in its
+    cluster: the others refuse it, or do not reach it."""
     behind: Behind = request.app.state.behind
     node = behind.on.node
-    alarms = sorted(node.alarms.kinds)
+    alarms = kinds(behind.on)
     if node.draining:
         return reply({"status": "failed", "reason": "the node is being shut down", "alarms": alarms}, 503)
-    return reply({"status": "ok", "alarms": alarms})
+    if isolated := node.sources.isolated():
+        return reply({"status": "failed", "reason": isolated, "alarms": alarms}, 503)
+    sources, cut_off = node.sources, node.sources.cut_off()
+    if cut_off and len(sources.serving) <= len(node.cut_off_lanes):
+        reason = (
+            f"the node is cut off: no majority of the nodes that keep its quorum queues answers ({cut_off} sources)"
+        )
+        return reply({"status": "failed", "reason": reason, "alarms": alarms, "cut_off": cut_off}, 503)
+    return reply({"status": "ok", "alarms": alarms, **({"cut_off": cut_off} if cut_off else {})})

@@ -5,7 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
+from amqpd.management.attention.alarms import facts_of_all
 from amqpd.management.errors import Unavailable
+from amqpd.management.face import ClusterView
+from amqpd.management.figures.memory import NAMES, UNUSED, memory_of
 from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, gone, not_there, reply
 from amqpd_admin.guarded import api_router
@@ -18,12 +21,6 @@ from amqpd_admin.samples import Asked, SamplesAsked
 router = api_router("nodes")
 
 
-async def facts_of_all(who: Who) -> list[Row]:
-    """What the nodes that answer say of themselves, this one first."""
-    told = await others.ask(who, "node")
-    return [await who.behind.facts.row(), *(row for _, row in told)]
-
-
 async def facts_of(who: Who, name: str) -> Row | None:
     """None: it does not answer. Raises Refusal for one that is none."""
     if name == who.behind.on.node.identity.name:
@@ -34,41 +31,55 @@ async def facts_of(who: Who, name: str) -> Row | None:
     return told[0] if told else None
 
 
-async def _answering(who: Who, name: str) -> Row:
-    """Raises Unavailable, Refusal."""
-    facts = await facts_of(who, name)
-    if facts is None:
-        raise Unavailable(f"node '{name}' does not answer")
-    return facts
-
-
 @router.get("/nodes")
 async def list_all(request: Request, who: Monitor, samples: Asked) -> Response:
     """All of the cluster's, this one first; one that does not answer is not `running`."""
-    answering = {facts["name"]: _running(who, facts, samples) for facts in await facts_of_all(who)}
+    answering = {facts["name"]: _running(who, facts, samples) for facts in await facts_of_all(who.behind)}
     silent = [rows.silent(name) for name in others.names(who) if name not in answering]
     return await lists.answer(request, of_made([*answering.values(), *silent]))
 
 
 @router.get("/nodes/{name}")
 async def show(request: Request, name: Name, who: Monitor, samples: Asked) -> Response:
-    """One node, by its name."""
+    """One node, by its name; with `memory=true` what its memory is used for, too."""
     facts = await facts_of(who, name)
-    return await lists.one(request, rows.silent(name) if facts is None else _running(who, facts, samples))
+    row = rows.silent(name) if facts is None else _running(who, facts, samples)
+    if facts is not None and request.query_params.get("memory") == "true":
+        row["memory"] = _absolute(await _memory_of(who, name))
+    return await lists.one(request, row)
+
+
+async def _memory_of(who: Who, name: str) -> dict[str, int]:
+    """Bytes by RabbitMQ's names. Raises Unavailable, Refusal."""
+    if name == who.behind.on.node.identity.name:
+        return await memory_of(who.behind.on.node)
+    if name not in others.names(who):
+        raise not_there()
+    told = (await others.ask(who, "memory")).rows.get(name)
+    if not told:
+        raise Unavailable(f"node '{name}' does not answer")
+    return {each: told[0].get(each, 0) for each in NAMES}
 
 
 @router.get("/nodes/{name}/memory")
 async def memory(name: Name, who: Monitor) -> Response:
-    """All of the process's: amqpd does not tell apart what for."""
-    resident = (await _answering(who, name))["resident_bytes"]
-    return reply({"memory": {"strategy": "rss", "total": {"rss": resident}}})
+    """What it is used for; the figures add up to `total.rss`."""
+    return reply({"memory": _absolute(await _memory_of(who, name))})
+
+
+def _absolute(found: dict[str, int]) -> Row:
+    resident = sum(found.values())
+    total = {"erlang": resident - found[UNUSED], "rss": resident, "allocated": resident}
+    return {**found, "strategy": "rss", "total": total}
 
 
 @router.get("/nodes/{name}/memory/relative")
 async def relative_memory(name: Name, who: Monitor) -> Response:
-    """In per cent of all."""
-    await _answering(who, name)
-    return reply({"memory": {"total": 100}})
+    """In per cent of all, rounded; what is not 0 is 1 at least, as in RabbitMQ."""
+    found = await _memory_of(who, name)
+    resident = max(1, sum(found.values()))
+    shares = {each: round(100 * nbytes / resident) or int(nbytes > 0) for each, nbytes in found.items()}
+    return reply({"memory": {"total": 100, **shares}})
 
 
 @router.post("/vhosts/{vhost}/start/{name}", status_code=204)
@@ -90,7 +101,15 @@ async def rebalance(who: Administrator) -> Response:
 
 def _running(who: Who, facts: Row, samples: SamplesAsked) -> Row:
     """With samples of this node: it has none of the others."""
-    row = rows.running(facts)
+    view, name = who.behind.cluster() if who.behind.cluster is not None else None, facts["name"]
+    partitions = view.without_link(name) if view is not None else []
+    others_of = {*others.names(who), who.behind.on.node.identity.name} - {name}
+    linked = [each for each in sorted(others_of - set(partitions)) if view is not None and _lives(who, view, each)]
+    row = rows.running(facts, linked, partitions)
     if facts["name"] == who.behind.on.node.identity.name:
         samples.add(row, rows.SAMPLED, who.behind.samples.of_node, samples.range_of("node_stats"))
     return row
+
+
+def _lives(who: Who, view: ClusterView, name: str) -> bool:
+    return name == who.behind.on.node.identity.name or view.lives(name)

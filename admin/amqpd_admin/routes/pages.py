@@ -52,6 +52,26 @@ HEADERS = {
 }
 
 
+def page_of(title: str, body: str, *styles: str) -> str:
+    """A page without scripts, in the pages' looks. `styles`: of `pages/css/`, beside those that all have."""
+    sheets = "".join(f'<link rel="stylesheet" href="/css/{name}.css">\n' for name in ("tokens", "base", *styles))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>amqpd: {title}</title>
+<link rel="icon" href="/icon.svg" type="image/svg+xml">
+{sheets}</head>
+<body>
+<main>
+{body}</main>
+</body>
+</html>
+"""
+
+
 @dataclass(frozen=True)
 class File:
     """`tag` is another one when the file is."""

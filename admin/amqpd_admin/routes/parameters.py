@@ -14,7 +14,7 @@ from amqpd.management.metadata import parameters, policies
 from amqpd.management.pacing import each
 from amqpd.topology.limit_keys import VHOST_LIMITS
 from amqpd_admin import lists
-from amqpd_admin.answers import changed, gone, invalid, reply
+from amqpd_admin.answers import changed, gone, invalid
 from amqpd_admin.bodies import body_of, need
 from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Row, of_made
@@ -69,11 +69,11 @@ async def list_of_vhost(request: Request, component: Name, vhost: Name, who: Pol
 
 
 @router.get(ONE)
-async def show(component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
+async def show(request: Request, component: Name, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One parameter."""
     for row in await parameters.listed(who.behind.metadata, vhost):
         if (row["component"], row["name"]) == (component, name):
-            return reply(row)
+            return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
 
 
@@ -106,11 +106,11 @@ async def list_global(request: Request, who: PolicyMaker) -> Response:
 
 
 @router.get(GLOBAL)
-async def show_global(name: Name, who: PolicyMaker) -> Response:
+async def show_global(request: Request, name: Name, who: PolicyMaker) -> Response:
     """One global parameter."""
     for row in await parameters.listed_global(who.behind.metadata):
         if row["name"] == name:
-            return reply(row)
+            return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
 
 

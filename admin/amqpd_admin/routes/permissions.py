@@ -10,7 +10,7 @@ from starlette.responses import Response
 from amqpd.management.errors import NotFound
 from amqpd.management.metadata import permissions
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone, reply
+from amqpd_admin.answers import bad_request, changed, gone
 from amqpd_admin.bodies import body_of, need, text
 from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import of_made
@@ -43,13 +43,13 @@ async def list_all(request: Request, who: Administrator) -> Response:
 
 
 @router.get(ONE)
-async def show(vhost: Name, user: Name, who: Administrator) -> Response:
+async def show(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
     """Of a user in a virtual host."""
     _require(who, vhost, user)
     found = await permissions.listed(who.behind.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
-    return reply(found[0])
+    return await lists.one(request, dict(found[0]))
 
 
 @router.put(ONE, status_code=201)
@@ -81,13 +81,13 @@ async def list_topics(request: Request, who: Administrator) -> Response:
 
 @router.get(TOPIC)
 @router.get(TOPIC + "/{exchange}")
-async def show_topics(vhost: Name, user: Name, who: Administrator) -> Response:
+async def show_topics(request: Request, vhost: Name, user: Name, who: Administrator) -> Response:
     """Of a user in a virtual host, for each exchange: for all of them, as in RabbitMQ, also where one is named."""
     _require(who, vhost, user)
-    found = await permissions.listed_topics(who.behind.metadata, vhost, user)
+    found: list[Any] = await permissions.listed_topics(who.behind.metadata, vhost, user)
     if not found:
         raise NotFound("Object Not Found")
-    return reply(found)
+    return await lists.answer(request, of_made(found))
 
 
 @router.put(TOPIC, status_code=201)

@@ -3,14 +3,16 @@ for administrators."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata import policies
+from amqpd.management.metadata import policies, policy_previews
 from amqpd.management.pacing import each
+from amqpd.topology.policies import PATTERN_BYTES_MAX as PATTERN_LENGTH_MAX
+from amqpd.vocabulary.records import PolicyRecord
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, changed, gone, invalid, reply
 from amqpd_admin.bodies import Body, body_of, need, text
@@ -21,6 +23,8 @@ from amqpd_admin.paths import Name
 
 router = api_router("policies")
 
+NAME_LENGTH_MAX = 255
+
 
 async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | None = None) -> Response:
     rows: list[Any] = await policies.listed(who.behind.metadata, operator, vhost)
@@ -28,10 +32,10 @@ async def _listed(request: Request, who: Who, *, operator: bool, vhost: str | No
     return await lists.answer(request, of_made(found))
 
 
-async def _one(who: Who, vhost: str, name: str, *, operator: bool) -> Response:
+async def _one(request: Request, who: Who, vhost: str, name: str, *, operator: bool) -> Response:
     for row in await policies.listed(who.behind.metadata, operator, vhost):
         if row["name"] == name:
-            return reply(row)
+            return await lists.one(request, dict(row))
     raise NotFound("Object Not Found")
 
 
@@ -66,10 +70,26 @@ async def list_of_vhost(request: Request, vhost: Name, who: Entering) -> Respons
     return await _listed(request, who, operator=False, vhost=vhost)
 
 
+@router.get("/amqpd/policies/preview/{vhost}")
+async def preview_of(
+    vhost: Name,
+    who: PolicyMaker,
+    pattern: Annotated[str, Query(max_length=PATTERN_LENGTH_MAX)],
+    apply_to: Annotated[str, Query(alias="apply-to", max_length=20)] = "all",
+    name: Annotated[str, Query(max_length=NAME_LENGTH_MAX)] = "",
+    priority: Annotated[int, Query(ge=-(2**31), lt=2**31)] = 0,
+    operator: bool = False,
+) -> Response:
+    """Our own: what a policy would apply to among the others, if it were set: `queues` and `exchanges` (that its
+    pattern matches), `applies`, the first `names`, and the `winners` of the others."""
+    record = PolicyRecord(vhost, name, pattern, apply_to, {}, priority, operator)
+    return reply(dict(await policy_previews.preview(who.behind.on, record)))
+
+
 @router.get("/policies/{vhost}/{name}")
-async def show(vhost: Name, name: Name, who: PolicyMaker) -> Response:
+async def show(request: Request, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One policy."""
-    return await _one(who, vhost, name, operator=False)
+    return await _one(request, who, vhost, name, operator=False)
 
 
 @router.put("/policies/{vhost}/{name}", status_code=201)
@@ -98,9 +118,9 @@ async def list_operator_of_vhost(request: Request, vhost: Name, who: PolicyMaker
 
 
 @router.get("/operator-policies/{vhost}/{name}")
-async def show_operator(vhost: Name, name: Name, who: PolicyMaker) -> Response:
+async def show_operator(request: Request, vhost: Name, name: Name, who: PolicyMaker) -> Response:
     """One operator policy."""
-    return await _one(who, vhost, name, operator=True)
+    return await _one(request, who, vhost, name, operator=True)
 
 
 @router.put("/operator-policies/{vhost}/{name}", status_code=201)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -14,6 +15,8 @@ from amqpd.management.errors import NotFound
 from amqpd.management.figures import totals
 from amqpd.management.messages import getting
 from amqpd.management.pacing import each
+from amqpd.management.peers import led_queues
+from amqpd.management.peers.leaders import leaders_of
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
@@ -21,7 +24,6 @@ from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, changed, gone, reply
 from amqpd_admin.bodies import body_of, flag, need, number, table, text
 from amqpd_admin.guarded import api_router
-from amqpd_admin.homes import Homes
 from amqpd_admin.lists import Listing, Row
 from amqpd_admin.login import Administrator, Asking, Entering, Who
 from amqpd_admin.paths import Name
@@ -33,27 +35,30 @@ from amqpd_admin.walks import Consuming, seen_vhosts
 
 router = api_router("queues")
 
+CONDITIONS = ("backlog", "empty", "used", "unused")
+"""messages are in it; none are; somebody consumes; nobody does"""
+
 
 def _listing(request: Request, who: Who, vhosts: Collection[str], samples: SamplesAsked) -> Listing[QueuePort]:
-    node, homes = who.behind.on.node, Homes(who.behind)
+    node, leaders = who.behind.on.node, leaders_of(who.behind)
     asked, found = request.query_params, totals.queues(node, vhosts)
     if asked.get("disable_stats") == "true":
         with_totals = asked.get("enable_queue_totals") == "true"
 
         def bare(queue: QueuePort) -> Row:
-            return rows.bare(node, queue, homes, totals=with_totals)
+            return rows.bare(node, queue, leaders, totals=with_totals)
 
-        ahead = homes.ask if with_totals else None
-        choose = QueueOrder(who, vhosts, homes, lambda column: with_totals and column in rows.TOTALS).choose
-        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: homes.missing, choose=choose)
-    choose = QueueOrder(who, vhosts, homes, lambda _: True).choose
+        ahead = leaders.ask if with_totals else None
+        choose = QueueOrder(who, vhosts, leaders, lambda column: with_totals and column in rows.TOTALS).choose
+        return Listing(found, rows.small, bare, ahead=ahead, missing=lambda: leaders.missing, choose=choose)
+    choose = QueueOrder(who, vhosts, leaders, lambda _: True).choose
     return Listing(
         found,
         rows.small,
-        lambda queue: rows.whole(node, queue, homes),
+        lambda queue: rows.whole(node, queue, leaders),
         more=partial(_add_samples, who, samples),
-        ahead=homes.ask,
-        missing=lambda: homes.missing,
+        ahead=leaders.ask,
+        missing=lambda: leaders.missing,
         choose=choose,
     )
 
@@ -64,18 +69,44 @@ def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *,
         add_to_queue(row, who.behind.samples.of_queue(queue, alone=alone), samples)
 
 
+async def _listed(request: Request, listing: Listing[QueuePort]) -> Response:
+    """With `only`, which is our own, those of which all of that holds. Raises Refusal."""
+    if not (conditions := [each for each in request.query_params.get("only", "").split(",") if each]):
+        return await lists.answer(request, listing)
+    if not set(conditions) <= set(CONDITIONS):
+        raise bad_request(f"only is a list of {', '.join(CONDITIONS)}")
+    found = await each(listing.things, lambda queue: queue)
+    if listing.ahead is not None:
+        await listing.ahead(found)
+
+    def meant(queue: QueuePort) -> QueuePort | None:
+        if queue.elsewhere:
+            # Of what its home does not say nothing holds.
+            row = listing.whole(queue) or {}
+            messages, consumers = row.get("messages"), row.get("consumers")
+        else:
+            messages, consumers = queue.ready_count + queue.unacked_count, queue.consumer_count
+        counts = {"backlog": messages, "empty": messages, "used": consumers, "unused": consumers}
+        holds = all(
+            counts[each] is not None and bool(counts[each]) == (each in ("backlog", "used")) for each in conditions
+        )
+        return queue if holds else None
+
+    return await lists.answer(request, replace(listing, things=await each(found, meant), choose=None))
+
+
 @router.get("/queues")
 @router.get("/queues/detailed")
 async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
     """Of all virtual hosts that the user may see."""
-    return await lists.answer(request, _listing(request, who, await seen_vhosts(who), samples))
+    return await _listed(request, _listing(request, who, await seen_vhosts(who), samples))
 
 
 @router.get("/queues/{vhost}")
 async def list_of_vhost(request: Request, vhost: Name, who: Entering, samples: Asked) -> Response:
     """Of one virtual host."""
     who.behind.on.vhost(vhost)
-    return await lists.answer(request, _listing(request, who, [vhost], samples))
+    return await _listed(request, _listing(request, who, [vhost], samples))
 
 
 @router.get("/queues/{vhost}/{name}")
@@ -83,9 +114,9 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
     """One queue, with its consumers: of those of other users only who monitors is told."""
     node = who.behind.on.node
     who.behind.on.vhost(vhost)
-    queue, homes = who.behind.on.queue(vhost, name), Homes(who.behind)
-    await homes.ask([queue])
-    row = rows.whole(node, queue, homes)
+    queue, leaders = who.behind.on.queue(vhost, name), leaders_of(who.behind)
+    await leaders.ask([queue])
+    row = rows.whole(node, queue, leaders)
     if row is None:
         raise NotFound("Object Not Found")  # meanwhile
     _add_samples(who, samples, queue, row, alone=True)
@@ -95,6 +126,8 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
             return None
         return rows.consumer(node, Consuming(consumer.channel, consumer))
 
+    # What comes from which exchange and goes to which channel is counted in no broker whose `rates_mode` is basic.
+    row |= {"incoming": [], "deliveries": []}
     row["consumer_details"] = await each(queue.subscribers(), consumer)
     if queue.elsewhere:
         # Whoever consumes is at its home.
@@ -125,8 +158,9 @@ async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> R
 async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """`if-empty=true` and `if-unused=true` keep one that is not."""
     asked = request.query_params
-    await queues.delete(
+    await led_queues.delete(
         who.behind.on,
+        leaders_of(who.behind),
         who.operator,
         vhost,
         name,
@@ -138,12 +172,8 @@ async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Re
 
 @router.delete("/queues/{vhost}/{name}/contents", status_code=204)
 async def purge(vhost: Name, name: Name, who: Entering) -> Response:
-    """Its ready messages go, wherever its home is."""
-    queue, peers, homes = who.behind.on.node.ports.get((vhost, name)), who.behind.peers, Homes(who.behind)
-    if peers is None or queue is None or homes.home_of(queue) not in peers.others():
-        await queues.purge(who.behind.on, who.operator, vhost, name)
-    else:
-        await peers.act(homes.home_of(queue), "purge", vhost=vhost, name=name, by=who.user)
+    """Its ready messages go, whichever node leads it."""
+    await led_queues.purge(who.behind.on, leaders_of(who.behind), who.operator, vhost, name)
     return gone()
 
 
@@ -189,7 +219,7 @@ async def act(request: Request, vhost: Name, name: Name, who: Administrator) -> 
 
 @router.get("/queues/{vhost}/{name}/bindings")
 async def list_bindings(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
-    """That to the default exchange first."""
-    who.behind.on.queue(vhost, name)
+    """That to the default exchange first. A queue that is not there has none, as in RabbitMQ: tools ask before they
+    delete."""
     there = bindings.walked(who.behind.on.vhost(vhost), destination=name, destination_type="queue")
     return await lists.answer(request, listing(who, chain([Default(vhost, name)], there)))

@@ -11,10 +11,10 @@ from starlette.responses import Response
 from amqpd.management.metadata import permissions, users
 from amqpd.management.metadata.interface import found_user
 from amqpd.management.pacing import each
-from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, exported_hash, stored_hash
+from amqpd.security.rabbitmq_hashes import exported_hash, stored_hash
 from amqpd.vocabulary.records import UserRecord
 from amqpd_admin import lists
-from amqpd_admin.answers import bad_request, changed, gone, reply
+from amqpd_admin.answers import bad_request, changed, gone
 from amqpd_admin.bodies import Body, body_of, need, text
 from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row, of_made
@@ -64,20 +64,23 @@ async def delete_many(request: Request, who: Administrator) -> Response:
 
 
 @router.get("/users/{name}")
-async def show(name: Name, who: Administrator) -> Response:
+async def show(request: Request, name: Name, who: Administrator) -> Response:
     """One user."""
     record = found_user(who.behind.on.node.topology, name)
-    return reply(_row(record))
+    return await lists.one(request, _row(record))
 
 
 @router.put("/users/{name}", status_code=201)
 async def put(request: Request, name: Name, who: Administrator) -> Response:
-    """`tags`, with `password`, or `password_hash` and `hashing_algorithm`; an empty hash is for one that logs in with
-    a certificate only."""
+    """`tags`, with `password`, or `password_hash` and `hashing_algorithm`; with neither, or an empty hash, it logs in
+    with a certificate only. `hashing_algorithm` beside a `password`: RabbitMQ can check the hash in an export."""
     body = await body_of(request)
-    return changed(
-        await users.put(who.behind.metadata, name, _tags(body), password=_password(body), stored=_stored(body))
-    )
+    if "password" in body and "password_hash" in body:
+        raise bad_request("both_password_and_password_hash_are_provided")
+    password, tags = _password(body), _tags(body)
+    algorithm = text(body, "hashing_algorithm") if "hashing_algorithm" in body else None
+    stored, metadata = _stored(body), who.behind.metadata
+    return changed(await users.put(metadata, name, tags, password=password, algorithm=algorithm, stored=stored))
 
 
 @router.delete("/users/{name}", status_code=204)
@@ -125,6 +128,7 @@ def _stored(body: Body) -> str | None:
     if "password_hash" not in body:
         return None
     try:
-        return stored_hash(text(body, "hashing_algorithm", DEFAULT_ALGORITHM), text(body, "password_hash"))
+        algorithm = text(body, "hashing_algorithm") if "hashing_algorithm" in body else None
+        return stored_hash(algorithm, text(body, "password_hash"))
     except ValueError as error:
         raise bad_request(str(error)) from None

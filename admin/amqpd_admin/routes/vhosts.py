@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from amqpd.management import traces
 from amqpd.management.errors import Conflict, NotFound
+from amqpd.management.figures.totals import RATES
 from amqpd.management.metadata import permissions, vhosts
-from amqpd.node.totals import SUMS
 from amqpd_admin import lists, others
 from amqpd_admin.answers import Refusal, bad_request, changed, gone, not_there, reply
 from amqpd_admin.bodies import Body, body_of, flag, text
@@ -21,7 +21,7 @@ from amqpd_admin.guarded import api_router
 from amqpd_admin.lists import Listing, Row, of_made
 from amqpd_admin.login import Administrator, Asking, Who
 from amqpd_admin.paths import Name
-from amqpd_admin.samples import MESSAGE_RATES, Asked, SamplesAsked, add_to_queue
+from amqpd_admin.samples import Asked, SamplesAsked, add_to_queue
 from amqpd_admin.walks import seen_vhosts
 
 router = api_router("vhosts")
@@ -46,17 +46,26 @@ def _row(who: Who, name: str, held: Mapping[str, Counter[str]]) -> Row | None:
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
+        "messages_details": {"rate": round(counts["messages rate"], 1)},
         "protected_from_deletion": record.metadata.get("protected_from_deletion") is True,
+        **_rated(counts, ("recv_oct", "send_oct")),
+        # As a queue: where nothing came yet there are no statistics.
+        **({"message_stats": _rated(counts, RATES)} if any(counts[each] for each in RATES) else {}),
     }
 
 
+def _rated(counts: Counter[str], names: Iterable[str]) -> Row:
+    row: Row = {}
+    for each in names:
+        row |= {each: counts[each], f"{each}_details": {"rate": round(counts[f"{each} rate"], 1)}}
+    return row
+
+
 def _add_samples(who: Who, samples: SamplesAsked, name: str, row: Row, *, alone: bool = False) -> None:
-    """And what its queues have counted, which is of the last look at each. Not where other nodes have some of it."""
+    """Not where other nodes have some of it."""
     if not ("lengths" in samples or "msg_rates" in samples) or others.names(who):
         return
     series = who.behind.samples.of_vhost(name, alone=alone)
-    if "msg_rates" in samples and (sums := who.behind.on.node.totals.sums_by_vhost.get(name)) is not None:
-        row["message_stats"] = {each: sums[SUMS.index(each)] for each in MESSAGE_RATES}
     add_to_queue(row, series, samples)
 
 
@@ -109,14 +118,14 @@ async def list_all(request: Request, who: Asking, samples: Asked) -> Response:
 
 
 @router.get("/vhosts/{vhost}")
-async def show(vhost: Name, who: Asking, samples: Asked) -> Response:
+async def show(request: Request, vhost: Name, who: Asking, samples: Asked) -> Response:
     """One virtual host."""
     if vhost not in who.behind.on.node.topology.vhost_records:
         raise NotFound("Object Not Found")
     who.require(who.sees(vhost), "User not authorised to access virtual host")
     row = await _one(who, vhost)
     _add_samples(who, samples, vhost, row, alone=True)
-    return reply(row)
+    return await lists.one(request, row)
 
 
 @router.put("/vhosts/{vhost}", status_code=201)

@@ -3,7 +3,7 @@
 What comes in: a queue, a connection; or nothing, for alarms. What goes out: `why`, sentences of which the first
 matters most.
 Rules: a queue's are for who may enter its virtual host, a connection's for whose it is and who monitors, the alarms'
-for who monitors.
+for who monitors. A consumer is named to who monitors only.
 Not here: the sentences (`amqpd/management/why/`).
 """
 
@@ -12,9 +12,10 @@ from __future__ import annotations
 import psutil
 from starlette.responses import Response
 
+from amqpd.management.peers import led_queues
+from amqpd.management.peers.leaders import leaders_of
 from amqpd.management.why import alarms as why_alarms
 from amqpd.management.why import connections as why_connection
-from amqpd.management.why import queues as why
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Entering, Monitor
@@ -27,7 +28,8 @@ router = api_router("why", "/amqpd/why")
 @router.get("/queues/{vhost}/{name}")
 async def of_queue(vhost: Name, name: Name, who: Entering) -> Response:
     """Why messages wait in a queue, and what became of others."""
-    return reply({"why": await why.explained(who.behind.on, vhost, name)})
+    behind, leaders = who.behind, leaders_of(who.behind)
+    return reply({"why": await led_queues.why(behind.on, leaders, vhost, name, names_consumers=who.monitors)})
 
 
 @router.get("/connections/{name}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from amqpd.management.bindings import binding_row
+from amqpd.management.bindings import binding_row, escaped, named_by, unescaped
 from amqpd.vocabulary.records import BindingRecord
 from amqpd_admin.lists import Listing
 from amqpd_admin.login import Who
@@ -45,6 +45,11 @@ def row_of(who: Who, binding: Binding) -> Row | None:
     return None if held is None else of_binding(held)
 
 
+def names(binding: Binding, key: str) -> bool:
+    """`key`: a `properties_key`, as it is decoded from a path."""
+    return binding.queue == unescaped(key) if isinstance(binding, Default) else named_by(binding, key)
+
+
 def of_binding(record: BindingRecord) -> Row:
     given: Row = {**binding_row(record)}
     return {name: given[name] for name in FIELDS}
@@ -58,7 +63,7 @@ def _of_default(binding: Default) -> Row:
         "destination_type": "queue",
         "routing_key": binding.queue,
         "arguments": {},
-        "properties_key": binding.queue,
+        "properties_key": escaped(binding.queue),
     }
 
 

@@ -21,6 +21,7 @@ DESCRIPTIONS = {
     "topic": "AMQP topic exchange, as per the AMQP specification",
     "x-consistent-hash": "Consistent Hashing Exchange",
     "x-delayed-message": "Delayed Message Exchange.",
+    "x-local-random": "Picks one random local binding (queue) to route via (to).",
     "x-modulus-hash": "Modulus Hashing Exchange",
     "x-random": "Randomly picks a binding (queue) to route via (to).",
     "x-recent-history": "Recent History Exchange.",
@@ -36,9 +37,10 @@ def exchange_types() -> list[Row]:
 
 def listeners(node: str, amqp: Sequence[tuple[str, int, bool]], http: Sequence[str]) -> list[Row]:
     """`http`: as URLs."""
-    found = [("amqp/ssl" if tls else "amqp", host, port) for host, port, tls in amqp]
-    found += [("https" if each.scheme == "https" else "http", *_of(each.netloc)) for each in map(urlsplit, http)]
-    return [{"node": node, "protocol": protocol, "ip_address": host, "port": port} for protocol, host, port in found]
+    found = [("amqp/ssl" if tls else "amqp", host, port, tls) for host, port, tls in amqp]
+    found += [(each.scheme, *_of(each.netloc), each.scheme == "https") for each in map(urlsplit, http)]
+    names = ("protocol", "ip_address", "port", "tls")
+    return [{"node": node, **dict(zip(names, each, strict=True))} for each in found]
 
 
 def contexts(http: Sequence[str], node: str | None = None) -> list[Row]:

@@ -35,7 +35,15 @@ Answer = dict[str, Any]
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 Listing = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
 Stream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]], None]]
+
+
+class Result(dict[str, Any]):
+    """What a stream says of its rows, as its last element: which nodes did not answer."""
+
+
+EndedStream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]] | Result, None]]
 Send = Callable[[Answer], Awaitable[None]]
+
 
 _caller: ContextVar[Operator | None] = ContextVar("caller", default=None)
 
@@ -57,7 +65,7 @@ class Commands:
         self,
         handlers: Mapping[str, Handler],
         listings: Mapping[str, Listing] | None = None,
-        streams: Mapping[str, Stream] | None = None,
+        streams: Mapping[str, EndedStream] | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._listings = dict(listings or {})
@@ -88,10 +96,7 @@ class Commands:
                 await _send_rows(send, self._listings[command](arguments))
                 result: dict[str, Any] = {}
             elif command in self._streams:
-                async with contextlib.aclosing(self._streams[command](arguments)) as pages:
-                    async for page in pages:
-                        await _send_rows(send, page) if page else await send({"ok": True, "rows": []})
-                result = {}
+                result = await _send_stream(send, self._streams[command](arguments))
             elif command in self._handlers:
                 result = await self._handlers[command](arguments)
             else:
@@ -127,6 +132,20 @@ async def _send_rows(send: Send, rows: Iterable[dict[str, Any]]) -> None:
             page, page_bytes, begun_s = [], 0, trio.current_time()
     if page:
         await send({"ok": True, "rows": page})
+
+
+async def _send_stream(send: Send, rows: AsyncGenerator[list[dict[str, Any]] | Result, None]) -> dict[str, Any]:
+    """Its result, empty if it has none."""
+    result: dict[str, Any] = {}
+    async with contextlib.aclosing(rows) as pages:
+        async for page in pages:
+            if isinstance(page, Result):
+                result = dict(page)
+            elif page:
+                await _send_rows(send, page)
+            else:
+                await send({"ok": True, "rows": []})
+    return result
 
 
 def _bounded(value: Any) -> Any:

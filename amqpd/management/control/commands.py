@@ -12,8 +12,10 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from amqpd.management import alarms, connections, queues, traces
+from amqpd.management import alarms, traces
+from amqpd.management.control import declaration_commands
 from amqpd.management.control.answers import Handler, Listing, Stream, caller
+from amqpd.management.control.arguments import Arguments, optional, required, vhost_of
 from amqpd.management.damage.damaged_rows import DamagedRows, Which
 from amqpd.management.damage.orphan_operations import OrphanOperations
 from amqpd.management.errors import BadArgument
@@ -22,65 +24,31 @@ from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.messages.wishes import Wish
 from amqpd.management.metadata import transients
 from amqpd.management.running import Running
-from amqpd.management.why.queues import explained
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import StoreDamaged
 from amqpd.vocabulary.records import Change, Delete, Put
 
-Arguments = dict[str, Any]
 Rows = list[dict[str, Any]]
 
 
 def handlers(on: Running) -> Mapping[str, Handler]:
-    async def close_connections(arguments: Arguments) -> dict[str, Any]:
-        closed = await connections.close(
-            on,
-            caller(),
-            which=_text(arguments, "id"),
-            user=_text(arguments, "user"),
-            vhost=_text(arguments, "vhost"),
-            everything=arguments.get("all") is True,
-            reason=_text(arguments, "reason"),
-        )
-        return {"closed": closed}
-
     async def set_alarm(arguments: Arguments) -> dict[str, Any]:
-        return {"new": alarms.put(on, caller(), _text(arguments, "name") or "")}
+        return {"new": alarms.put(on, caller(), optional(arguments, "name") or "")}
 
     async def clear_alarm(arguments: Arguments) -> dict[str, Any]:
-        return dict(alarms.clear(on, caller(), _text(arguments, "name") or ""))
+        return dict(alarms.clear(on, caller(), optional(arguments, "name") or ""))
 
     async def trace(arguments: Arguments) -> dict[str, Any]:
-        return {"new": traces.begin(on, caller(), _text(arguments, "vhost") or "/")}
+        return {"new": traces.begin(on, caller(), optional(arguments, "vhost") or "/")}
 
     async def end_trace(arguments: Arguments) -> dict[str, Any]:
-        return {"was_on": traces.end(on, caller(), _text(arguments, "vhost") or "/")}
+        return {"was_on": traces.end(on, caller(), optional(arguments, "vhost") or "/")}
 
     async def change_transients(arguments: Arguments) -> dict[str, Any]:
         return {"changed": await transients.change(on, _changes(arguments))}
 
-    async def why(arguments: Arguments) -> dict[str, Any]:
-        return {"why": await explained(on, _vhost(arguments), _required(arguments, "name"))}
-
-    async def delete_queue(arguments: Arguments) -> dict[str, Any]:
-        count = await queues.delete(
-            on,
-            caller(),
-            _vhost(arguments),
-            _required(arguments, "name"),
-            if_unused=arguments.get("if_unused") is True,
-            if_empty=arguments.get("if_empty") is True,
-        )
-        return {"messages": count}
-
-    async def purge_queue(arguments: Arguments) -> dict[str, Any]:
-        return {"messages": await queues.purge(on, caller(), _vhost(arguments), _required(arguments, "name"))}
-
     return {
-        "queue why": why,
-        "queue delete": delete_queue,
-        "queue purge": purge_queue,
-        "connection close": close_connections,
+        **declaration_commands.handlers(on),
         "alarm set": set_alarm,
         "alarm clear": clear_alarm,
         "trace on": trace,
@@ -91,7 +59,6 @@ def handlers(on: Running) -> Mapping[str, Handler]:
 
 def listings(on: Running) -> Mapping[str, Listing]:
     return {
-        "connection list": partial(connections.listed, on),
         "alarm list": lambda _: map(dict, alarms.listed(on)),
         "trace list": lambda _: map(dict, traces.listed(on)),
         "transients list": lambda _: _records(on),
@@ -109,7 +76,7 @@ def message_streams(messages: MessageOperations) -> Mapping[str, Stream]:
 
 def damage_streams(damaged: DamagedRows) -> Mapping[str, Stream]:
     def which(arguments: Arguments) -> Which:
-        vhost, queue = _required(arguments, "vhost"), _required(arguments, "queue")
+        vhost, queue = required(arguments, "vhost"), required(arguments, "queue")
         return Which(vhost, queue, arguments.get("ids"), arguments.get("delayed") is True)
 
     return {
@@ -125,12 +92,12 @@ def orphan_streams(orphans: OrphanOperations) -> Mapping[str, Stream]:
         yield [await orphans.delete(_id(arguments), caller(), dry_run=arguments.get("yes") is not True)]
 
     async def give_back(arguments: Arguments) -> AsyncGenerator[Rows, None]:
-        yield [orphans.give_back(_id(arguments), _vhost(arguments), caller())]
+        yield [orphans.give_back(_id(arguments), vhost_of(arguments), caller())]
 
     def adopt(arguments: Arguments) -> AsyncGenerator[Rows, None]:
         if arguments.get("delayed") is True:
             return give_back(arguments)
-        return orphans.adopt(_id(arguments), _vhost(arguments), _text(arguments, "queue"), caller())
+        return orphans.adopt(_id(arguments), vhost_of(arguments), optional(arguments, "queue"), caller())
 
     return {
         "orphans list": lambda _: orphans.listed(),
@@ -154,23 +121,5 @@ def _changes(arguments: Arguments) -> list[Change]:
         raise BadArgument(f"not a record: {error}") from None
 
 
-def _text(arguments: Arguments, name: str) -> str | None:
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise BadArgument(f"{name} must be a text")
-    return value
-
-
-def _required(arguments: Arguments, name: str) -> str:
-    value = arguments.get(name)
-    if not isinstance(value, str):
-        raise BadArgument(f"{name} must be a text")
-    return value
-
-
 def _id(arguments: Arguments) -> str:
     return str(arguments.get("id", ""))
-
-
-def _vhost(arguments: Arguments) -> str:
-    return _required({"vhost": "/", **arguments}, "vhost")

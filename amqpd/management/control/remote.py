@@ -1,7 +1,8 @@
 """Commands of the control socket over HTTP, for a broker on another machine.
 
 What comes in: an address, a command, its arguments. What goes out: the lines of the answer, as over the socket.
-Rules: 1. Who asks is a user with the tag administrator, and its permissions count for what is in virtual hosts.
+Rules: 1. Who looks is a user with the tag monitoring, and who acts one with the tag administrator; their permissions
+count for what is in virtual hosts.
 2. Only commands that need no file of the broker's machine, and none of its records. 3. To look is GET, and to act
 POST: acts are in the broker's log and its audit log. 4. A password is in no error, and not asked of the command line
 if it need not be.
@@ -30,13 +31,17 @@ LOOKS = frozenset(
 ACTS = frozenset(
     (
         *("queue purge", "queue delete", "connection close", "alarm set", "alarm clear", "trace on", "trace off"),
-        *("message delete", "message move", "scrub"),
+        *("message delete", "message move", "message publish", "scrub"),
+        *("queue declare", "exchange declare", "exchange delete", "binding declare", "binding delete"),
+        *("queues purge", "queues delete"),
     )
 )
 PATH = "/api/amqpd/control/"
 PORTS = {"http": 15672, "https": 15671}
 LINE_BYTES_MAX = 4 << 20
 URL_VARIABLE = "AMQPD_URL"
+NOT_LOGGED_IN = "not_authorized"
+"""RabbitMQ's word for who is not known; one who is known, and has no such tag, is `not_authorised`"""
 REMOTE = "amqpd.remote"
 """where the command line keeps the broker that is meant"""
 
@@ -105,10 +110,24 @@ def answers(
         raise Unavailable(
             f"{broker} did not answer within {timeout_s:g} s: look at its log, and whether it was done"
         ) from None
+    except http.client.BadStatusLine as error:
+        raise Unavailable(_no_http(broker, error)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unavailable(f"cannot talk to {broker}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         client.close()
+
+
+def _no_http(broker: RemoteBroker, error: http.client.BadStatusLine) -> str:
+    """What answered, which is not HTTP."""
+    if str(error).startswith("AMQP"):
+        return (
+            f"{broker} is a port of AMQP, where clients connect: an address for --url has the port of the management "
+            f"API, {PORTS[broker.scheme]} unless the broker's settings say otherwise"
+        )
+    if isinstance(error, http.client.RemoteDisconnected):
+        return f"{broker} closed the connection without an answer: is it the port of a broker's management API?"
+    return f"{broker} does not speak HTTP: an address for --url has the port of a broker's management API"
 
 
 def _client(broker: RemoteBroker, timeout_s: float) -> http.client.HTTPConnection:
@@ -126,9 +145,15 @@ def _headers(broker: RemoteBroker) -> dict[str, str]:
 
 def _refusal(broker: RemoteBroker, status: int, body: bytes) -> Exception:
     try:
-        reason = str(json.loads(body)["reason"])
-    except (ValueError, KeyError, TypeError):
-        reason = f"it answered {status}"
+        found = json.loads(body)
+        reason, error = str(found["reason"]), found.get("error")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        reason, error = f"it answered {status}", None
+    if error == NOT_LOGGED_IN:
+        return Refused(
+            f"user '{broker.user}' cannot log in at {broker}: the password is wrong, there is no such user, or it "
+            f"may not log in from here (guest only on the broker's machine); the broker's log says which"
+        )
     if status in (401, 403):
         return Refused(f"{broker} does not let user '{broker.user}' do this: {reason}")
     if status == 404:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import struct
 import tempfile
@@ -42,6 +43,8 @@ CONNECTIONS_MAX = 16
 # A command is sent at once; a client silent this long has gone or is stuck, and would hold one of the 16
 # places.
 IDLE_TIMEOUT_S = 10.0
+# A broker that lives answers sooner, nearly always; after it is looked whether the process is stopped.
+STOPPED_LOOK_S = 2.0
 # At the end, for the socket's file to be removed, which takes a disk that works some microseconds.
 REMOVE_S = 1.0
 # sockaddr_un.sun_path is 108 bytes on Linux, 104 on the BSDs and macOS, with the final NUL.
@@ -83,11 +86,19 @@ def rows(
     data_dir: Place, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
 ) -> list[dict[str, Any]] | None:
     """The rows of a listing, all pages of it; otherwise as `call`. `timeout_s` is for each page."""
+    found = listing(data_dir, command, arguments, timeout_s)
+    return None if found is None else found[0]
+
+
+def listing(
+    data_dir: Place, command: str, arguments: Mapping[str, Any] | None = None, timeout_s: float = 5.0
+) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+    """As `rows`, and what is said of the rows as a whole."""
     found: list[dict[str, Any]] = []
     with contextlib.closing(_answers(data_dir, command, arguments, timeout_s)) as answers:
         for answer in answers:
             if "result" in answer:
-                return found
+                return found, answer["result"]
             found += answer["rows"]
     return None
 
@@ -130,16 +141,24 @@ def _answers(
             client.connect(path)
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
             return
+        except (BlockingIOError, TimeoutError):
+            raise BrokerLost(
+                f"the broker on {data_dir} takes no more commands, as many wait for it already: it is stopped "
+                "(SIGSTOP), or stuck; look at its process and its log"
+            ) from None
         except OSError as error:
             raise ControlError(
                 f"cannot talk to the broker on {data_dir}: {error.strerror or error}; "
                 "run this as the user that runs it"
             ) from None
         answer: dict[str, Any] = {}
+        sent = False
         while "result" not in answer:
             try:
-                client.sendall(line)
-                line = b""
+                if not sent:
+                    client.sendall(line)
+                    sent = True
+                    _await_answer(client, data_dir, timeout_s)
                 text = received.readline(LINE_BYTES_MAX + 1)
             except TimeoutError:
                 raise BrokerLost(
@@ -156,6 +175,32 @@ def _answers(
             if not answer["ok"]:
                 raise of_kind(str(answer.get("kind", "")), str(answer["error"]))
             yield answer
+
+
+def _await_answer(client: socket.socket, data_dir: Path, timeout_s: float) -> None:
+    """Until something has come, or the time has passed, which reading it tells. Raises BrokerLost for a process that
+    is stopped: nothing will come."""
+    poll = select.poll()
+    poll.register(client, select.POLLIN)
+    look_s = min(STOPPED_LOOK_S, timeout_s)
+    if poll.poll(look_s * 1000):
+        return
+    pid = _credentials(client)[0]
+    if pid and _is_stopped(pid):
+        raise BrokerLost(
+            f"the broker on {data_dir}, process {pid}, is stopped (SIGSTOP, or a debugger): 'kill -CONT {pid}' lets "
+            "it go on, and what it was asked now is done then"
+        )
+    poll.poll((timeout_s - look_s) * 1000)
+
+
+def _is_stopped(pid: int) -> bool:
+    import psutil  # 30 ms, for a command that waits anyway
+
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False
 
 
 def _lost(data_dir: Path, reason: str) -> BrokerLost:
@@ -245,11 +290,16 @@ def _remove(file: Path, made: os.stat_result) -> None:
 
 
 def _uid(stream: trio.SocketStream) -> int | None:
+    return _credentials(stream.socket)[1]
+
+
+def _credentials(connected: Any) -> tuple[int | None, int | None]:
+    """(pid, uid) of the process at the other end, where the system says it. `connected`: a socket, or trio's."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        return None
-    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])
+        return None, None
+    pid, uid, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    return int(pid), int(uid)
 
 
 async def _send(stream: trio.SocketStream, answer: dict[str, Any]) -> None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.management.figures.overview import unroutable_of, vhosts
 from amqpd.management.figures.queue_facts import queue_facts
+from amqpd.node.traffic import Traffic, told_safe
+from amqpd.session.delivery_ages import timeout_ms
 from amqpd.topology.policies import NO_POLICY
 from amqpd.vocabulary.states import State
 from amqpd.wire.json_values import to_json
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from amqpd.session.credit import Subscription
     from amqpd.session.ports import ChannelBase, ConnectionBase
 
+CLIENT_NAME_LENGTH_MAX = 200
+"""In rows of channels and consumers, of which there are many."""
+
 Row = dict[str, Any]
 Filters = Mapping[str, Any]
 """`vhost`, `user`: a name, or None for all"""
@@ -35,11 +40,12 @@ def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
     """`now` is of the clock that `ConnectionBase.connected_at` was read from; `age_s` counts from there."""
     for connection in list(node.connections.values()):
         if connection.state is not State.CLOSED and _wanted(filters, connection.vhost, connection.user):
-            yield connection_row(connection, now)
+            yield connection_row(connection, now, node.totals.traffic)
 
 
-def connection_row(connection: ConnectionBase, now: float) -> Row:
+def connection_row(connection: ConnectionBase, now: float, traffic: Traffic) -> Row:
     """See `connections`."""
+    rates = traffic.of(connection)
     return {
         "id": connection.id,
         "name": connection.name,
@@ -49,10 +55,18 @@ def connection_row(connection: ConnectionBase, now: float) -> Row:
         "channels": len(connection.channels),
         "peer": connection.name.partition(" -> ")[0],
         "tls": connection.peer.tls,
+        "tls_facts": dict(connection.peer.facts),
+        "auth_mechanism": connection.auth_mechanism,
+        "confirmed_rate": round(rates.confirmed, 1),
+        "outbox_bytes": connection.outbox_bytes,
         "client_properties": to_json(connection.client_properties),
         "age_s": max(0.0, now - connection.connected_at),
         "bytes_in": connection.bytes_in,
         "bytes_out": connection.bytes_out,
+        "bytes_in_rate": round(rates.octets_in, 1),
+        "bytes_out_rate": round(rates.octets_out, 1),
+        "published": connection.published,
+        "published_rate": round(rates.published, 1),
         "frame_max": connection.frame_max,
         "channel_max": connection.channel_max,
         "timeout": connection.heartbeat_s,
@@ -62,27 +76,43 @@ def connection_row(connection: ConnectionBase, now: float) -> Row:
 def channels(node: Node, filters: Filters) -> Iterator[Row]:
     for connection in list(node.connections.values()):
         if _wanted(filters, connection.vhost, connection.user):
-            yield from map(channel_row, list(connection.channels.values()))
+            for channel in list(connection.channels.values()):
+                yield channel_row(channel, node.totals.traffic)
 
 
-def channel_row(channel: ChannelBase) -> Row:
-    connection = channel.connection
+def channel_row(channel: ChannelBase, traffic: Traffic) -> Row:
+    """See `channels`."""
+    connection, confirms = channel.connection, channel.confirms
+    delivered_rate, confirmed_rate, published_rate = traffic.of_channel(channel)
     return {
         "connection": connection.name,
         "connection_id": connection.id,
+        "client_name": client_name(connection),
         "number": channel.id,
         "user": connection.user,
         "vhost": connection.vhost,
         "consumer_count": len(channel.consumers),
         "messages_unacknowledged": channel.unacked.count,
-        "messages_unconfirmed": 0 if channel.confirms is None else channel.confirms.pending,
+        "messages_unconfirmed": 0 if confirms is None else confirms.pending,
         "messages_uncommitted": 0 if channel.tx is None else channel.tx.messages,
         "acks_uncommitted": 0 if channel.tx is None else channel.tx.acknowledgements,
         "prefetch_count": channel.prefetch,
         "global_prefetch_count": channel.prefetch_shared,
-        "confirm": channel.confirms is not None,
+        "confirm": confirms is not None,
         "transactional": channel.tx is not None,
+        "published": channel.published,
+        "publish_rate": round(published_rate, 1),
+        "delivered": channel.next_tag - 1,
+        "delivered_rate": round(delivered_rate, 1),
+        "confirmed": told_safe(channel),
+        "confirmed_rate": round(confirmed_rate, 1),
     }
+
+
+def client_name(connection: ConnectionBase) -> str:
+    """What the client calls itself; empty if it does not. It may be as long as a frame: of that a beginning."""
+    given = connection.client_properties.get("connection_name")
+    return given[:CLIENT_NAME_LENGTH_MAX] if isinstance(given, str) else ""
 
 
 def consumers(node: Node, filters: Filters) -> Iterator[Row]:
@@ -103,29 +133,20 @@ def consumer_row(channel: ChannelBase, consumer: Subscription) -> Row:
         "queue": consumer.queue.record.name,
         "connection": connection.name,
         "connection_id": connection.id,
+        "client_name": client_name(connection),
         "channel": channel.id,
         "user": connection.user,
         "consumer_tag": consumer.tag,
         "ack_required": not consumer.no_ack,
         "exclusive": consumer.exclusive,
         "priority": consumer.priority,
+        "own_timeout": consumer.ack_timeout_ms,
         # All of them, unless the queue has a single active one.
         "active": consumer.is_active,
         "prefetch_count": consumer.prefetch,
+        "consumer_timeout": timeout_ms(consumer, consumer.queue, channel.shared.limits.consumer_timeout_s),
         "messages_unacknowledged": consumer.unacked,
     }
-
-
-def queues(node: Node, filters: Filters) -> Iterator[Row]:
-    """`name` is a filter too."""
-    for queue in node.ports.ports():
-        record = queue.record
-        if queue.deleted or not _wanted(filters, record.vhost) or filters.get("name") not in (None, record.name):
-            continue
-        # Where it was when the copy was made. If its source begins here, it is made now: a row says what is in it.
-        found = node.ports.get((record.vhost, record.name)) if queue.elsewhere else queue
-        if found is not None:
-            yield queue_row(node, found)
 
 
 def queue_row(node: Node, queue: QueuePort) -> Row:
@@ -170,14 +191,11 @@ def bindings(node: Node, filters: Filters) -> Iterator[Row]:
 
 
 LISTINGS: Mapping[str, Callable[[Node, Filters], Iterator[Row]]] = {
-    "channel list": channels,
-    "consumer list": consumers,
-    "queue list": queues,
     "exchange list": exchanges,
     "binding list": bindings,
     "vhost status": vhosts,
 }
-"""by the command that asks; that of connections needs the time too"""
+"""by the command that asks; that of connections needs the time too, those of queues and clients the other nodes"""
 
 
 def _state(connection: ConnectionBase) -> str:

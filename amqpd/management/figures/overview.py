@@ -42,7 +42,6 @@ def overview(node: Node) -> dict[str, Any]:
         "orphans": len(node.orphans),
         "messages_orphaned": node.orphans.messages,
         "unroutable": dict(unroutable),
-        "alarms": sorted(node.alarms.kinds),
         "faults": dict(node.faults.counts),
         "queues_out_of_service": quarantined(node),
         "queues_fenced": fenced(node.audited()),

@@ -2,9 +2,8 @@
 
 What comes in: a queue, the time, the policy that applies to it. What goes out: a dictionary that JSON can hold.
 Rules: 1. Pure; nothing is walked that grows with the messages. 2. Names are those of RabbitMQ's HTTP API where it has
-one for the same thing; its `..._details.rate` are messages a second over the last 5 to 10 seconds. 3. `deliver` and
-`deliver_get` are one number here, of all deliveries and basic.get together; `ack` has what was taken without
-acknowledgement too.
+one for the same thing; its `..._details.rate` are messages a second over the last 5 to 10 seconds. 3. `totals` has
+our own counters.
 Not here: counting (`queues/facts.py`), who consumes (`inventory.py`), messages (`queues/contents.py`).
 
 Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/{vhost}/{name}.
@@ -15,8 +14,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from amqpd.management.figures.conditions import conditions
 from amqpd.node.fence import fence_facts
-from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS
+from amqpd.node.totals import TAKEN
+from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS, taken
 from amqpd.queues.port import QueuePort, Statistics
 from amqpd.queues.settings import QueueSettings
 from amqpd.session.consumers import Consumer
@@ -25,11 +26,14 @@ from amqpd.wire.json_values import to_json
 
 STATS = (
     ("publish", "accepted"),
-    ("deliver", "delivered"),
     ("deliver_get", "delivered"),
     ("redeliver", "redelivered"),
-    ("ack", "acked"),
+    ("ack", "acked_by_clients"),
+    ("deliver_no_ack", "auto_acked"),
+    ("get_no_ack", "got_auto_acked"),
+    ("get_empty", "got_nothing"),
 )
+"""those that are one of our counters"""
 
 
 def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLICY) -> dict[str, Any]:
@@ -41,6 +45,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "name": record.name,
         "type": said.settings.type,
         "state": _state(queue, fence),
+        "attention": conditions(queue, now_ms),
         "out_of_service": queue.quarantined,
         "fenced": fence,
         "durable": record.durable,
@@ -55,6 +60,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "messages_details": {"rate": growth_of(said.rates)},
         "messages_ready": said.ready,
         "messages_unacknowledged": said.unacked,
+        "messages_dlx": said.dying,
         "message_bytes": said.ready_bytes + said.unacked_bytes,
         "message_bytes_ready": said.ready_bytes,
         "message_bytes_unacknowledged": said.unacked_bytes,
@@ -98,9 +104,10 @@ def _settings(settings: QueueSettings) -> dict[str, Any]:
 
 def _stats(said: Statistics) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, counted in STATS:
-        total = said.totals[counted]
-        # What was there at the start was published before.
-        found[name] = total - said.totals["recovered"] if counted == "accepted" else total
-        found[name + "_details"] = {"rate": round(said.rates[counted], 1)}
+    # What was there at the start was published before.
+    totals = (said.totals["accepted"] - said.totals["recovered"], *taken(said.totals.__getitem__))
+    rates = (said.rates["accepted"], *taken(said.rates.__getitem__))
+    for name, total, rate in zip(("publish", *TAKEN), totals, rates, strict=True):
+        found[name] = total
+        found[name + "_details"] = {"rate": round(rate, 1)}
     return found

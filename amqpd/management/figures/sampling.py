@@ -6,7 +6,9 @@ Rules: 1. Once a second, queues to which something happened lately: a thousand a
 Each five seconds what they have done is added up, and the sums are one sample of the node: idle queues cost nothing,
 and the sample costs the same however many queues there are. 3. A single queue, connection or virtual host is looked
 at only while somebody asks for its samples: the first ask begins it, and it ends `WATCHED_MS` after the last one. 4.
-At most `WATCHED_MAX` of them: one that is asked for by itself takes the place of the one that was asked for longest
+The `LARGEST` queues with messages are looked at as if somebody asked for them, so that at an incident there is a
+past. Which they are is found among those to which something happened, and once a minute among all. 5. At most
+`WATCHED_MAX` of them: one that is asked for by itself takes the place of the one that was asked for longest
 ago, and the rows of a list take what places are free.
 Not here: what a sample of a queue's facts is (`queues/facts.py`), how samples are kept (`samples.py`), sums
 (`node/totals.py`).
@@ -14,16 +16,19 @@ Not here: what a sample of a queue's facts is (`queues/facts.py`), how samples a
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from resource import RUSAGE_SELF, getrusage
 
 import trio
 
 from amqpd.limiting.congestion import MEASURE_S
+from amqpd.management.attention.watch import Watch
 from amqpd.management.figures.samples import GLOBAL, STEP_MS, Series
 from amqpd.management.figures.totals import CHURN, churn, look_at
 from amqpd.node.node import Node
-from amqpd.node.totals import SUMS
+from amqpd.node.totals import NOTHING, SUMS
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ConnectionBase
 from amqpd.vocabulary.states import State
@@ -32,20 +37,27 @@ from amqpd.vocabulary.states import State
 SAMPLING_S = 1.0
 # A quarter of a millisecond; where what they did is added up, a whole one.
 QUEUES_AT_ONCE = 1000
-# As many as are on the longest page of a list. Each takes 12 KB and, each five seconds, some microseconds.
-WATCHED_MAX = 500
+# The queues that an incident is about are mostly among these.
+LARGEST = 100
+LARGEST_OF_ALL_MS = 60_000
+# As many as are on the longest page of a list, and the largest queues. Each takes 12 KB and, each five seconds, some
+# microseconds.
+WATCHED_MAX = 500 + LARGEST
 # Somebody who looks asks each few seconds or minutes, and finds what was when a page is loaded again later.
 WATCHED_MS = 600_000
 WATCHED_AT_ONCE = 100
 
-OF_MESSAGES = ("messages", *SUMS)
+_OF_QUEUE = ("publish", "deliver_get", "redeliver", "ack", "messages_ready", "messages_unacknowledged")
+OF_MESSAGES = ("messages", *_OF_QUEUE)
 OF_CONNECTION = ("recv_oct", "send_oct")
 OF_NODE = (
-    *OF_MESSAGES,
+    *("messages", *SUMS),
     *CHURN,
     *("mem_used", "disk_free", "sockets_used", "context_switches"),
 )
 """by RabbitMQ's names"""
+
+_PLACES = [SUMS.index(name) for name in _OF_QUEUE]
 
 Look = Callable[[], Sequence[int] | None]
 """figures as they are now; None: what has them is gone"""
@@ -71,11 +83,16 @@ class Sampler:
         self._node = node
         self._clock_ms = clock_ms
         self._machine = machine
+        self._publishers_ms = clock_ms()
         self._step = -1
         """the last one of which there is a sample"""
         self._watched: dict[Hashable, _Watched] = {}
         """who was asked for longest ago is first"""
+        self._largest: list[QueuePort] = []
+        self._looked_at_all_ms = -LARGEST_OF_ALL_MS
         self.of_node = Series(OF_NODE, GLOBAL)
+        self.watch = Watch(node, clock_ms)
+        """what may need somebody"""
 
     @property
     def now_ms(self) -> int:
@@ -91,21 +108,64 @@ class Sampler:
     async def _look(self) -> None:
         node, now_ms = self._node, self._clock_ms()
         due = now_ms // STEP_MS > self._step
+        happened = list[QueuePort]()
         for at, queue in enumerate(list(node.active), 1):
             queue.facts.sample(node.now_ms)
             # Until something happens to it again: most of very many queues are idle.
             idle = queue.stopped or queue.facts.settled
             if due or idle:
+                happened.append(queue)
                 look_at(node, queue)
+                self.watch.look(queue)
             if idle:
                 del node.active[queue]
             if at % QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if due:
             self._step = now_ms // STEP_MS
+            seconds = max(1.0, (now_ms - self._publishers_ms) / 1000)
+            self._publishers_ms = now_ms
+            await self._look_at_publishers(seconds)
             node.totals.keep_vhosts(node.topology.vhosts)
             self.of_node.add(now_ms, self._figures())
+            await self.watch.look_around()
+            await self._find_largest(happened, now_ms)
             await self._look_at_watched(now_ms)
+
+    async def _find_largest(self, happened: list[QueuePort], now_ms: int) -> None:
+        """Rule 4. `happened`: queues to which something happened."""
+        candidates = dict.fromkeys([*self._largest, *happened])
+        if now_ms - self._looked_at_all_ms >= LARGEST_OF_ALL_MS:
+            self._looked_at_all_ms = now_ms
+            candidates = dict.fromkeys(self._node.queues.values())
+        found, walk = list[QueuePort](), iter(candidates)
+        while some := list(islice(walk, QUEUES_AT_ONCE)):
+            filled = [queue for queue in some if _length(queue) and not queue.stopped]
+            found = heapq.nlargest(LARGEST, [*found, *filled], key=_length)
+            await trio.lowlevel.checkpoint()
+        self._largest = found
+        for queue in found:
+            self.of_queue(queue, alone=True)
+
+    async def _look_at_publishers(self, seconds: float) -> None:
+        """So long after the last time."""
+        node = self._node
+        looked_at = 0
+        for connection in list(node.connections.values()):
+            node.totals.look_at_connection(connection)
+            if connection.id in node.connections:  # it has not gone meanwhile
+                node.totals.traffic.look(connection, node.now_ms)
+            looked_at += 1 + len(connection.channels)
+            if looked_at >= QUEUES_AT_ONCE:
+                looked_at = 0
+                await trio.lowlevel.checkpoint()
+        node.totals.look_at_unroutable(node.unroutable)
+        for rated in list(node.totals.rated.values()):
+            rated.sample(node.now_ms)
+        for at, passed in enumerate(node.routes.traffic.all(), 1):
+            passed.sample(seconds)
+            if at % QUEUES_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
 
     def _figures(self) -> Sequence[int]:
         node = self._node
@@ -158,8 +218,12 @@ class Sampler:
         return watched.series
 
 
+def _length(queue: QueuePort) -> int:
+    return queue.ready_count + queue.unacked_count
+
+
 def _of_sums(sums: Sequence[int]) -> Sequence[int]:
-    """`OF_MESSAGES`: all messages come first."""
+    """With all messages in front."""
     return (sums[-2] + sums[-1], *sums)
 
 
@@ -169,7 +233,7 @@ def _of_queue(node: Node, queue: QueuePort) -> Sequence[int] | None:
     if found is not queue:
         return None
     facts = found.facts
-    counters = (facts.accepted - facts.recovered, facts.delivered, facts.redelivered, facts.acked)
+    counters = (facts.accepted - facts.recovered, facts.delivered, facts.redelivered, facts.acked_by_clients)
     return _of_sums((*counters, found.ready_count, found.unacked_count))
 
 
@@ -181,7 +245,8 @@ def _of_vhost(node: Node, name: str) -> Sequence[int] | None:
     """As of the last look at each of its queues."""
     if name not in node.topology.vhosts:
         return None
-    return _of_sums(node.totals.sums_by_vhost.get(name, (0,) * len(SUMS)))
+    sums = node.totals.sums_by_vhost.get(name, NOTHING)
+    return _of_sums([sums[at] for at in _PLACES])
 
 
 async def run_measurements(node: Node, settle: Callable[[], None]) -> None:

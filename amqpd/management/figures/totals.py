@@ -22,10 +22,12 @@ import trio
 
 from amqpd.management.pacing import Pace
 from amqpd.node.node import Node
-from amqpd.node.totals import NOTHING, SUMS
+from amqpd.node.totals import LOST, NOTHING, SENT, SUMS, TAKEN
+from amqpd.queues.facts import taken
 from amqpd.queues.port import QueuePort
 
-RATES = {"publish": "accepted", "deliver_get": "delivered", "redeliver": "redelivered", "ack": "acked"}
+RATES = (*SENT[:2], *LOST, *TAKEN)
+"""of messages; those that clients published come first"""
 CHURN = (
     *("connection_created", "connection_closed", "channel_created", "channel_closed"),
     *("queue_declared", "queue_created", "queue_deleted"),
@@ -92,13 +94,27 @@ class QueueSums:
             if look_at(node, queue):
                 counts = found.setdefault(queue.record.vhost, Counter())
                 rates = queue.facts.rates(node.now_ms)
-                for name, ours in RATES.items():
-                    counts[f"{name} rate"] += rates[ours]  # type: ignore[assignment]
+                for name, rate in zip(TAKEN, taken(rates.__getitem__), strict=True):
+                    counts[f"{name} rate"] += rate
                 counts["messages rate"] += rates["accepted"] - rates["left"]  # type: ignore[assignment]
+        for connection in list(node.connections.values()):
+            await pace.step()
+            looked_at += 1
+            node.totals.look_at_connection(connection)
+            moving = node.totals.traffic.of(connection)
+            if connection.vhost not in node.topology.vhosts:
+                continue
+            counts = found.setdefault(connection.vhost, Counter())
+            for name, rate in zip(SENT[1:], (moving.confirmed, moving.octets_in, moving.octets_out), strict=True):
+                counts[f"{name} rate"] += rate  # type: ignore[assignment]
+        node.totals.look_at_unroutable(node.unroutable)
         for name, vhost in list(node.topology.vhosts.items()):
             await pace.step()
             looked_at += 1
             counts = found.setdefault(name, Counter())
+            for counted in (SENT[0], *LOST):
+                if (rated := node.totals.rated.get((name, counted))) is not None:
+                    counts[f"{counted} rate"] = rated.rate(node.now_ms)  # type: ignore[assignment]
             counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
             counts["queues"] = len(vhost.queues)
             counts["consumers"] = node.census.consumers_by_vhost[name]

@@ -1,7 +1,7 @@
 """Queues whose messages an operator wants to see or change.
 
 What comes in: a name. What goes out: the queue, if its home is here.
-Rules: 1. Where it is not, the sentence says which command knows where. 2. What lasts several turns looks again after
+Rules: 1. Where it is not, the sentence names the node that leads it. 2. What lasts several turns looks again after
 each: what is done to a queue whose home has moved would be done to this copy alone.
 Not here: queues as everybody lists them (`figures/inventory.py`).
 """
@@ -23,9 +23,14 @@ def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
     if isinstance(queue, HomeQueue):
         return queue
     if queue is not None:
+        leader = node.sources.home_of(queue.record.source)
+        if leader:
+            raise AtAnotherNode(
+                f"node '{leader}' leads the queue '{name}' in virtual host '{vhost}': only there are its messages "
+                "looked at, deleted and moved"
+            )
         raise AtAnotherNode(
-            f"the home of the queue '{name}' in virtual host '{vhost}' is another node: `amqpd cluster status` says "
-            "which one, ask there"
+            f"no node leads the queue '{name}' in virtual host '{vhost}' at present: `amqpd quorum status` says why"
         )
     raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
 

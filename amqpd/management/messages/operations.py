@@ -24,7 +24,7 @@ import trio
 from amqpd.declarations.names import locked
 from amqpd.journal.lane import Lanes, joined
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.errors import BadArgument, Refused, Unavailable
+from amqpd.management.errors import AtAnotherNode, BadArgument, Refused, Unavailable
 from amqpd.management.messages.bodies import Bodies, Part, Reader
 from amqpd.management.messages.holders import holders_of
 from amqpd.management.messages.home_queues import home_queue, require_here
@@ -118,7 +118,10 @@ class MessageOperations:
                 raise Refused(f"user '{by.user}' has no permissions in vhost '{vhost}'")
             with refusals():
                 self._node.access.require(by.user, vhost, "write", "exchange", "")
-        return home_queue(self._node, vhost, name)
+        try:
+            return home_queue(self._node, vhost, name)
+        except AtAnotherNode as error:
+            raise AtAnotherNode(f"{error}, and messages are moved between queues that one node leads") from None
 
     async def _parts(self, queue: HomeQueue, wish: Wish) -> AsyncGenerator[Part, None]:
         bodies = Bodies(self._reader)

@@ -28,8 +28,9 @@ from amqpd.journal.lane import NONE, joined
 from amqpd.kernel import Run
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.asking import checked_arguments, checked_name
-from amqpd.management.errors import BadArgument, Conflict, Refused, Unavailable
+from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, ManagementError, Unavailable
 from amqpd.management.messages.operations import SHORTAGES
+from amqpd.management.messages.property_names import NUMBERS, TEXTS
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.message.content import BODY, HEADER, Content
@@ -39,23 +40,17 @@ from amqpd.message.propertylist import edited
 from amqpd.message.rewriting import with_headers
 from amqpd.publishing.offering import offer
 from amqpd.publishing.routes import Route
-from amqpd.publishing.routing import COPIES_A_STEP, Steps, count_unroutable, queue_steps, without_bcc
+from amqpd.publishing.routing import (
+    COPIES_A_STEP,
+    Steps,
+    count_unroutable,
+    elsewhere_of,
+    queue_steps,
+    without_bcc,
+)
 from amqpd.publishing.unroutable import NACK, Outcome
 from amqpd.queues.port import QueuePort
 
-TEXTS = (
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "user_id",
-    "app_id",
-    "cluster_id",
-)
-NUMBERS = {"delivery_mode": 0xFF, "priority": 0xFF, "timestamp": 2**63 - 1}
-"""and the greatest that there may be"""
 IMPERSONATOR = "impersonator"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 _CONTENT = b"\x00\x3c\x00\x00"
@@ -86,7 +81,8 @@ async def publish(
     properties: Mapping[str, Any] | None = None,
 ) -> bool:
     """Whether it reached a queue, or waits for its delay. Raises BadArgument, NotFound, Refused; Conflict when a
-    queue that it reaches refuses it; Unavailable while memory or disk is short."""
+    queue that it reaches refuses it; AtAnotherNode when another node leads one; Unavailable while memory or disk is
+    short."""
     node, limit = on.node, on.node.limits.message_bytes_max
     on.vhost(vhost)
     checked_name("routing key", routing_key)
@@ -99,6 +95,7 @@ async def publish(
         route = _route(on, by, vhost, exchange, routing_key)
         read = node.properties.read(run.properties)
         _check(on, by, vhost, route, read)
+    node.totals.count_published(vhost, 1)
     if read.delay_ms:
         return await _delay(on, vhost, route, run, read)
     keys = (routing_key, *read.routing_keys)
@@ -133,7 +130,7 @@ def _check(on: Running, by: Operator, vhost: str, route: Route, properties: Prop
     if claimed is not None and by.user not in (None, claimed):
         user = on.node.topology.users.get(by.user or "")
         if user is None or IMPERSONATOR not in user.tags:
-            raise Refused(f"user_id property set to '{claimed}' but authenticated user was '{by.user}'")
+            raise BadArgument(f"user_id property set to '{claimed}' but authenticated user was '{by.user}'")
 
 
 def _asker(on: Running, by: Operator, vhost: str) -> Asker:
@@ -147,6 +144,7 @@ async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Pr
     read = node.properties.read(run.properties, True)
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, read)
+    route.passed.count(1, 0)
     kept = node.delay(vhost, run, read, properties.delay_ms, publication)
     if publication is not None:
         audit.end(publication, run.body_size, True)
@@ -173,12 +171,15 @@ async def _offer(
     on: Running, vhost: str, route: Route, run: Run, properties: Properties, queues: tuple[QueuePort, ...]
 ) -> bool:
     node, audit, publication = on.node, on.node.audit, None
+    route.passed.count(1, len(queues))
     if not queues:
         nacked = route.unroutable == NACK
         count_unroutable(node, vhost, route.exchange, Outcome.NACKED if nacked else Outcome.RETURNED, 1)
         return False
     if len(queues) > 1 and not node.disk_space.fits(run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
+    if (away := elsewhere_of(queues)) is not None:
+        raise _led_elsewhere(on, away)
     if (behind := next((queue for queue in queues if queue.lane.lagging), None)) is not None:
         raise Unavailable(f"the copies of the queue '{behind.record.name}' are too far behind: try again later")
     if audit.active:
@@ -203,6 +204,16 @@ async def _offer(
     if refused:
         raise Conflict(f"the queue '{refused}' refused the message: look at its limits, and whether it is in service")
     return True
+
+
+def _led_elsewhere(on: Running, queue: QueuePort) -> ManagementError:
+    """Why a message for it is not taken here, and where it is."""
+    record, here = queue.record, on.node.identity.name
+    leader = on.node.sources.home_of(record.source)
+    what = f"it goes to the queue '{record.name}' in virtual host '{record.vhost}'"
+    if not leader or leader == here:
+        return Unavailable(f"{what}, which no node leads at present: try again later")
+    return AtAnotherNode(f"{what}, which node '{leader}' leads: publish it there")
 
 
 def _raw(given: Mapping[str, Any]) -> bytes:

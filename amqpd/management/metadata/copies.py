@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from amqpd.datadir.lock import open_data_directory
-from amqpd.management.errors import NotFound, Unavailable
+from amqpd.management.errors import Conflict, NotFound, Unavailable
 from amqpd.management.metadata.stored import FILE_NAME
 from amqpd.topology.metadata.sqlite import copies
+from amqpd.topology.metadata.sqlite.database import written_by_newer
 from amqpd.topology.metadata.sqlite.promises import COPIES, copy_path
 
 NUMBERS = COPIES
@@ -54,12 +55,17 @@ def listed(data_dir: Path) -> list[CopyRow]:
 
 
 def restore(data_dir: Path, number: int | None = None) -> Restored:
-    """Put this copy in place, or the newest good one. Raises NotFound, Unavailable; StartupError when a broker runs
-    there."""
+    """Put this copy in place, or the newest good one. Raises NotFound, Conflict, Unavailable; StartupError when a
+    broker runs there."""
     path = data_dir / FILE_NAME
     if not data_dir.is_dir():
         raise NotFound(f"data directory {data_dir} does not exist: name the broker's with --data-dir")
     with open_data_directory(data_dir):
+        if path.exists() and (newer := written_by_newer(path)):
+            raise Conflict(
+                f"{path} was written by a newer amqpd ({newer}): it is not damaged, and a copy is older; run that "
+                "version, or move the file away first if what it has is to be given up"
+            )
         good = [copy for copy in copies.good_copies(path) if number in (None, copy.number)]
         if not good:
             which = "no good copy" if number is None else f"no good copy {copy_path(path, number).name}"

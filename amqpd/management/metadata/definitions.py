@@ -2,8 +2,9 @@
 
 What comes in: a document that was read (`Definitions`), and what to do about what is not in it or otherwise. What
 goes out: the text of a document; the difference, as it would be or as it was made.
-Rules: 1. All or nothing: a conflict that was not waved through changes nothing. 2. What is durable goes through the
-metadata store, whether a broker runs or not; what is transient needs a running broker, and is left out without one.
+Rules: 1. All or nothing: a conflict that was not waved through changes nothing, and as RabbitMQ asks for it
+(`as_rabbitmq`) neither does what cannot be made. 2. What is durable goes through the metadata store, whether a broker
+runs or not; what is transient needs a running broker, and is left out without one.
 Not here: the format and the comparison (`amqpd/definitions/`), files (`commands/definitions.py`).
 """
 
@@ -20,13 +21,15 @@ from amqpd import __version__
 from amqpd.definitions.difference import Difference, difference, local_source
 from amqpd.definitions.document import Definitions
 from amqpd.definitions.export import export_steps
-from amqpd.management.errors import AlreadyExists
+from amqpd.management.errors import AlreadyExists, BadArgument
 from amqpd.management.metadata.interface import Metadata, Plan, found_vhost
 from amqpd.management.pacing import each
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, QueueRecord, Record, UserRecord
 
+NAMED_MAX = 20
+"""so many things that cannot be made are named in one sentence"""
 PLACES = ("vhosts", "users", "exchanges", "queues")
 """sections of what other things belong to, or bind"""
 
@@ -37,6 +40,10 @@ class Conflicting(AlreadyExists):
     def __init__(self, sentence: str, found: Difference) -> None:
         super().__init__(sentence)
         self.found = found
+
+
+class Impossible(BadArgument):
+    """Some of what the document names cannot be made, whatever exists. The sentence names each, up to a bound."""
 
 
 async def exported(metadata: Metadata, vhost: str | None = None) -> str:
@@ -73,33 +80,45 @@ def refuse_conflicts(found: Difference, so: str) -> None:
         raise Conflicting(f"{things} with what is here, and {so}; --skip-conflicts goes on without", found)
 
 
+def refuse_impossible(found: Difference) -> None:
+    """Raises Impossible."""
+    if found.impossible:
+        named = found.impossible[:NAMED_MAX]
+        rest = len(found.impossible) - len(named)
+        more = f"; and {rest} more" if rest else ""
+        raise Impossible(f"nothing was imported, since not all of it can be made: {'; '.join(named)}{more}")
+
+
 async def import_definitions(
     metadata: Metadata,
     wanted: Definitions,
     *,
     prune: bool = False,
     skip_conflicts: bool = False,
+    as_rabbitmq: bool = False,
     source_of: Callable[[QueueRecord], int] = local_source,
 ) -> Difference:
     """What was changed. `source_of`: the source of a new queue. With `prune`, what the document does not name is
-    removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is; without, it
-    raises Conflicting."""
+    removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is, and what cannot
+    be made is left out; `as_rabbitmq` raises Impossible for that; without both, it raises Conflicting."""
     metadata = metadata.aside()
     wish = _Import(wanted, prune, source_of)
     await wish.look(metadata)
 
     def plan(topology: Topology) -> Plan:
         wish.compare(topology)
-        if not skip_conflicts:
+        if as_rabbitmq:
+            refuse_impossible(wish.found)
+        elif not skip_conflicts:
             refuse_conflicts(wish.found, "nothing was changed")
         durable = [each for each in wish.found.changes if not wish.is_transient(each)]
         return Plan(durable, _requires(durable, topology))
 
     await metadata.change(plan, whole=True)
-    transient = [each for each in wish.found.changes if wish.is_transient(each)]
+    transient, places_gone = await trio.to_thread.run_sync(wish.left_to_do)
     if transient:
         await metadata.change_transients(transient)
-    if any(step.action == "remove" and step.section in PLACES for step in wish.found.steps):
+    if places_gone:
         await metadata.sweep()
     return wish.found
 
@@ -132,6 +151,11 @@ class _Import:
 
     def is_transient(self, each: Change) -> bool:
         return not each.record.durable if isinstance(each, Put) else each.key in self.live
+
+    def left_to_do(self) -> tuple[list[Change], bool]:
+        """Behind what is durable: what is not, and whether what was within something that went has to go."""
+        transient = [each for each in self.found.changes if self.is_transient(each)]
+        return transient, any(step.action == "remove" and step.section in PLACES for step in self.found.steps)
 
     def _leave_transients_out(self) -> None:
         transient = [step for step in self.found.steps if step.action == "create" and not step.record.durable]

@@ -1,23 +1,29 @@
 """Where the quorum queues of a definitions file belong in a cluster.
 
 What comes in: how the cluster chooses. What goes out: a source for each queue.
-Rules: 1. Wherever the file was written, queues spread over the nodes. 2. Where there is no source for a queue the
-import is refused: a quorum queue that is copied nowhere is not what the file says.
+Rules: 1. Wherever the file was written, queues spread over the nodes. 2. Where there is no source for a queue a
+running node has some made first, as for a queue that a client declares: for the first queues of the file, each at
+the node where it would be. 3. Where there is none even so the import is refused: a quorum queue that is copied
+nowhere is not what the file says.
 Not here: how one is chosen (`cluster/imported_queues.py`), what is imported (`definitions.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+
+import trio
 
 from amqpd.declarations.locating import wanted_of
 from amqpd.definitions.difference import local_source
 from amqpd.management.errors import Unavailable
-from amqpd.node.sources import Wanted
+from amqpd.node.sources import Sources, Wanted
 from amqpd.queues.settings import QUORUM, type_of
 from amqpd.vocabulary.records import Key, QueueRecord
 
 Choose = Callable[[Key, Wanted], int | None]
+# Queues of a file for which sources are made, at once: a cluster of some nodes has one at each of them then.
+MADE_FOR_MAX = 32
 
 
 def sources_by(choose: Choose) -> Callable[[QueueRecord], int]:
@@ -26,13 +32,44 @@ def sources_by(choose: Choose) -> Callable[[QueueRecord], int]:
     def source_of(record: QueueRecord) -> int:
         if type_of(record.arguments) != QUORUM:
             return local_source(record)
-        wanted = wanted_of(record, {})._replace(balanced=f"{record.vhost}/{record.name}")
-        source = choose(record.key, wanted)
+        source = choose(record.key, _wanted(record))
         if source is None:
             raise Unavailable(
-                f"'{record.name}' in '{record.vhost}' is a quorum queue, and no node serves a source for it yet: "
-                "declare a quorum queue like it on each node first"
+                f"'{record.name}' in '{record.vhost}' is a quorum queue, and no node leads a source with as many "
+                "copies as it asks for: import at a running node (POST /api/definitions), which makes one while a "
+                "majority of the nodes lives"
             )
         return source
 
     return source_of
+
+
+def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[Wanted]:
+    """What the first of the quorum queues ask of a source that there is none of yet. `choose` counts what it says."""
+    found: list[Wanted] = []
+    for record in records:
+        if type_of(record.arguments) == QUORUM and len(found) < MADE_FOR_MAX:
+            wanted = _wanted(record)
+            if choose(record.key, wanted) is None:
+                found.append(wanted)
+    return found
+
+
+async def make_sources(sources: Sources, wanted: Sequence[Wanted]) -> None:
+    """Until each was answered, which takes ten seconds at most: there is one, or there can be none now."""
+    left, answered = len(wanted), trio.Event()
+
+    def answer(_: bool) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            answered.set()
+
+    for each in wanted:
+        sources.want(each, answer)
+    if wanted:
+        await answered.wait()
+
+
+def _wanted(record: QueueRecord) -> Wanted:
+    return wanted_of(record, {})._replace(balanced=f"{record.vhost}/{record.name}")

@@ -9,8 +9,8 @@ Not here: what is changed (the use cases), the metadata of a data directory (`st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import trio
@@ -33,6 +33,9 @@ from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.caller import Caller
 from amqpd.vocabulary.records import Change, Delete, Key, Put, Record
+
+# About a millisecond.
+EXPECTED_AT_ONCE = 500
 
 
 class LiveMetadata(Metadata):
@@ -82,17 +85,22 @@ class LiveMetadata(Metadata):
         for first in range(0, len(changes), TRANSIENTS_A_COMMAND):
             await transients.change(self._on, changes[first : first + TRANSIENTS_A_COMMAND])
 
-    @contextmanager
-    def _expected(self, changes: Sequence[Change]) -> Iterator[None]:
+    @asynccontextmanager
+    async def _expected(self, changes: Sequence[Change]) -> AsyncIterator[None]:
         """What takes effect of these meanwhile is the caller's doing."""
-        if self._by is None:
-            yield
-            return
-        done = self._on.node.acts.expect(changes, self._by, lambda made: None)
+        done: list[Callable[[bool], None]] = []
         try:
+            if self._by is not None:
+                for at in range(0, len(changes), EXPECTED_AT_ONCE):
+                    some = changes[at : at + EXPECTED_AT_ONCE]
+                    done.append(self._on.node.acts.expect(some, self._by, lambda made: None))
+                    await trio.lowlevel.checkpoint()
             yield
         finally:
-            done(True)
+            with trio.CancelScope(shield=True):
+                for each in done:
+                    each(True)
+                    await trio.lowlevel.checkpoint()
 
     async def _revisions(self, changes: Sequence[Change]) -> dict[str, int]:
         """Of what would be written, as the store has it now; 0 for what it has not."""
@@ -104,13 +112,19 @@ class LiveMetadata(Metadata):
         changes = planned.changes
         if not all(encode_key(each.record.key) in revisions for each in changes if isinstance(each, Put)):
             return False
+        return await self._commit_parts(planned, revisions)
+
+    async def _commit_parts(self, planned: Plan, revisions: dict[str, int]) -> bool:
+        """`revisions` are those of all that is put."""
+        changes = planned.changes
         for first in range(0, len(changes), CHANGES_A_TRANSACTION):
             some = changes[first : first + CHANGES_A_TRANSACTION]
-            with self._expected(some):
-                if not await transact(self._store, some, planned.requires, revisions):
-                    return False
-                # Whose doing it is is told when it is applied.
-                await self._sync.refresh()
+            async with self._expected(some):
+                with _said_how_far(first, len(changes)):
+                    if not await transact(self._store, some, planned.requires, revisions):
+                        return False
+                    # Whose doing it is is told when it is applied.
+                    await self._sync.refresh()
         return True
 
 
@@ -125,13 +139,10 @@ class AsideMetadata(LiveMetadata):
         with _refusals():
             for _ in range(ROUNDS_MAX):
                 topology, revisions = await self._copy()
-                planned = await trio.to_thread.run_sync(plan, topology)
+                planned = await trio.to_thread.run_sync(_planned, plan, topology, revisions)
                 await self._sync.refresh()
-                planned = _with_bindings(self._on.node.topology, planned)
-                for each in planned.changes:
-                    if isinstance(each, Put):
-                        revisions.setdefault(encode_key(each.record.key), 0)
-                if await self._commit(planned, revisions):
+                planned = await _with_bindings(self._on.node.topology, planned)
+                if await self._commit_parts(planned, revisions):
                     return
         raise Conflict(OVERTAKEN)
 
@@ -141,17 +152,43 @@ class AsideMetadata(LiveMetadata):
         return await trio.to_thread.run_sync(topology_of, snapshot)
 
 
-def _with_bindings(topology: Topology, planned: Plan) -> Plan:
+def _planned(plan: Planner, topology: Topology, revisions: dict[str, int]) -> Plan:
+    """In a thread. `revisions` has what is put then, too."""
+    planned = plan(topology)
+    for each in planned.changes:
+        if isinstance(each, Put):
+            revisions.setdefault(encode_key(each.record.key), 0)
+    return planned
+
+
+async def _with_bindings(topology: Topology, planned: Plan) -> Plan:
     """What was bound since the copy was made to an exchange or a queue that is removed goes along."""
-    gone = {each.key for each in planned.changes if isinstance(each, Delete)}
-    late: dict[Key, None] = {}
+    removed = await trio.to_thread.run_sync(lambda: [each for each in planned.changes if isinstance(each, Delete)])
+    if not removed:
+        return planned
+    pace, late = pacing.Pace(), dict[Key, None]()
+    gone = {each.key for each in removed}
     for key in gone:
+        await pace.step()
         vhost = topology.vhosts.get(key[1])
         if vhost is not None and key[0] in ("queue", "exchange"):
             bound = vhost.bindings_to("queue" if key[0] == "queue" else "exchange", key[2])
             left = vhost.bindings_from(key[2]) if key[0] == "exchange" else ()
             late |= dict.fromkeys(binding.key for binding in (*bound, *left) if binding.key not in gone)
     return replace(planned, changes=[*map(Delete, late), *planned.changes])
+
+
+@contextmanager
+def _said_how_far(done: int, total: int) -> Iterator[None]:
+    """Many changes are several transactions; those before the one that failed stay."""
+    try:
+        yield
+    except (StoreBusy, StoreFull, StoreUnreached) as error:
+        done += error.operations if isinstance(error, StoreUnreached) else 0
+        if not done:
+            raise
+        so = f"{done:,} of {total:,} changes were made: ask for the same again when it is mended"
+        raise Unavailable(f"{error}; {so}") from error
 
 
 @contextmanager

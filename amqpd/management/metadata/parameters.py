@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.metadata.interface import Metadata, Plan, check_filter, check_name, check_value, found_vhost
 from amqpd.management.pacing import each, in_order
-from amqpd.topology.parameters import KEPT_FOR_OTHERS, ParameterInvalid, check_parameter
+from amqpd.topology.parameters import ParameterInvalid, check_parameter
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put
 
@@ -52,8 +52,8 @@ async def listed(metadata: Metadata, vhost: str | None = None) -> list[Parameter
     return list(chain.from_iterable(await each(names, rows)))
 
 
-async def put(metadata: Metadata, vhost: str, component: str, name: str, value: Any) -> bool:
-    """Whether amqpd does something with it: other components' parameters are kept. Raises BadArgument, NotFound."""
+async def put(metadata: Metadata, vhost: str, component: str, name: str, value: Any) -> None:
+    """Raises BadArgument, NotFound."""
     check_name("parameter", name)
     check_value("value", value)
     record = ParameterRecord(vhost, component, name, value)
@@ -67,7 +67,6 @@ async def put(metadata: Metadata, vhost: str, component: str, name: str, value: 
         return Plan([Put(record)], [on.key])
 
     await metadata.change(plan)
-    return component not in KEPT_FOR_OTHERS
 
 
 async def clear(metadata: Metadata, vhost: str, component: str, name: str) -> None:

@@ -22,6 +22,7 @@ from amqpd.management.errors import Conflict, ManagementError, Unavailable
 from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
+from amqpd.topology.metadata.reading import RecordReader, records_of
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
@@ -33,7 +34,7 @@ from amqpd.topology.metadata.store import (
     StoreDamaged,
     Transaction,
 )
-from amqpd.topology.metadata.sync import records_of, transaction_of
+from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -46,6 +47,7 @@ from amqpd.vocabulary.records import (
     QueueRecord,
     Record,
     TopicPermissionRecord,
+    UnreadableQueue,
     UserRecord,
     VhostRecord,
 )
@@ -83,12 +85,12 @@ class StoredMetadata(Metadata):
     async def read(self, *, whole: bool = False) -> Topology:
         live = await self._live(whole)
         async with self._opened() as store:
-            return topology_of(await store.range(PREFIX), live)[0]
+            return topology_of(await store.range(PREFIX), live, strict=self._elsewhere is None)[0]
 
     async def change(self, plan: Planner, *, whole: bool = False) -> None:
         live = await self._live(whole)
         async with self._opened() as store:
-            await _commit(store, plan, live)
+            await _commit(store, plan, live, strict=self._elsewhere is None)
         self._refresh()
 
     async def sweep(self) -> None:
@@ -128,7 +130,8 @@ class StoredMetadata(Metadata):
             raise Unavailable(
                 f"data directory {data_dir} {missing}: name the broker's with --data-dir, "
                 f"or let the broker make it (amqpd serve --data-dir {data_dir}); if its definitions are in an etcd "
-                "cluster, give this command the broker's settings too (AMQPD_CONFIG or AMQPD_CLUSTER_STORE)"
+                "cluster, give this command the broker's settings too (amqpd --config FILE, AMQPD_CONFIG or "
+                "AMQPD_CLUSTER_STORE)"
             )
         try:
             embedded = await SqliteStore.open(data_dir / FILE_NAME)
@@ -192,9 +195,9 @@ def _places(record: Record) -> Iterator[Key]:
         yield record.destination_type, record.vhost, record.destination
 
 
-async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record]) -> None:
+async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record], *, strict: bool) -> None:
     for _ in range(ROUNDS_MAX):
-        topology, revisions = topology_of(await store.range(PREFIX), live)
+        topology, revisions = topology_of(await store.range(PREFIX), live, strict=strict)
         planned = plan(topology)
         for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
             some = planned.changes[first : first + CHANGES_A_TRANSACTION]
@@ -225,10 +228,15 @@ def _transaction(changes: Sequence[Change], requires: Iterable[Key], revisions: 
     return replace(wanted, compares=tuple(compares.values()))
 
 
-def topology_of(snapshot: Snapshot, live: Sequence[Record] = ()) -> tuple[Topology, dict[str, int]]:
-    """What is stored and what lives beside it, and the revisions of what is stored."""
+def topology_of(
+    snapshot: Snapshot, live: Sequence[Record] = (), *, strict: bool = False
+) -> tuple[Topology, dict[str, int]]:
+    """What is stored and what lives beside it, and the revisions of what is stored. What cannot be read is left out,
+    and logged; raises StoreDamaged if it is strict."""
+    reader = RecordReader(strict=strict)
+    stored = [each for each in reader.read_all(reader.in_order(snapshot)) if not isinstance(each, UnreadableQueue)]
     topology = Topology()
-    topology.apply([Put(record) for record in [*records_of(snapshot), *live]])
+    topology.apply([Put(record) for record in [*stored, *live]])
     return topology, {entry.key: entry.mod_revision for entry in snapshot.entries}
 
 

@@ -9,8 +9,10 @@ Not here: what users may do (`permissions.py`), their limits (`limits.py`), how 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TypedDict
 
 import trio
@@ -19,9 +21,17 @@ from amqpd.management.errors import AlreadyExists, BadArgument
 from amqpd.management.metadata.interface import Metadata, Plan, check_name, found_user
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
 from amqpd.security.authentication.passwords import hash_password, verify_password
+from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, SALT_BYTES, rabbitmq_hash
 from amqpd.topology.plans import delete_user
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Put, UserRecord
+
+TAGS = ("administrator", "monitoring", "policymaker", "management", "impersonator")
+"""that mean something; a user may have any other, too"""
+SHORT_MIN = 3
+
+RABBITMQ_ALGORITHM = DEFAULT_ALGORITHM
+"""for a password that RabbitMQ is to be able to check, too"""
 
 
 class UserRow(TypedDict):
@@ -49,11 +59,17 @@ async def check_new(metadata: Metadata, name: str, tags: Sequence[str] = ()) -> 
     _refuse_existing(await metadata.read(), name)
 
 
-async def add(metadata: Metadata, name: str, password: bytes | None, tags: Sequence[str] = ()) -> None:
-    """Raises BadArgument, AlreadyExists."""
+async def add(
+    metadata: Metadata,
+    name: str,
+    password: bytes | None,
+    tags: Sequence[str] = (),
+    algorithm: str | None = None,
+) -> None:
+    """`algorithm`: of RabbitMQ's, for the password. Raises BadArgument, AlreadyExists."""
     check_name("user", name)
     tags = _checked_tags(tags)
-    password_hash = await _hashed(password)
+    password_hash = await _hashed(password, algorithm)
 
     def plan(topology: Topology) -> Plan:
         _refuse_existing(topology, name)
@@ -67,9 +83,9 @@ async def check_known(metadata: Metadata, name: str) -> None:
     found_user(await metadata.read(), name)
 
 
-async def set_password(metadata: Metadata, name: str, password: bytes | None) -> None:
-    """Connections that are open stay open. Raises BadArgument, NotFound."""
-    password_hash = await _hashed(password)
+async def set_password(metadata: Metadata, name: str, password: bytes | None, algorithm: str | None = None) -> None:
+    """Connections that are open stay open. `algorithm`: of RabbitMQ's. Raises BadArgument, NotFound."""
+    password_hash = await _hashed(password, algorithm)
     await metadata.change(
         lambda topology: Plan([Put(replace(found_user(topology, name), password_hash=password_hash))])
     )
@@ -91,13 +107,20 @@ async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> tuple[
 
 
 async def put(
-    metadata: Metadata, name: str, tags: Sequence[str], *, password: bytes | None = None, stored: str | None = None
+    metadata: Metadata,
+    name: str,
+    tags: Sequence[str],
+    *,
+    password: bytes | None = None,
+    algorithm: str | None = None,
+    stored: str | None = None,
 ) -> bool:
     """The user has these tags from now on, and this password, or what `stored_hash` makes of one's hash; with neither
-    it keeps the one that it has, or has none. Whether it is new. Raises BadArgument."""
+    it has none, and logs in with a certificate only: as in RabbitMQ, what is put is all of it. `algorithm`: of
+    RabbitMQ's, for the password. Whether the user is new. Raises BadArgument."""
     check_name("user", name)
     wanted = _checked_tags(tags)
-    password_hash = stored if password is None else await _hashed(password)
+    password_hash = stored if password is None else await _hashed(password, algorithm)
     new = False
 
     def plan(topology: Topology) -> Plan:
@@ -106,8 +129,7 @@ async def put(
         new = before is None
         if before is None:
             return Plan([Put(UserRecord(name, password_hash or "", wanted), create=True)])
-        kept = before.password_hash if password_hash is None else password_hash
-        return Plan([Put(replace(before, password_hash=kept, tags=wanted))])
+        return Plan([Put(replace(before, password_hash=password_hash or "", tags=wanted))])
 
     await metadata.change(plan)
     return new
@@ -117,6 +139,15 @@ async def delete(metadata: Metadata, name: str) -> None:
     """The user and its permissions. Raises NotFound."""
     await metadata.change(lambda topology: Plan(delete_user(topology, found_user(topology, name).name)))
     await metadata.sweep()
+
+
+def meant_tag(tag: str) -> str | None:
+    """One that does something and that may be meant by this one, which does nothing."""
+    if tag in TAGS:
+        return None
+    short = next((each for each in TAGS if len(tag) >= SHORT_MIN and each.startswith(tag.lower())), None)
+    near = get_close_matches(tag.lower(), TAGS, 1)
+    return short or (near[0] if near else None)
 
 
 def _refuse_existing(topology: Topology, name: str) -> None:
@@ -132,7 +163,7 @@ def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tags))
 
 
-async def _hashed(password: bytes | None) -> str:
+async def _hashed(password: bytes | None, algorithm: str | None = None) -> str:
     """To hash takes a tenth of a second of a processor, on purpose: a broker goes on meanwhile."""
     if password is None:
         return ""
@@ -140,4 +171,9 @@ async def _hashed(password: bytes | None) -> str:
         raise BadArgument("an empty password lets nobody in: for certificates only, say --no-password")
     if len(password) > PASSWORD_BYTES_MAX:
         raise BadArgument(f"the password is longer than {PASSWORD_BYTES_MAX} bytes")
+    if algorithm is not None:
+        try:
+            return rabbitmq_hash(algorithm, password, secrets.token_bytes(SALT_BYTES))
+        except ValueError as error:
+            raise BadArgument(str(error)) from None
     return await trio.to_thread.run_sync(hash_password, password)

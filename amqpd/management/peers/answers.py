@@ -26,15 +26,21 @@ import structlog
 import trio
 
 from amqpd.faults import ENDS_NODE
-from amqpd.management import connections, queues
+from amqpd.management import alarms, connections, queues
+from amqpd.management.attention.watch import Watch, entered_by
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.figures import totals
+from amqpd.management.figures.exchange_figures import figures_of_exchange
 from amqpd.management.figures.inventory import channel_row, connection_row, consumer_row
+from amqpd.management.figures.memory import memory_of
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace
-from amqpd.management.peers.queue_figures import figures_of
+from amqpd.management.pacing import Pace, in_order
+from amqpd.management.peers.queue_figures import figures_of, is_on_each_node
 from amqpd.management.running import Running
+from amqpd.management.why.queues import explained
+from amqpd.node.traffic import Traffic
+from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
@@ -61,19 +67,28 @@ log = structlog.get_logger(component="operations")
 class PeerAnswers:
     """Of this node, to all others."""
 
-    def __init__(self, on: Running, facts: NodeFacts) -> None:
+    def __init__(self, on: Running, facts: NodeFacts, watch: Watch) -> None:
         self._on = on
+        self._watch = watch
         self._facts = facts
         self._lists: dict[str, Callable[[Question], Rows]] = {
             "node": self._node,
+            "memory": self._memory,
             "totals": self._totals,
             "clients": self._clients,
+            "attention": self._attention,
             "queues": self._queues,
+            "classic": self._classic,
             "connections": self._connections,
             "channels": self._channels,
+            "exchanges": self._exchanges,
             "consumers": self._consumers,
             "close": self._close,
+            "close_many": self._close_many,
             "purge": self._purge,
+            "delete": self._delete,
+            "why": self._why,
+            "clear_alarm": self._clear_alarm,
         }
 
     async def answer(self, text: str) -> str:
@@ -98,6 +113,10 @@ class PeerAnswers:
     async def _node(self, _: Question) -> Rows:
         yield None, await self._facts.row()
 
+    async def _memory(self, _: Question) -> Rows:
+        """What for, in bytes."""
+        yield None, dict(await memory_of(self._on.node))
+
     async def _totals(self, question: Question) -> Rows:
         """By virtual host."""
         place, sums = _place(question, str), await self._facts.sums.by_vhost()
@@ -107,6 +126,12 @@ class PeerAnswers:
     async def _clients(self, question: Question) -> Rows:
         user = _text(question, "user", "") if question.get("user") is not None else None
         yield None, dict(await totals.of_clients(self._on.node, user))
+
+    async def _attention(self, question: Question) -> Rows:
+        """All facts, or those that a user may see."""
+        user = _text(question, "user") if question.get("user") is not None else None
+        for fact in await self._watch.facts(user, entered_by(self._on.node.access, user)):
+            yield None, fact.row
 
     async def _queues(self, question: Question) -> Rows:
         """`names`: virtual host and name of each; `after`: how many of them were answered."""
@@ -118,15 +143,44 @@ class PeerAnswers:
                 raise BadArgument("a queue is its virtual host and its name")
             yield at, figures_of(self._on.node, each[0], each[1])
 
+    async def _classic(self, question: Question) -> Rows:
+        """Durable classic queues with messages or consumers: each node has its own of the same name."""
+        place, pace, found = _place(question, str, str), Pace(), list[QueuePort]()
+        for queue in self._on.node.ports.ports():
+            await pace.step()
+            if is_on_each_node(queue.record) and (queue.ready_count or queue.unacked_count or queue.consumer_count):
+                found.append(queue)
+        for queue in await in_order(found, lambda each: (each.record.vhost, each.record.name)):
+            at = [queue.record.vhost, queue.record.name]
+            messages = queue.ready_count + queue.unacked_count
+            row = {"vhost": at[0], "name": at[1], "messages": messages, "consumers": queue.consumer_count}
+            yield at, row if at > place else None
+
     async def _connections(self, question: Question) -> Rows:
         wanted = _wanted(question)
         for connection in self._behind(_place(question, int)):
-            yield [number_of(connection)], _connection(connection) if wanted(connection) else None
+            row = _connection(connection, self._on.node.totals.traffic) if wanted(connection) else None
+            yield [number_of(connection)], row
 
     async def _channels(self, question: Question) -> Rows:
         wanted = _wanted(question)
         for place, channel in self._channels_behind(_place(question, int, int)):
-            yield place, channel_row(channel) if wanted(channel.connection) else None
+            traffic = self._on.node.totals.traffic
+            yield place, channel_row(channel, traffic) if wanted(channel.connection) else None
+
+    async def _exchanges(self, question: Question) -> Rows:
+        """What passes them here, and what waits; of one virtual host with `vhost`."""
+        node, place = self._on.node, _place(question, str, str)
+        of_vhost = None if question.get("vhost") is None else _text(question, "vhost")
+        for vhost in sorted(node.topology.vhosts):
+            if of_vhost not in (None, vhost) or (place and vhost < place[0]):
+                continue
+            contents = node.topology.vhosts.get(vhost)
+            for name in sorted(["", *contents.exchanges]) if contents is not None else ():
+                if place and (vhost, name) <= (place[0], place[1]):
+                    continue
+                found = figures_of_exchange(node, vhost, name)
+                yield [vhost, name], {"vhost": vhost, "name": name, **found} if found else None
 
     async def _consumers(self, question: Question) -> Rows:
         """Of one queue with `vhost` and `queue`."""
@@ -177,7 +231,7 @@ class PeerAnswers:
 
     async def _close(self, question: Question) -> Rows:
         """A connection by its name, or those of a user; `by` wishes it."""
-        by, reason = Operator(user=_text(question, "by")), _text(question, "reason")
+        by, reason = _by(question), _text(question, "reason")
         name, user = question.get("name"), question.get("user")
         if name is not None:
             closed = await connections.close(self._on, by, which=_text(question, "name"), reason=reason)
@@ -185,9 +239,37 @@ class PeerAnswers:
             closed = await connections.close(self._on, by, user=_text(question, "user"), reason=reason)
         yield None, {"closed": closed, "user": user}
 
+    async def _close_many(self, question: Question) -> Rows:
+        """Those of `user` in `vhost`; without one of them of all, which is said with null."""
+        if not {"user", "vhost"} <= question.keys():
+            raise BadArgument("user and vhost say which connections, each a text, or null for all")
+        user, vhost = (None if question[each] is None else _text(question, each) for each in ("user", "vhost"))
+        which: dict[str, Any] = {"user": user, "vhost": vhost, "everything": user is None and vhost is None}
+        closed = await connections.close(self._on, _by(question), **which, reason=_text(question, "reason"))
+        yield None, {"closed": closed}
+
     async def _purge(self, question: Question) -> Rows:
-        by, vhost, name = Operator(user=_text(question, "by")), _text(question, "vhost"), _text(question, "name")
+        by = _by(question)
+        vhost, name = _text(question, "vhost"), _text(question, "name")
         yield None, {"messages": await queues.purge(self._on, by, vhost, name)}
+
+    async def _delete(self, question: Question) -> Rows:
+        """A queue that is led here, on conditions: `if_unused`, `if_empty`, each "yes" or "no"."""
+        vhost, name = _text(question, "vhost"), _text(question, "name")
+        unused, empty = (_text(question, each) == "yes" for each in ("if_unused", "if_empty"))
+        where = self._on, _by(question), vhost, name
+        gone = await queues.delete(*where, if_unused=unused, if_empty=empty, any_type=True)
+        yield None, {"messages": gone}
+
+    async def _why(self, question: Question) -> Rows:
+        """In words, of a queue that is led here."""
+        vhost, name = _text(question, "vhost"), _text(question, "name")
+        named = question.get("names_consumers") == "yes"
+        yield None, {"why": await explained(self._on, vhost, name, names_consumers=named)}
+
+    async def _clear_alarm(self, question: Question) -> Rows:
+        """One that an operator has set here."""
+        yield None, dict(alarms.clear(self._on, Operator(user=_text(question, "by")), _text(question, "name")))
 
 
 def number_of(connection: ConnectionBase) -> int:
@@ -228,9 +310,9 @@ def _row(row: Row) -> str:
     return written({name: value for name, value in row.items() if len(written(value)) <= VALUE_BYTES_MAX})
 
 
-def _connection(connection: ConnectionBase) -> Row:
+def _connection(connection: ConnectionBase, traffic: Traffic) -> Row:
     """The moment of its beginning is by this node's clock."""
-    row = connection_row(connection, trio.current_time())
+    row = connection_row(connection, trio.current_time(), traffic)
     row["connected_at_ms"] = round((time.time() - row.pop("age_s")) * 1000)
     return row
 
@@ -252,6 +334,12 @@ def _text(question: Question, name: str, otherwise: str | None = None) -> str:
     if not isinstance(value, str):
         raise BadArgument(f"{name} must be a text")
     return value
+
+
+def _by(question: Question) -> Operator:
+    """Who wishes it. Nobody's name, and not a missing one, is an operator's of the other node's machine."""
+    nobody = question.get("by", "") is None
+    return Operator(user=None if nobody else _text(question, "by"))
 
 
 def _wanted(question: Question) -> Callable[[ConnectionBase], bool]:

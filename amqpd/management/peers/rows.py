@@ -55,9 +55,12 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
         "rates": dict,
     },
     "totals": {"vhost": str},
+    "attention": {"kind": str, "vhost": str, "name": str, "numbers": dict},
     "queues": {"vhost": str, "name": str, "state": str},
+    "classic": {"vhost": str, "name": str, "messages": int, "consumers": int},
     "connections": {"id": str, "name": str, "user": str, "vhost": str, "connected_at_ms": int},
     "channels": {"connection": str, "number": int, "user": str, "vhost": str},
+    "exchanges": {"vhost": str, "name": str},
     "consumers": {
         "connection": str,
         "channel": int,
@@ -68,7 +71,7 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
     },
 }
 """what each row of a kind has, else it is no answer; a dict is one of numbers"""
-SUMMED = frozenset(("totals", "clients"))
+SUMMED = frozenset(("totals", "clients", "memory"))
 """kinds whose other values are numbers, since they are added up"""
 
 log = structlog.get_logger(component="operations")
@@ -151,7 +154,7 @@ class PeerRows:
                 nursery.start_soon(self._figures, peer, keys, found, missing)
         return found, missing
 
-    async def act(self, peer: str, of: str, **more: str) -> Row:
+    async def act(self, peer: str, of: str, **more: str | None) -> Row:
         """Raises the ManagementError with which the node refuses; Unavailable when it does not answer."""
         try:
             answer = await self._peers.ask(peer, json.dumps({"of": of, **more}), ACT_S)

@@ -19,12 +19,13 @@ def sentences(alarms: Sequence[Alarm], figures: Mapping[str, Any], resident_byte
     if not alarms:
         return ["no alarm is on: nobody waits because of one"]
     return [
-        f"the {each.kind} alarm is on since {moment(each.since)}: {_why(each, figures, resident_bytes)}"
+        f"the {each.kind} alarm is on since {moment(each.since)}: {reason(each, figures, resident_bytes)}"
         for each in alarms
     ]
 
 
-def _why(alarm: Alarm, figures: Mapping[str, Any], resident_bytes: int) -> str:
+def reason(alarm: Alarm, figures: Mapping[str, Any], resident_bytes: int) -> str:
+    """Why this alarm is on, and what ends it. Arguments as of `sentences`."""
     match alarm:
         case Alarm(source=source) if source == OPERATOR:
             return f"an operator has set it, and `amqpd alarm clear {alarm.kind}` ends it"

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from amqpd.management.alarms import kinds
+from amqpd.management.figures.held import Consuming, consuming
 from amqpd.management.pacing import Pace
 from amqpd.management.running import Running
-from amqpd.management.why.queues import HELD, Consuming, consuming
+from amqpd.management.why.queues import HELD
 from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ConnectionBase
 
@@ -65,7 +67,7 @@ async def explained(on: Running, connection: ConnectionBase) -> list[str]:
 def _connected(on: Running, connection: ConnectionBase, consumers: int, full: Sequence[Full]) -> Connected:
     intake, shared = connection.intake, connection.shared
     return Connected(
-        alarms=sorted(on.node.alarms.kinds) if intake.blocked else (),
+        alarms=kinds(on) if intake.blocked else (),
         over_rate=intake.throttled,
         journal_full=connection.publishing and shared.journal.full,
         slowed_by=[queue.record.name for queue in list(intake.congested) if shared.congestion.slows(queue)],

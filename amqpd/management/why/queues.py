@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
+from amqpd.management.alarms import kinds
+from amqpd.management.figures.held import Consuming, Held, consuming
 from amqpd.management.figures.inventory import queue_row
 from amqpd.management.pacing import each
 from amqpd.management.running import Running
@@ -21,8 +23,6 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.session.consumers import Consumer
 
 Row = Mapping[str, Any]
-Held = Literal["", "prefetch", "shared", "slow", "waits"]
-"""why a consumer gets no more: it gets more, its prefetch, its channel's, a client that does not read, another one"""
 
 HELD: dict[Held, str] = {
     "prefetch": "has as many unacknowledged messages as its prefetch allows",
@@ -39,39 +39,17 @@ LOST = {
 UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 
 
-@dataclass(frozen=True, slots=True)
-class Consuming:
-    """A consumer, as far as it counts here."""
-
-    held: Held
-    unacked: int
-    prefetch: int
-
-
-async def explained(on: Running, vhost: str, name: str) -> list[str]:
-    """Of a queue that is there. Raises NotFound."""
+async def explained(on: Running, vhost: str, name: str, *, names_consumers: bool) -> list[str]:
+    """Of a queue that is there. `names_consumers`: the caller may know those of other users. Raises NotFound."""
     queue = on.queue(vhost, name)
     held = await each(queue.subscribers(), _consuming)
-    return sentences(queue_row(on.node, queue), held, sorted(on.node.alarms.kinds))
+    if not names_consumers:
+        held = [replace(one, name="") for one in held]
+    return sentences(queue_row(on.node, queue), held, kinds(on))
 
 
 def _consuming(subscriber: Subscriber) -> Consuming | None:
     return consuming(subscriber) if isinstance(subscriber, Consumer) else None
-
-
-def consuming(consumer: Consumer) -> Consuming:
-    """Of one that is there."""
-    channel = consumer.channel
-    held: Held = ""
-    if not consumer.is_active:
-        held = "waits"
-    elif channel.released or channel.connection.outbox_full:
-        held = "slow"
-    elif not consumer.no_ack and consumer.prefetch and consumer.unacked >= consumer.prefetch:
-        held = "prefetch"
-    elif channel.prefetch_shared and consumer.shares_prefetch and channel.consumed >= channel.prefetch_shared:
-        held = "shared"
-    return Consuming(held, consumer.unacked, consumer.prefetch)
 
 
 def sentences(queue: Row, consumers: Sequence[Consuming], alarms: Sequence[str]) -> list[str]:
@@ -90,13 +68,16 @@ def _service(queue: Row) -> Iterator[str]:
 
 
 def _rest(queue: Row, consumers: Sequence[Consuming]) -> Iterator[str]:
-    ready, unacked = queue["messages_ready"], queue["messages_unacknowledged"]
+    ready, dying = queue["messages_ready"], queue["messages_dlx"]
+    unacked = queue["messages_unacknowledged"] - dying
     if ready:
         yield _waiting(queue, consumers)
     elif unacked:
         yield f"nothing is ready: {_messages(unacked)} {_is(unacked)} with consumers, and not acknowledged"
-    else:
+    elif not dying:
         yield from _empty(queue)
+    if dying:
+        yield _dying(queue, dying)
     yield from _losses(queue)
     if refused := queue["totals"]["refused"]:
         was = "was" if refused == 1 else "were"
@@ -106,7 +87,7 @@ def _rest(queue: Row, consumers: Sequence[Consuming]) -> Iterator[str]:
 def _waiting(queue: Row, consumers: Sequence[Consuming]) -> str:
     ready, age_s = queue["messages_ready"], queue["oldest_message_age_s"]
     waits = f"{_messages(ready)} {'waits' if ready == 1 else 'wait'}"
-    since = "" if age_s is None else f", the oldest for {_time(age_s)}"
+    since = "" if age_s is None else f", the oldest for {said_time(age_s)}"
     if not consumers:
         return f"{waits}{since}: nobody consumes"
     free = sum(not each.held for each in consumers)
@@ -119,10 +100,22 @@ def _waiting(queue: Row, consumers: Sequence[Consuming]) -> str:
         )
     if len(consumers) == 1:
         [only] = consumers
-        return f"{waits}{since}: the only consumer {HELD[only.held]}{_full(only)}"
+        named = f", {only.name}," if only.name else ""
+        return f"{waits}{since}: the only consumer{named} {HELD[only.held]}{_full(only)}"
     causes = Counter(each.held for each in consumers).most_common()
     told = "; ".join(f"{count:,} of them: each {HELD[held]}" for held, count in causes)
     return f"{waits}{since}: no consumer can take more. {told}"
+
+
+def _dying(queue: Row, count: int) -> str:
+    """Nobody has these, though they are among those that are not acknowledged."""
+    exchange = queue["settings"].get("dead_letter_exchange")
+    behind = "" if exchange is None else f" behind the dead letter exchange '{exchange or 'amq.default'}'"
+    waits, them = ("waits", "it") if count == 1 else ("wait", "them")
+    return (
+        f"{_messages(count)} that died {waits} here, because no queue{behind} takes {them} now: none is bound, or "
+        "they are full, out of service, or led by a node that does not answer"
+    )
 
 
 def _full(only: Consuming) -> str:
@@ -161,7 +154,7 @@ def _bound(queue: Row, way: str) -> str:
     if way == "delivery_limit":
         return f"{settings['delivery_limit']} deliveries" if "delivery_limit" in settings else ""
     if way == "expired" and "message_ttl_ms" in settings:
-        return f"its messages live for {_time(settings['message_ttl_ms'] / 1000)}"
+        return f"its messages live for {said_time(settings['message_ttl_ms'] / 1000)}"
     return ""
 
 
@@ -179,7 +172,8 @@ def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _time(seconds: float) -> str:
+def said_time(seconds: float) -> str:
+    """As in "12 min"."""
     for size, unit in UNITS:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

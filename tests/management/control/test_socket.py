@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,15 @@ from amqpd.errors import NodeFailure
 from amqpd.management.control import answers as control_answers
 from amqpd.management.control import socket as control
 from amqpd.management.control.answers import Commands
-from amqpd.management.control.socket import SOCKET_NAME, ControlError, ControlServer, call, rows, short_path
+from amqpd.management.control.socket import (
+    SOCKET_NAME,
+    BrokerLost,
+    ControlError,
+    ControlServer,
+    call,
+    rows,
+    short_path,
+)
 from amqpd.management.errors import AlreadyExists, BadArgument, ManagementError
 
 pytestmark = pytest.mark.trio
@@ -278,3 +288,43 @@ async def test_a_broker_that_does_not_answer_is_given_up(tmp_path: Path) -> None
         silent.listen()
         with pytest.raises(ControlError, match=r"did not answer within 0\.01 s"):
             await trio.to_thread.run_sync(lambda: call(tmp_path, "echo", timeout_s=0.01))
+
+
+@contextlib.contextmanager
+def stopped_process(directory: Path, backlog: int) -> Iterator[int]:
+    """That listens on the control socket, and is stopped (SIGSTOP) as it is."""
+    program = (
+        "import os, signal, socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); "
+        "s.listen(int(sys.argv[2])); print('listening', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    command = [sys.executable, "-S", "-c", program, SOCKET_NAME, str(backlog)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=directory) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"listening\n"
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+async def test_of_a_process_that_is_stopped_nobody_waits_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "STOPPED_LOOK_S", 0.01)
+    with (
+        stopped_process(tmp_path, 16) as pid,
+        pytest.raises(BrokerLost, match=rf"process {pid}, is stopped .*: 'kill -CONT {pid}' lets it go on"),
+    ):
+        call(tmp_path, "status", timeout_s=20.0)
+
+
+async def test_a_broker_for_which_too_many_commands_wait_is_named_as_that(tmp_path: Path) -> None:
+    with stopped_process(tmp_path, 0), short_path(tmp_path) as path, contextlib.ExitStack() as waiting:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client = waiting.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(path)
+        with pytest.raises(BrokerLost, match="takes no more commands, as many wait for it already: it is stopped"):
+            call(tmp_path, "status", timeout_s=0.05)

@@ -14,6 +14,7 @@ from amqpd.management.figures import sampling
 from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.management.figures.samples import Range, range_back
 from amqpd.management.figures.sampling import OF_MESSAGES, WATCHED_MS, Sampler
+from amqpd.node.totals import NOTHING
 from amqpd.queues.facts import SAMPLE_MS
 from tests.harness.harness import Client, Harness, Message
 
@@ -155,7 +156,7 @@ async def test_what_was_there_at_the_start_is_in_the_sums(nursery: trio.Nursery,
     sampler = sampler_of(client)
     await running(sampler, nursery)
     await rest(client, 6)
-    assert lengths(now(sampler)) == (1, 0, 0, 0, 0, 1, 0), "recovered, not published"
+    assert lengths(now(sampler)) == (1, 1, 0, 0, 0, 1, 0), "published by a client, and once"
 
 
 async def test_a_node_s_sample_does_not_look_at_idle_queues(
@@ -174,8 +175,9 @@ async def test_a_node_s_sample_does_not_look_at_idle_queues(
 
 
 async def test_a_queue_has_samples_from_the_first_ask_on_until_nobody_asks(
-    client: Client, nursery: trio.Nursery, autojump_clock: object
+    client: Client, nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sampling, "LARGEST", 0)
     node, sampler = client.harness.node, sampler_of(client)
     await running(sampler, nursery)
     client.publish(b"1", "q")
@@ -216,6 +218,55 @@ async def test_who_asks_for_one_takes_a_place_and_a_list_takes_what_is_free(
     assert sampler.of_queue(queues[1], alone=False) is None
 
 
+async def test_the_largest_queues_have_a_past_before_anybody_asks(
+    client: Client, nursery: trio.Nursery, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "LARGEST", 2)
+    sampler, node = sampler_of(client), client.harness.node
+    for name, count in (("idle-1", 1), ("idle-2", 3), ("idle-3", 2)):
+        for _ in range(count):
+            client.publish(b"1", name)
+    await running(sampler, nursery)
+    await rest(client, 30)
+    whole = Range(sampler.now_ms - 60_000, sampler.now_ms, 5_000)
+
+    def past(name: str) -> int:
+        series = sampler.of_queue(node.queues["/", name], alone=True)
+        assert series is not None
+        return len(series.within(whole))
+
+    assert [past(name) > 3 for name in ("idle-1", "idle-2", "idle-3", "idle-4")] == [False, True, True, False]
+    # One that came into this without anything that happened to it lately is found within a minute.
+    node.active.clear()
+    sampler._largest.clear()
+    await rest(client, 61)
+    assert {queue.record.name for queue in sampler._largest} == {"idle-2", "idle-3"}
+
+
+async def test_a_connection_s_rates_are_those_between_two_looks(
+    client: Client, nursery: trio.Nursery, autojump_clock: object
+) -> None:
+    traffic, connection = client.harness.node.totals.traffic, client.connection
+    channel = connection.channels[1]
+    await running(sampler_of(client), nursery)
+    await rest(client, 6)
+    assert (traffic.of(connection).octets_in, traffic.of_channel(channel)) == (0, (0, 0, 0))
+    connection.bytes_in += 5_000
+    connection.bytes_out += 500
+    for _ in range(10):
+        client.publish(b"1", "q")
+    for _ in range(5):
+        client.call(commands.Basic.Get(queue="q"), Message)
+    await rest(client, 5)
+    rates = traffic.of(connection)
+    assert (rates.octets_in, rates.octets_out, rates.published) == (1_000, 100, 2)
+    assert traffic.of_channel(channel) == (1, 0, 2)
+    await rest(client, 5)
+    assert traffic.of(connection).octets_in == 0, "the last seconds were silent"
+    connection.abort()
+    assert traffic._seen == {}
+
+
 async def test_a_virtual_host_has_the_sums_of_its_queues_and_a_connection_its_bytes(
     client: Client, nursery: trio.Nursery, autojump_clock: object
 ) -> None:
@@ -231,6 +282,6 @@ async def test_a_virtual_host_has_the_sums_of_its_queues_and_a_connection_its_by
     at = Range(sampler.now_ms, sampler.now_ms, 60_000)
     assert list(vhost.within(at)[0].values[:2]) == [1, 1]
     assert connection.rate("recv_oct") == 1000
-    client.harness.node.totals.sums_by_vhost["gone"] = [0] * 6
+    client.harness.node.totals.sums_by_vhost["gone"] = list(NOTHING)
     await rest(client, 6)
     assert list(client.harness.node.totals.sums_by_vhost) == ["/"]

@@ -138,7 +138,7 @@ REFUSALS: list[tuple[Act, type[ManagementError], str]] = [
     (refused(headers=[1]), BadArgument, "arguments must be an object"),
     (refused(headers={"CC": "b"}), BadArgument, "CC"),
     (refused(expiration="soon"), BadArgument, "expiration"),
-    (refused(user_id="bob"), Refused, "user_id property set to 'bob' but authenticated user was 'alice'"),
+    (refused(user_id="bob"), BadArgument, "user_id property set to 'bob' but authenticated user was 'alice'"),
     (refused(reply_to="amq.rabbitmq.reply-to"), BadArgument, "fast reply consumer does not exist"),
     (lambda on: get(on, ALICE, "/", "none"), NotFound, "no queue 'none'"),
     (lambda on: get(on, ALICE, "/", "mine"), Conflict, "locked queue"),

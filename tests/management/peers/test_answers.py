@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from amqpd.management import queues
+from amqpd.management import alarms, queues
+from amqpd.management.attention.watch import Watch
 from amqpd.management.figures import node_facts
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
@@ -40,7 +41,7 @@ class Asked:
         facts = NodeFacts(
             self.on, lambda: FIGURES, self.series, [("::", 5672, False)], ["http://[::]:15672"], "/data"
         )
-        self.answers = PeerAnswers(self.on, facts)
+        self.answers = PeerAnswers(self.on, facts, Watch(self.harness.node, lambda: self.harness.node.now_ms))
         self.pages = 0
 
     async def page(self, of: str, **more: Any) -> dict[str, Any]:
@@ -253,6 +254,8 @@ async def test_the_node_says_what_came_and_went_and_how_fast() -> None:
     for name in ("kept", "gone"):
         client.declare(name)
         publish(client, name, 3)
+    for connection in asked.on.node.connections.values():
+        asked.on.node.totals.look_at_connection(connection)
     asked.series.add(5_000, [0] * len(OF_NODE))
     asked.series.add(10_000, [20] * len(OF_NODE))
     [before] = await asked.all("node")
@@ -277,6 +280,20 @@ async def test_a_connection_is_closed_and_a_queue_is_emptied_for_who_may() -> No
     assert (await asked.page("purge", vhost="/", name="none", by="guest"))["refused"] == "not_found"
     assert (await asked.page("close", name="none", by="guest", reason="x"))["refused"] == "not_found"
     assert (await asked.page("close", name="x:1 -> y:2", by="guest", reason="enough"))["rows"][0]["closed"] == 1
+
+
+async def test_an_alarm_is_told_and_ended_for_another_node() -> None:
+    asked = Asked()
+    alarms.put(asked.on, Operator(), "maintenance")
+    client_of(asked.harness).connection.intake.blocked = True
+    [row] = await asked.all("node")
+    [told] = row["alarm_rows"]
+    assert row["alarms"] == ["maintenance"]
+    assert (told["name"], told["source"], told["blocked"]) == ("maintenance", "operator", 1)
+    assert (await asked.page("clear_alarm", name="maintenance"))["refused"] == "bad_argument"
+    ended = await asked.page("clear_alarm", name="maintenance", by="guest")
+    assert ended["rows"] == [{"was_set": True, "still_on": []}]
+    assert asked.on.board.alarms == []
 
 
 @pytest.mark.parametrize(
@@ -312,3 +329,35 @@ async def test_a_bug_is_answered_too(capsys: pytest.CaptureFixture[str]) -> None
     asked = Asked()
     asked.on.node.connections["c1"] = None  # type: ignore[assignment]
     assert (await asked.page("connections"))["refused"] == "failed"
+
+
+async def test_classic_queues_with_something_are_told_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked()
+    client = client_of(asked.harness)
+    for number in range(40):
+        client.declare(f"q{number:02}", durable=True)
+        if number % 2:
+            publish(client, f"q{number:02}", 2)
+    client.declare("transient")
+    publish(client, "transient", 1)
+    client.consume("q00", "tag")
+    monkeypatch.setattr(peer_answers, "ROWS_BYTES_MAX", 300)
+    rows = await asked.all("classic")
+    assert [row["name"] for row in rows] == ["q00", *(f"q{number:02}" for number in range(1, 40, 2))]
+    assert (rows[0]["messages"], rows[0]["consumers"], rows[1]["messages"], asked.pages > 3) == (0, 1, 2, True)
+
+
+async def test_the_leader_of_a_quorum_queue_judges_the_conditions_of_its_deletion() -> None:
+    asked = Asked()
+    client = client_of(asked.harness)
+    client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    publish(client, "q", 1)
+    wish = {"vhost": "/", "name": "q", "by": "guest"}
+    refused = await asked.page("delete", **wish, if_unused="no", if_empty="yes")
+    assert (refused["refused"], refused["says"]) == ("conflict", "queue 'q' in vhost '/' not empty")
+    await queues.purge(asked.on, Operator(user="guest"), "/", "q")
+    client.consume("q", "tag")
+    refused = await asked.page("delete", **wish, if_unused="yes", if_empty="yes")
+    assert refused["says"] == "queue 'q' in vhost '/' in use"
+    assert (await asked.page("delete", **wish, if_unused="no", if_empty="yes"))["rows"] == [{"messages": 0}]
+    assert asked.harness.node.ports.get(("/", "q")) is None

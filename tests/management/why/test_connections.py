@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from amqpd.management.figures.held import Consuming
 from amqpd.management.why import alarms as why_alarms
 from amqpd.management.why.connections import Connected, Full, sentences
-from amqpd.management.why.queues import Consuming
 from amqpd.node.alarm_board import Alarm
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from amqpd.management.why.queues import Consuming, Held, sentences
+from amqpd.management.figures.held import Consuming, Held
+from amqpd.management.why.queues import sentences
 from amqpd.queues.facts import TOTALS
 
 
@@ -14,7 +15,7 @@ def facts(**given: Any) -> dict[str, Any]:
     totals = {**dict.fromkeys(TOTALS, 0), **given.pop("totals", {})}
     rates = {"deliver_get_details": {"rate": 120.0}, "publish_details": {"rate": 1_500.5}}
     plain = {"out_of_service": "", "fenced": None, "state": "running", "settings": {}, "message_stats": rates}
-    numbers = {"messages_ready": 0, "messages_unacknowledged": 0, "oldest_message_age_s": None}
+    numbers = {"messages_ready": 0, "messages_unacknowledged": 0, "messages_dlx": 0, "oldest_message_age_s": None}
     return {**plain, **numbers, **given, "totals": totals}
 
 
@@ -96,3 +97,20 @@ def test_alarms_keep_publishers() -> None:
         "publishers wait: the disk alarm is on",
         "publishers wait: the memory alarm is on",
     ]
+
+
+def test_dead_letters_that_wait_are_nobody_s_unacknowledged_messages() -> None:
+    settings = {"dead_letter_exchange": "failed"}
+    dying = facts(messages_unacknowledged=2, messages_dlx=2, settings=settings, totals={"accepted": 2})
+    [said] = sentences(dying, [], [])
+    assert said.startswith(
+        "2 messages that died wait here, because no queue behind the dead letter exchange 'failed' takes them now"
+    )
+    both = facts(messages_unacknowledged=3, messages_dlx=1, settings=settings, totals={"accepted": 3})
+    assert sentences(both, [], [])[0] == "nothing is ready: 2 messages are with consumers, and not acknowledged"
+
+
+def test_the_only_consumer_is_named() -> None:
+    name = "'worker' of 10.0.0.7:4242 -> 10.0.0.1:5672 (1), user 'alice'"
+    [said] = sentences(WAITING, [Consuming("prefetch", 250, 250, name)], [])
+    assert f"the only consumer, {name}, has as many unacknowledged messages" in said

@@ -29,39 +29,96 @@ export function whenLoggedOut(action) {
 export async function ask(
   method, path, { body, sent, query, headers = {}, signal, stays = false, asText = false } = {},
 ) {
+  const answer = await sending(method, path, { body, sent, query, headers, signal });
+  const text = await arriving(answer.text());
+  if (answer.ok && asText) return text;
+  if (answer.ok) return text ? JSON.parse(text) : null;
+  throw refused(answer, text, stays);
+}
+
+/**
+ * A POST whose answer comes in lines of JSON while something is done: `told(line)` is told of each. Gives the last
+ * one, which says that it is done. Raises ApiError, also of what fails on the way; AbortError when `signal` stops it.
+ */
+export async function askLines(path, { body, signal }, told) {
+  const last = await streamed(path, { body, signal }, told);
+  if (last?.error) throw new ApiError(0, last.error, last.reason);
+  if (!last?.done) throw new ApiError(0, "unreachable", "The broker does not answer any more.");
+  return last;
+}
+
+/**
+ * The rows of a command (`routes/control.py`), as they come: `told(rows)`. Raises ApiError, also of what fails on the
+ * way; AbortError when `signal` stops it.
+ */
+export async function commandRows(command, { body, signal }, told) {
+  const last = await streamed(path`amqpd/control/${command}`, { body, signal }, (line) => told(line.rows ?? []));
+  if (last?.ok === false) throw new ApiError(0, last.kind, `${capital(last.error)}.`);
+  if (!last?.result) throw new ApiError(0, "unreachable", "The broker does not answer any more.");
+}
+
+const capital = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}`;
+
+/** The last line of the answer; null: there is none. */
+async function streamed(path, { body, signal }, told) {
+  const headers = { accept: "application/x-ndjson" };
+  const answer = await sending("POST", path, { body, headers, signal });
+  if (!answer.ok) throw refused(answer, await arriving(answer.text()), false);
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let last = null;
+  for (;;) {
+    const { value, done } = await arriving(reader.read());
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      last = JSON.parse(line);
+      told(last);
+    }
+  }
+  return last;
+}
+
+async function sending(method, path, { body, sent, query, headers, signal }) {
   const content = body === undefined ? sent : JSON.stringify(body);
-  const address = `/api/${path}${queryOf(query)}`;
   const given = { "x-amqpd-pages": "1", ...headers };
   if (content !== undefined) given["content-type"] = "application/json";
-  let answer;
-  let text;
+  const answer = await arriving(fetch(`/api/${path}${queryOf(query)}`, {
+    method,
+    headers: given,
+    body: content,
+    credentials: "same-origin",
+    cache: "no-store",
+    signal,
+  }));
+  const date = Date.parse(answer.headers.get("date"));
+  // Within what a header of whole seconds can say, they are the same.
+  if (Number.isFinite(date)) ahead = Math.abs(date - Date.now()) < 2000 ? 0 : date - Date.now();
+  return answer;
+}
+
+/** What the network brings. Raises ApiError when it brings nothing. */
+async function arriving(promise) {
   try {
-    answer = await fetch(address, {
-      method,
-      headers: given,
-      body: content,
-      credentials: "same-origin",
-      cache: "no-store",
-      signal,
-    });
-    text = await answer.text();
+    return await promise;
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The broker does not answer.");
   }
-  const date = Date.parse(answer.headers.get("date"));
-  // Within what a header of whole seconds can say, they are the same.
-  if (Number.isFinite(date)) ahead = Math.abs(date - Date.now()) < 2000 ? 0 : date - Date.now();
-  if (answer.ok && asText) return text;
-  if (answer.ok) return text ? JSON.parse(text) : null;
+}
+
+function refused(answer, text, stays) {
   const said = refusalOf(text);
   if (answer.status === 401 && said.error === "not_authorized" && !stays) loggedOut();
-  throw new ApiError(answer.status, said.error ?? "", said.reason ?? `The broker answered ${answer.status}.`);
+  return new ApiError(answer.status, said.error ?? "", said.reason ?? `The broker answered ${answer.status}.`);
 }
 
 function refusalOf(text) {
   try {
-    return JSON.parse(text) ?? {};
+    const said = JSON.parse(text) ?? {};
+    // The reason is RabbitMQ's, for tools; where that is hard to read, the broker says it for people as well.
+    return { ...said, reason: said.says ?? said.reason };
   } catch {
     return {};
   }

@@ -9,6 +9,7 @@ import { icon } from "/js/icons.js";
 import { listPart } from "/js/list_part.js";
 import { argumentList, empty } from "/js/panels.js";
 import { to } from "/js/router.js";
+import { exchangeNames, queueNames } from "/js/suggest.js";
 import { link } from "/js/table.js";
 
 const KINDS = { queue: "q", exchange: "e" };
@@ -89,17 +90,15 @@ function between({ vhost, source, destination_type: kind, destination }) {
 
 /** Binds a queue to an exchange that is asked for, or an exchange (`source`) to what is asked for. */
 export function bindDialog({ vhost, source = null, queue = null, done }) {
+  const kind = select("destination_type", "To", [
+    ["queue", "a queue"],
+    ["exchange", "an exchange"],
+  ]);
+  const names = { queue: queueNames(vhost), exchange: exchangeNames(vhost) };
+  const suggestions = (written) => names[kind.read()](written);
   const fields = [
-    ...(source === null ? [text("source", "From exchange", { required: true })] : []),
-    ...(queue === null
-      ? [
-          select("destination_type", "To", [
-            ["queue", "a queue"],
-            ["exchange", "an exchange"],
-          ]),
-          text("destination", "Its name", { required: true }),
-        ]
-      : []),
+    ...(source === null ? [text("source", "From exchange", { required: true, suggestions: names.exchange })] : []),
+    ...(queue === null ? [kind, text("destination", "Its name", { required: true, suggestions })] : []),
     text(
       "routing_key",
       "Routing key",

@@ -3,25 +3,32 @@
 import { button, el, newId } from "/js/elements.js";
 import { openDialog } from "/js/dialog.js";
 import { icon } from "/js/icons.js";
+import { suggest } from "/js/suggest.js";
 
 /**
- * `fields`: what the functions below make. `submit(values)` sends; what it throws is shown and the form stays.
+ * `fields`: what the functions below make; `below` stands under them. `submit(values, signal)` sends; what it throws
+ * is shown and the form stays. `signal` is of the dialog: who closes it stops what `submit` does. `stops`: so says
+ * its button while that goes on.
  */
-export function formDialog({ title, note = null, fields, action, submit }) {
+export function formDialog({ title, note = null, fields, below = [], action, stops = false, submit }) {
   const problem = el("p", { class: "problem", role: "alert" });
   const send = el("button", { type: "submit", class: "button primary" }, action);
+  const cancel = button("Cancel", () => dialog.close());
+  const closed = new AbortController();
 
   async function go(event) {
     event.preventDefault();
     problem.textContent = "";
     send.disabled = true;
+    if (stops) cancel.textContent = "Stop";
     try {
       const values = Object.fromEntries(fields.map((field) => [field.name, field.read()]));
-      await submit(values);
+      await submit(values, closed.signal);
       dialog.close();
     } catch (error) {
       problem.textContent = error.message;
       send.disabled = false;
+      cancel.textContent = "Cancel";
     }
   }
 
@@ -30,10 +37,12 @@ export function formDialog({ title, note = null, fields, action, submit }) {
     { on: { submit: go } },
     note && el("p", { class: "quiet" }, note),
     fields.map((field) => field.element),
+    below,
     problem,
-    el("div", { class: "dialog-foot" }, button("Cancel", () => dialog.close()), send),
+    el("div", { class: "dialog-foot" }, cancel, send),
   );
   const dialog = openDialog(title, form);
+  dialog.addEventListener("close", () => closed.abort());
   form.querySelector("input, select, textarea")?.focus();
   return dialog;
 }
@@ -45,12 +54,17 @@ function labelled(label, control, hint) {
   return el("div", { class: "field" }, el("label", { class: "field-label", for: control.id }, label), control, note);
 }
 
-export function text(name, label, { value = "", hint = null, required = false, type = "text", ...more } = {}) {
+/** `suggestions(written)`: names to choose from, as `suggest.js` has them. */
+export function text(
+  name, label, { value = "", hint = null, required = false, type = "text", suggestions = null, ...more } = {},
+) {
   const control = el(
     "input",
     { type, name, required, autocomplete: "off", spellcheck: "false", set: { value }, ...more },
   );
-  return { name, control, element: labelled(label, control, hint), read: () => control.value };
+  const element = labelled(label, control, hint);
+  if (suggestions) element.append(suggest(control, suggestions));
+  return { name, control, element, read: () => control.value };
 }
 
 export function longText(name, label, { value = "", hint = null, rows = 6 } = {}) {

@@ -56,6 +56,11 @@ export function duration(ms) {
     .join(" ");
 }
 
+/** The largest unit alone: for a column, where ages are compared. */
+export function age(ms) {
+  return duration(ms).split(" ").slice(0, 2).join(" ");
+}
+
 export function moment(ms) {
   return Number.isFinite(ms) ? new Date(ms).toLocaleString() : NOTHING;
 }

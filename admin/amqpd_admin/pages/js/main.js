@@ -1,5 +1,6 @@
 // The beginning: who is logged in, which page is shown, and what becomes of it when the address changes.
 
+import { alarmStrip } from "/js/alarms.js";
 import { ask, whenLoggedOut } from "/js/api.js";
 import { Live } from "/js/live.js";
 import { loginPage } from "/js/login.js";
@@ -55,6 +56,8 @@ const app = document.getElementById("app");
 let who = null;
 let frame = null;
 let live = null;
+/** of the alarms, above all pages */
+let watch = null;
 
 function leave() {
   live?.stop();
@@ -113,6 +116,8 @@ function failed(error, made) {
 function logIn(said = "") {
   who = null;
   leave();
+  watch?.stop();
+  watch = null;
   frame = null;
   document.title = "Log in · amqpd";
   const form = loginPage(said, (session) => begin(session));
@@ -130,9 +135,13 @@ async function logOut() {
 
 function begin(session) {
   who = session;
-  frame = shell(who, { logOut });
+  const alarms = alarmStrip(who, () => (watch?.now(), live?.now()));
+  frame = shell(who, { logOut, above: alarms.element });
   app.replaceChildren(frame.element);
   enter();
+  // Where the broker does not answer, the page says so: what was seen last stays.
+  watch = new Live(alarms.load, alarms.show, (error) => "status" in error || reportError(error));
+  watch.now();
 }
 
 async function start() {

@@ -40,20 +40,25 @@ export async function policyDialog(kind, row, refresh) {
   const target = select("target", "For", TARGETS, {
     value: row?.["apply-to"] ?? "queues",
   });
-  const preview = matchPreview(() => ({ vhost: vhost.read(), pattern: pattern.read(), target: target.read() }));
+  const named = text("name", "Name", { required: true });
+  const priority = number("priority", "Priority", {
+    value: row?.priority ?? 0,
+    hint: "Of several that match, the one with the highest counts.",
+  });
+  const preview = matchPreview(() => ({
+    vhost: vhost.read(), pattern: pattern.read(), "apply-to": target.read(), priority: priority.read() ?? 0,
+    name: row?.name ?? named.read(), operator: operator ? "true" : null,
+  }));
   const dialog = formDialog({
     title: row === null ? `Add ${operator ? "an operator policy" : "a policy"}` : `Change ${name(row.name)}`,
     fields: [
-      ...(row === null ? [text("name", "Name", { required: true })] : []),
+      ...(row === null ? [named] : []),
       vhost,
       pattern,
       target,
       { name: "preview", element: preview.element, read: () => undefined },
       table("definition", "Definition", { known: KEYS, given: row?.definition ?? {} }),
-      number("priority", "Priority", {
-        value: row?.priority ?? 0,
-        hint: "Of several that match, the one with the highest counts.",
-      }),
+      priority,
     ],
     action: row === null ? "Add" : "Change",
     async submit({ name: given = row?.name, vhost: where, target: to, preview: _, ...body }) {
@@ -62,7 +67,9 @@ export async function policyDialog(kind, row, refresh) {
       refresh();
     },
   });
-  for (const { control } of [vhost, pattern, target]) control.addEventListener("input", preview.look);
+  for (const { control } of [named, vhost, pattern, target, priority]) {
+    control.addEventListener("input", preview.look);
+  }
   preview.look();
   return dialog;
 }

@@ -29,7 +29,8 @@ const GROUPS = [
 ];
 const THEMES = { "": "System", light: "Light", dark: "Dark" };
 
-export function shell(who, { logOut }) {
+/** `above` is an element above each page. */
+export function shell(who, { logOut, above }) {
   const groups = GROUPS.map((group) =>
     group
       .filter(([, , , tag]) => tag === undefined || who.tags.includes(tag) || who.tags.includes("administrator"))
@@ -81,7 +82,7 @@ export function shell(who, { logOut }) {
     el("div", { class: "top" }, menu, el("a", { class: "brand", href: "#/" }, mark(), "amqpd")),
     side,
     el("div", { class: "veil", on: { click: () => open(false) } }),
-    el("div", { class: "content" }, trouble, outlet),
+    el("div", { class: "content" }, above, trouble, outlet),
   );
   element.addEventListener("keydown", (event) => event.key === "Escape" && open(false));
 

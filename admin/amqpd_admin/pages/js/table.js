@@ -8,7 +8,8 @@ const WAITING_ROWS = 3;
 /**
  * `columns`: `{title, text(row), node(row), sort, kind}`. `text` says what is in a cell; with `node`, it says when
  * that has to be made again. `sort` is the API's name of what is sorted by. `kind`: "number", "name", "long" (breaks
- * anywhere), "secondary" (not on a phone), "end" (buttons).
+ * anywhere), "secondary" (not on a phone), "end" (buttons). `width`: in pixels; a table with one has rows of one
+ * line, and columns that do not move when others say more. `hint(row)`: what is cut off, for who points at it.
  */
 export class Table {
   constructor({ columns, key, label, empty, onSort = null }) {
@@ -29,7 +30,13 @@ export class Table {
         {
           class: stacks ? "table-scroll stacks" : "table-scroll", tabindex: "0", role: "region", "aria-label": label,
         },
-        el("table", {}, el("thead", {}, el("tr", {}, this.heads)), this.body),
+        el(
+          "table",
+          { class: columns.some(({ width }) => width) ? "even" : null },
+          el("colgroup", {}, columns.map(breadth)),
+          el("thead", {}, el("tr", {}, this.heads)),
+          this.body,
+        ),
       ),
       this.message,
     );
@@ -37,7 +44,7 @@ export class Table {
   }
 
   #head(column, onSort) {
-    const sort = { type: "button", class: "sort", on: { click: () => onSort(column.sort) } };
+    const sort = { type: "button", class: "sort", on: { click: () => onSort(column.sort, column.kind) } };
     const inside = column.sort && onSort ? el("button", sort, column.title) : column.title;
     return el("th", { scope: "col", class: column.kind ?? null }, inside);
   }
@@ -103,8 +110,20 @@ export class Table {
       if (held.said[at] === said) return;
       held.said[at] = said;
       held.cells[at].replaceChildren(column.node ? column.node(row) : said);
+      if (column.hint) held.cells[at].title = column.hint(row);
     });
   }
+}
+
+export function isNumber(kind) {
+  return (kind ?? "").split(" ").includes("number");
+}
+
+/** A column is of this width, on a phone too if it is there. */
+function breadth({ kind = null, width = null }) {
+  const column = el("col", { class: kind });
+  if (width !== null) column.style.width = `${width}px`;
+  return column;
 }
 
 /** A cell with a link, its text from a client. */

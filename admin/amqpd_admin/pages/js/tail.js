@@ -20,7 +20,7 @@ export function tail(
   let held = false;
   let timer = 0;
   const fields = ["search", ...(choices ? [choices.field] : [])];
-  const list = el("ol", { class: "tail", "aria-label": label });
+  const list = el("ol", { class: `tail ${nouns[1]}`, "aria-label": label });
   const nothing = el("div", { class: "table-message" });
   const said = el("span", { class: "quiet numbers" });
   const search = el("input", {
@@ -89,10 +89,20 @@ function gap(restarted) {
   return el("li", { class: "tail-gap" }, text);
 }
 
-/** A moment of today by its time, with the date for who points at it. */
+/** A moment by the clock and in the zone of who looks: it is compared with what other machines have written. */
 export function time(text) {
   const at = new Date(text);
   if (Number.isNaN(at.getTime())) return el("time", {}, "");
-  const digits = { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false };
-  return el("time", { datetime: text, title: at.toLocaleString() }, at.toLocaleTimeString("en", digits));
+  const two = (number, digits = 2) => String(number).padStart(digits, "0");
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return el("time", { datetime: text, title: text }, `${day} ${clock}.${two(at.getMilliseconds(), 3)} ${zone(at)}`);
+}
+
+/** How far the clock is ahead of UTC. */
+function zone(at) {
+  const minutes = -at.getTimezoneOffset();
+  if (minutes === 0) return "UTC";
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `${minutes < 0 ? "−" : "+"}${String(hours).padStart(2, "0")}:${String(rest).padStart(2, "0")}`;
 }

@@ -2,6 +2,7 @@
 
 import { get, path } from "/js/api.js";
 import { Chart } from "/js/chart.js";
+import { clientName, place } from "/js/clients.js";
 import { el } from "/js/elements.js";
 import { count, name } from "/js/format.js";
 import { mode, prefetch } from "/js/pages/channels.js";
@@ -25,7 +26,7 @@ export function channel({ name: channelName }) {
         title: "Queue", kind: "name", text: (row) => row.queue.name,
         node: (row) => link(to("queues", row.queue.vhost, row.queue.name), name(row.queue.name)),
       },
-      tag,
+      { ...tag, kind: "secondary", width: 200 },
       ...more,
     ],
     key: (row) => row.consumer_tag,
@@ -33,7 +34,7 @@ export function channel({ name: channelName }) {
     empty: () => empty("No consumers", "The client takes no messages on this channel."),
   });
   const element = page(
-    { title: channelName, up: { href: "#/channels", text: "Channels" }, badges: kinds.element },
+    { title: place(channelName), up: { href: "#/channels", text: "Channels" }, badges: kinds.element },
     totals.element,
     el(
       "div",
@@ -50,11 +51,12 @@ export function channel({ name: channelName }) {
 
   function show(found) {
     const { messages_unacknowledged: unacked, messages_unconfirmed: unconfirmed } = found;
-    kinds.show([[found.state, found.state === "running" ? "good" : "warn"]]);
+    const called = name(clientName(found));
+    kinds.show([...(called ? [[called, ""]] : []), [found.state, found.state === "running" ? "good" : "warn"]]);
     totals.show([unacked, unconfirmed, found.messages_uncommitted, found.consumer_count].map(count));
     waiting.show(sample(`channel ${channelName}`, [unacked, unconfirmed]));
     about.show([
-      ["Connection", link(to("connections", found.connection_details.name), found.connection_details.name)],
+      ["Connection", link(to("connections", found.connection_details.name), place(found.connection_details.name))],
       ["Number", count(found.number)],
       ["User", name(found.user)],
       ["Virtual host", name(found.vhost)],

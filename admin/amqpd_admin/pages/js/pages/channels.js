@@ -1,17 +1,19 @@
 // All channels.
 
 import { path } from "/js/api.js";
+import { clientCell, clientHint, clientName } from "/js/clients.js";
 import { el } from "/js/elements.js";
-import { count, name } from "/js/format.js";
+import { count, name, rate } from "/js/format.js";
 import { listPage } from "/js/list.js";
 import { empty } from "/js/panels.js";
 import { to } from "/js/router.js";
-import { link } from "/js/table.js";
 
 export function channels(context) {
   return listPage(context, {
     title: "Channels",
     nouns: ["channel", "channels"],
+    searched: "by client or IP",
+    sort: "user_provided_name",
     source: (vhost) => (vhost === null ? "channels" : path`vhosts/${vhost}/channels`),
     fields: FIELDS,
     columns: channelColumns(),
@@ -26,28 +28,42 @@ export function channels(context) {
 }
 
 const FIELDS = [
-  "name,number,user,vhost,confirm,transactional,prefetch_count,global_prefetch_count",
-  "messages_unacknowledged,consumer_count,connection_details.name",
+  "name,number,user,vhost,confirm,transactional,prefetch_count,global_prefetch_count,user_provided_name",
+  "messages_unacknowledged,messages_unconfirmed,consumer_count,message_stats",
 ].join(",");
 
 /** Also of the channels of one connection. */
 export function channelColumns() {
   return [
     {
-      title: "Name", sort: "name", kind: "name", text: (row) => row.name,
-      node: (row) => link(to("channels", row.name), row.name),
+      title: "Client", sort: "user_provided_name", kind: "name", text: (row) => row.name + clientName(row),
+      node: (row) => clientCell(to("channels", row.name), row, row.name), hint: (row) => clientHint(row, row.name),
     },
-    { title: "Number", sort: "number", kind: "number secondary", text: (row) => row.number },
-    { title: "User", sort: "user", text: (row) => name(row.user) },
-    { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
-    { title: "Publishes with", kind: "secondary", text: mode },
-    { title: "Prefetch", sort: "prefetch_count", kind: "number secondary", text: prefetch },
+    { title: "User", sort: "user", kind: "secondary", width: 84, text: (row) => name(row.user) },
     {
-      title: "Unacked", sort: "messages_unacknowledged", kind: "number",
+      title: "Virtual host", sort: "vhost", kind: "secondary of-vhost", width: 104, text: (row) => name(row.vhost),
+      hint: (row) => name(row.vhost),
+    },
+    {
+      title: "Published", sort: "message_stats.publish_details.rate", kind: "number secondary", width: 90,
+      text: (row) => rate(row.message_stats?.publish_details?.rate ?? 0), hint: mode,
+    },
+    {
+      title: "Delivered", sort: "message_stats.deliver_get_details.rate", kind: "number secondary", width: 90,
+      text: (row) => rate(row.message_stats?.deliver_get_details?.rate ?? 0),
+    },
+    { title: "Prefetch", sort: "prefetch_count", kind: "number secondary", width: 84, text: prefetch },
+    {
+      title: "Unacked", sort: "messages_unacknowledged", kind: "number", width: 86,
       text: (row) => count(row.messages_unacknowledged),
     },
     {
-      title: "Consumers", sort: "consumer_count", kind: "number secondary", text: (row) => count(row.consumer_count),
+      title: "Unconfirmed", sort: "messages_unconfirmed", kind: "number secondary", width: 112,
+      text: (row) => count(row.messages_unconfirmed),
+    },
+    {
+      title: "Consumers", sort: "consumer_count", kind: "number secondary", width: 114,
+      text: (row) => count(row.consumer_count),
     },
   ];
 }

@@ -6,6 +6,9 @@ import { bytes, count, name } from "/js/format.js";
 import { badge, badges, empty, page, panel } from "/js/panels.js";
 import { Table } from "/js/table.js";
 
+// One that is isolated lives, and the others refuse it or do not reach it.
+const stateOf = (row) => (row.lives ? (row.isolated ? "isolated" : "lives") : "gone");
+
 export function cluster() {
   const state = badges();
   const says = el("ul", { class: "why" });
@@ -14,8 +17,8 @@ export function cluster() {
   const peers = peerTable();
   const alone = panel({ title: "One node" }, empty(
     "This broker is alone",
-    "With other nodes, quorum queues are kept on several machines, and survive the loss of one. make cluster runs "
-    + "three on this machine; docs/clustering.md says how to set them up on several.",
+    "With other nodes, quorum queues are kept on several machines, and survive the loss of one. "
+    + "docs/clustering.md says how to set them up.",
   ));
   const parts = el(
     "div",
@@ -32,7 +35,7 @@ export function cluster() {
     alone.hidden = found.clustered;
     parts.hidden = !found.clustered;
     if (!found.clustered) return state.show([]);
-    const bad = found.members.some((row) => !row.lives) || found.sources.some((row) => !row.well);
+    const bad = found.members.some((row) => stateOf(row) !== "lives") || found.sources.some((row) => !row.well);
     state.show([[`seen from ${name(found.node)}`, ""], bad ? ["not all is well", "warn"] : ["all is well", "good"]]);
     const said = JSON.stringify(found.says);
     if (said !== before) {
@@ -57,8 +60,8 @@ function memberTable() {
     columns: [
       { title: "Node", kind: "name", text: (row) => name(row.name) },
       {
-        title: "State", text: (row) => (row.lives ? "lives" : "gone"),
-        node: (row) => badge(row.lives ? "lives" : "gone", row.lives ? "good" : "bad"),
+        title: "State", text: stateOf,
+        node: (row) => badge(stateOf(row), stateOf(row) === "lives" ? "good" : "bad"),
       },
       { title: "Version", kind: "secondary", text: (row) => name(row.version ?? "") },
       {

@@ -2,11 +2,12 @@
 
 import { ask, get, path } from "/js/api.js";
 import { Chart } from "/js/chart.js";
+import { clientName, place } from "/js/clients.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
 import { byteRate, bytes, count, counted, duration, name, value } from "/js/format.js";
 import { channelColumns } from "/js/pages/channels.js";
-import { stateKind, title } from "/js/pages/connections.js";
+import { stateKind } from "/js/pages/connections.js";
 import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
 import { vhostLink } from "/js/permissions.js";
 import { go, to } from "/js/router.js";
@@ -21,19 +22,20 @@ export function connection({ name: connectionName }) {
   const why = whyPanel(() => path`connections/${connectionName}`);
   const about = facts();
   const client = facts();
-  const [, numbers, ...more] = channelColumns();
+  const [, , , ...more] = channelColumns();
+  const number = {
+    title: "Number", kind: "name", text: (row) => row.number,
+    node: (row) => link(to("channels", row.name), String(row.number)),
+  };
   const channels = new Table({
-    columns: [
-      { ...numbers, kind: "name", node: (row) => link(to("channels", row.name), String(row.number)) },
-      ...more,
-    ],
+    columns: [number, ...more],
     key: (row) => row.name,
     label: "Channels",
     empty: () => empty("No channels", "The client has opened none, or has closed all."),
   });
   const element = page(
     {
-      title: connectionName,
+      title: place(connectionName),
       up: { href: "#/connections", text: "Connections" },
       badges: state.element,
       actions: [button("Close", () => close(connectionName), { kind: "danger" })],
@@ -58,7 +60,12 @@ export function connection({ name: connectionName }) {
 
   function show({ found, opened, said }) {
     why.show(said);
-    state.show([[found.state, stateKind(found.state)], [found.ssl ? "TLS" : "no TLS", ""]]);
+    const called = name(clientName(found));
+    state.show([
+      ...(called ? [[called, "own-name"]] : []),
+      [found.state, stateKind(found.state)],
+      [found.ssl ? "TLS" : "no TLS", ""],
+    ]);
     totals.show([
       bytes(found.recv_oct),
       bytes(found.send_oct),
@@ -95,7 +102,7 @@ async function close(connectionName) {
   const done = await confirm({
     title: "Close this connection?",
     lines: [
-      `The client ${name(title(now)) || now.peer_host} of user ${name(now.user)} will lose ` +
+      `The client ${name(clientName(now)) || now.peer_host} of user ${name(now.user)} will lose ` +
         `${counted(opened.length, "channel")} and ${counted(consumers, "consumer")}.`,
       unacked > 0 && `${counted(unacked, "unacknowledged message")} will go back to their queues.`,
       "Many clients connect again by themselves.",

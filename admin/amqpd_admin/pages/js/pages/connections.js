@@ -1,34 +1,49 @@
 // All connections of clients.
 
-import { path } from "/js/api.js";
+import { brokerAhead, path } from "/js/api.js";
+import { clientCell, clientHint, clientName } from "/js/clients.js";
 import { el } from "/js/elements.js";
-import { bytes, count, duration, name } from "/js/format.js";
+import { age, byteRate, count, moment, name, rate } from "/js/format.js";
 import { listPage } from "/js/list.js";
 import { badge, empty } from "/js/panels.js";
 import { to } from "/js/router.js";
-import { link } from "/js/table.js";
 
 export function connections(context) {
   return listPage(context, {
     title: "Connections",
     nouns: ["connection", "connections"],
+    searched: "by client or IP",
+    sort: "user_provided_name",
     source: (vhost) => (vhost === null ? "connections" : path`vhosts/${vhost}/connections`),
     fields: FIELDS,
     columns: [
-      { title: "Name", sort: "name", kind: "name", text: (row) => row.name + title(row), node: named },
-      { title: "User", sort: "user", text: (row) => name(row.user) },
-      { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
       {
-        title: "State", sort: "state", text: (row) => row.state,
+        title: "Client", sort: "user_provided_name", kind: "name", text: (row) => row.name + clientName(row),
+        node: (row) => clientCell(to("connections", row.name), row, row.name),
+        hint: (row) => clientHint(row, row.name),
+      },
+      { title: "User", sort: "user", kind: "secondary", width: 84, text: (row) => name(row.user), hint: userHint },
+      {
+        title: "Virtual host", sort: "vhost", kind: "secondary of-vhost", width: 104, text: (row) => name(row.vhost),
+        hint: (row) => name(row.vhost),
+      },
+      {
+        title: "State", sort: "state", width: 88, text: (row) => row.state,
         node: (row) => badge(row.state, stateKind(row.state)),
       },
-      { title: "TLS", kind: "secondary", text: (row) => (row.ssl ? "yes" : "no") },
-      { title: "Channels", sort: "channels", kind: "number secondary", text: (row) => count(row.channels) },
-      { title: "Received", sort: "recv_oct", kind: "number secondary", text: (row) => bytes(row.recv_oct) },
-      { title: "Sent", sort: "send_oct", kind: "number secondary", text: (row) => bytes(row.send_oct) },
       {
-        title: "Open for", sort: "connected_at", kind: "number secondary",
-        text: (row) => duration(Date.now() - row.connected_at),
+        title: "Channels", sort: "channels", kind: "number secondary", width: 84, text: (row) => count(row.channels),
+      },
+      {
+        title: "Published", sort: "message_stats.publish_details.rate", kind: "number secondary", width: 90,
+        text: (row) => rate(row.message_stats?.publish_details?.rate),
+      },
+      speed("Received", "recv_oct"),
+      speed("Sent", "send_oct"),
+      {
+        title: "Open for", sort: "connected_at", kind: "number secondary", width: 90,
+        text: (row) => age(Date.now() + brokerAhead() - row.connected_at),
+        hint: (row) => moment(row.connected_at),
       },
     ],
     key: (row) => row.name,
@@ -42,8 +57,8 @@ export function connections(context) {
 }
 
 const FIELDS = [
-  "name,user,vhost,state,channels,connected_at,ssl,recv_oct,send_oct",
-  "client_properties.connection_name,client_properties.product",
+  "name,user,vhost,state,channels,connected_at,ssl,recv_oct_details,send_oct_details,message_stats",
+  "user_provided_name,client_properties.product",
 ].join(",");
 
 export function stateKind(state) {
@@ -51,18 +66,13 @@ export function stateKind(state) {
   return state === "blocked" ? "bad" : "warn";
 }
 
-/** What the client says that it is. */
-export function title(row) {
-  const { connection_name: own, product } = row.client_properties ?? {};
-  return [own, product].find((each) => typeof each === "string" && each !== "") ?? "";
+function userHint(row) {
+  return `${name(row.user)}, ${row.ssl ? "over TLS" : "without TLS"}`;
 }
 
-function named(row) {
-  const said = title(row);
-  return el(
-    "span",
-    { class: "stack" },
-    link(to("connections", row.name), row.name),
-    said && el("span", { class: "quiet small" }, el("bdi", {}, name(said))),
-  );
+function speed(title, field) {
+  return {
+    title, sort: `${field}_details.rate`, kind: "number secondary", width: 100,
+    text: (row) => byteRate(row[`${field}_details`]?.rate),
+  };
 }

@@ -1,6 +1,8 @@
 // All consumers: which client takes messages from which queue.
 
 import { path } from "/js/api.js";
+import { mark } from "/js/attention.js";
+import { clientCell, clientHint, clientName } from "/js/clients.js";
 import { el } from "/js/elements.js";
 import { count, name } from "/js/format.js";
 import { listPage } from "/js/list.js";
@@ -20,8 +22,9 @@ export function consumers(context) {
         title: "Queue", sort: "queue.name", kind: "name",
         text: (row) => JSON.stringify([row.queue.vhost, row.queue.name]),
         node: (row) => link(to("queues", row.queue.vhost, row.queue.name), name(row.queue.name)),
+        hint: (row) => name(row.queue.name),
       },
-      { title: "Virtual host", sort: "queue.vhost", kind: "secondary", text: (row) => name(row.queue.vhost) },
+      { title: "Virtual host", sort: "queue.vhost", kind: "secondary of-vhost", width: 104, text: vhostName },
       ...consumerColumns(),
     ],
     key: (row) => JSON.stringify([row.channel_details.name, row.consumer_tag]),
@@ -37,33 +40,53 @@ export function consumers(context) {
 /** Also of the consumers of one queue, or of one channel. */
 export function consumerColumns({ channel = true } = {}) {
   const from = {
-    title: "Channel", sort: "channel_details.name", kind: "long", text: (row) => row.channel_details.name,
-    node: (row) => link(to("channels", row.channel_details.name), row.channel_details.name),
+    title: "Client", sort: "user_provided_name", kind: "name",
+    text: (row) => row.channel_details.name + clientName(row),
+    node: (row) => clientCell(to("channels", row.channel_details.name), row, row.channel_details.name),
+    hint: (row) => clientHint(row, row.channel_details.name),
   };
   return [
-    {
-      title: "Tag", sort: "consumer_tag", kind: channel ? "long secondary" : "long",
-      text: (row) => name(row.consumer_tag),
-    },
     ...(channel ? [from] : []),
-    { title: "User", sort: "channel_details.user", kind: "secondary", text: (row) => name(row.channel_details.user) },
     {
-      title: "Acknowledges", sort: "ack_required", kind: "secondary",
-      text: (row) => (row.ack_required ? "yes" : "no"),
+      title: "Tag", sort: "consumer_tag", ...(channel ? { kind: "secondary", width: 150 } : { kind: "name" }),
+      text: (row) => name(row.consumer_tag), hint: (row) => name(row.consumer_tag),
     },
     {
-      title: "Prefetch", sort: "prefetch_count", kind: "number secondary",
+      title: "User", sort: "channel_details.user", kind: "secondary", width: 96,
+      text: (row) => name(row.channel_details.user),
+    },
+    {
+      title: "Unacked", sort: "messages_unacknowledged", kind: "number", width: 86,
+      text: (row) => JSON.stringify([stateOf(row), unacked(row)]),
+      node: (row) => el("span", {}, mark([[stateOf(row), stateKind(row)]]), unacked(row)),
+      hint: (row) => (row.ack_required ? "" : "It takes messages without acknowledging them."),
+    },
+    {
+      title: "Prefetch", sort: "prefetch_count", kind: "number secondary", width: 84,
       text: (row) => (row.prefetch_count ? count(row.prefetch_count) : "no limit"),
     },
     {
-      title: "State", kind: "secondary", text: stateOf,
-      node: (row) => badge(stateOf(row), row.active ? "good" : "warn"),
+      title: "State", kind: "secondary", width: 136, text: stateOf,
+      node: (row) => badge(stateOf(row), stateKind(row)),
     },
   ];
 }
 
-/** A consumer of an exclusive or single active one waits while another is served. */
+function vhostName(row) {
+  return name(row.queue.vhost);
+}
+
+function unacked(row) {
+  return row.ack_required ? count(row.messages_unacknowledged) : "none kept";
+}
+
+function stateKind(row) {
+  return stateOf(row).endsWith("active") ? "good" : "warn";
+}
+
+/** One waits while a single active or exclusive other one is served; who has as much as it may gets nothing. */
 function stateOf(row) {
   if (!row.active) return "waiting";
+  if (row.prefetch_count && row.messages_unacknowledged >= row.prefetch_count) return "at prefetch";
   return row.activity_status === "single_active" ? "single active" : "active";
 }

@@ -30,7 +30,12 @@ export function definitions() {
       "div",
       { class: "columns" },
       panel(
-        { title: "Download", note: "One file of JSON, without messages. Passwords are in it as hashes." },
+        {
+          title: "Download",
+          note:
+            "One file of JSON, without messages. Passwords are in it as hashes; " +
+            "RabbitMQ cannot check those that were set here.",
+        },
         button("Download the definitions", () => act(() => download(scope.value)), { kind: "primary" }),
       ),
       panel(
@@ -150,8 +155,14 @@ function askFirst(fileName, vhost, text, first) {
 function planOf(found, where) {
   const nothing = found.changes.length === 0;
   const same = Object.values(found.unchanged).reduce((sum, each) => sum + each, 0);
+  const { conflicts, impossible } = found;
+  const otherwise = {
+    count: conflicts.count - impossible.count,
+    says: conflicts.says.filter((each) => !impossible.says.includes(each)),
+  };
   const others = [
-    [found.conflicts.count === 1 ? "differs and stays as it is" : "differ and stay as they are", found.conflicts],
+    [impossible.count === 1 ? "cannot be made and stays out" : "cannot be made and stay out", impossible],
+    [otherwise.count === 1 ? "differs and stays as it is" : "differ and stay as they are", otherwise],
     ["left out", found.left_out],
     ["not deleted", found.kept],
   ];

@@ -25,16 +25,21 @@ export function exchanges(context) {
       {
         title: "Name", sort: "name", kind: "name", text: (row) => JSON.stringify([row.vhost, row.name]),
         node: (row) => link(to("exchanges", row.vhost, inPath(row.name)), exchangeName(row.name)),
+        hint: (row) => exchangeName(row.name),
       },
-      { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
-      { title: "Type", sort: "type", text: (row) => row.type },
       {
-        title: "Kind", kind: "secondary", text: (row) => featuresOf(row).join(" "),
+        title: "Virtual host", sort: "vhost", kind: "secondary of-vhost", width: 104, text: (row) => name(row.vhost),
+        hint: (row) => name(row.vhost),
+      },
+      { title: "Type", sort: "type", width: 150, text: (row) => row.type, hint: (row) => row.type },
+      {
+        title: "Kind", kind: "secondary", width: 240, text: (row) => featuresOf(row).join(" "),
         node: (row) => el("span", { class: "badges" }, featuresOf(row).map((each) => badge(each))),
       },
       {
         title: "Arguments", kind: "secondary", text: (row) => JSON.stringify(row.arguments),
         node: (row) => argumentList(row.arguments),
+        hint: (row) => (Object.keys(row.arguments).length ? JSON.stringify(row.arguments) : ""),
       },
     ],
     key: (row) => JSON.stringify([row.vhost, row.name]),

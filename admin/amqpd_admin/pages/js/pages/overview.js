@@ -1,6 +1,7 @@
-// The broker at a glance: totals, rates, alarms, memory, where clients connect.
+// The broker at a glance: what needs attention first; then totals, rates, memory, where clients connect.
 
 import { get } from "/js/api.js";
+import { attentionPanel } from "/js/attention.js";
 import { Chart } from "/js/chart.js";
 import { el } from "/js/elements.js";
 import { bytes, count, duration, name, rate } from "/js/format.js";
@@ -9,7 +10,6 @@ import { badges, empty, facts, page, panel, tiles } from "/js/panels.js";
 import { joined, levels, sample, speeds } from "/js/samples.js";
 import { samplesOf, spanSwitch } from "/js/spans.js";
 import { Table } from "/js/table.js";
-import { whyPanel } from "/js/why.js";
 
 const RATES = ["publish", "deliver_get", "ack"];
 const PROTOCOLS = { amqp: "AMQP", "amqp/ssl": "AMQP over TLS", http: "HTTP", https: "HTTP over TLS" };
@@ -18,8 +18,7 @@ const LENGTHS = ["messages_ready", "messages_unacknowledged"];
 export function overview({ who, refresh }) {
   const monitors = who.tags.includes("administrator") || who.tags.includes("monitoring");
   const state = badges();
-  const why = whyPanel(() => "alarms", "Alarms");
-  why.element.hidden = true;
+  const attention = attentionPanel();
   const totals = tiles(["Ready", "Unacknowledged", "Total messages"]);
   const objects = places();
   const messages = new Chart({ title: "Messages", series: ["Ready", "Unacknowledged"], format: count });
@@ -44,7 +43,7 @@ export function overview({ who, refresh }) {
   });
   const element = page(
     { title: "Overview", badges: state.element, actions: monitors ? [spans.element] : [] },
-    why.element,
+    attention.element,
     totals.element,
     el(
       "div",
@@ -65,20 +64,16 @@ export function overview({ who, refresh }) {
     const found = await get("overview", monitors ? samplesOf(spans.span) : {}, signal);
     const nodes = monitors ? await get("nodes", {}, signal) : [];
     const first = nodes.find((row) => row.name === found.node) ?? null;
-    const on = first ? alarmsOf(first) : await alarms(signal);
-    return { found, first, alarms: on, said: first && on.length ? await why.load(signal) : null };
+    return { found, first, needs: await attention.load(signal) };
   }
 
-  function show({ found, first, alarms: kinds, said }) {
-    why.element.hidden = said === null;
-    if (said !== null) why.show(said);
+  function show({ found, first, needs }) {
+    attention.show(needs);
     const { messages_ready: ready, messages_unacknowledged: unacked, messages: all } = found.queue_totals;
     const stats = found.message_stats;
     const now = RATES.map((each) => stats[`${each}_details`]?.rate ?? 0);
     const silent = (found.nodes_missing ?? []).map((each) => [`${name(each)} does not answer`, "warn"]);
-    state.show([...(kinds.length ? kinds.map((each) => [`${each} alarm: publishers are blocked`, "bad"]) : [
-      ["no alarms", "good"],
-    ]), ...silent]);
+    state.show([...(needs.needs.length ? [] : [["all is well", "good"]]), ...silent]);
     totals.show([count(ready), count(unacked), count(all)]);
     objects.show(found.object_totals);
     // Who does not monitor has no samples: they would tell of virtual hosts that it may not see. Nor has a cluster.
@@ -146,19 +141,4 @@ function usesOf(node) {
     },
     { label: "Open files", share: fd_used / fd_total, alarm: false, text: `${count(fd_used)} of ${count(fd_total)}` },
   ];
-}
-
-function alarmsOf(node) {
-  return [node.mem_alarm && "memory", node.disk_free_alarm && "disk"].filter(Boolean);
-}
-
-/** For users that may not see the node: the health check, which answers 503 when there are any. */
-async function alarms(signal) {
-  try {
-    await get("health/checks/alarms", {}, signal);
-    return [];
-  } catch (error) {
-    if (error.status !== 503) throw error;
-    return ["resource"];
-  }
 }

@@ -8,7 +8,7 @@ import { icon } from "/js/icons.js";
 import { listPage } from "/js/list.js";
 import { argumentList, empty, tabs } from "/js/panels.js";
 import { policyDialog } from "/js/policy_dialog.js";
-import { matchedText, matches } from "/js/policy_matches.js";
+import { matchesOf } from "/js/policy_matches.js";
 
 export function policies(context) {
   const { query, who } = context;
@@ -72,13 +72,13 @@ function tools(kind, row, refresh) {
 }
 
 async function remove(kind, row, refresh) {
-  // A pattern that lists do not take is deleted without the number.
-  const matched = await matches(row.vhost, row.pattern, row["apply-to"]).catch(() => null);
+  // A pattern that the broker does not take any more is deleted without the number.
+  const matched = await matchesOf(row, kind === "operator-policies").catch(() => null);
   const done = await confirm({
     title: `Delete policy ${name(row.name)}?`,
     lines: [
       "What it applies to falls back to the next policy that matches, or to none.",
-      matched !== null && `It matches the names of ${matchedText(matched)} now.`,
+      matched !== null && `It matches the names of ${matched} now.`,
     ],
     action: "Delete the policy",
     act: () => ask("DELETE", path`${kind}/${row.vhost}/${row.name}`),

@@ -1,13 +1,14 @@
 // One queue: what is in it and moves through it, who consumes it, what is bound to it; and what can be done with it.
 
 import { ask, get, path } from "/js/api.js";
+import { statesOf } from "/js/attention.js";
 import { bindButton, bindDialog, bindingList } from "/js/bindings.js";
-import { browsePanel } from "/js/browse.js";
 import { Chart } from "/js/chart.js";
 import { confirm, notice } from "/js/dialog.js";
 import { button, el, write } from "/js/elements.js";
 import { bytes, count, counted, name, NOTHING, rate } from "/js/format.js";
 import { messagesPanel } from "/js/messages.js";
+import { moveAllDialog } from "/js/move_all.js";
 import { consumerColumns } from "/js/pages/consumers.js";
 import { kindsOf } from "/js/pages/queues.js";
 import { argumentList, badges, empty, facts, page, panel, policyLink, tiles } from "/js/panels.js";
@@ -52,12 +53,15 @@ export function queue(context) {
       badges: kinds.element,
       actions: [
         button("Publish", () => publishDialog({ vhost, queue: queueName, done: refresh }), { kind: "primary" }),
+        button("Move all…", () => moveAll({ vhost, queue: queueName, done: refresh })),
         button("Purge", () => purge(vhost, queueName, refresh)),
         button("Delete", () => remove(vhost, queueName), { kind: "danger" }),
       ],
     },
     totals.element,
     why.element,
+    panel({ title: "Consumers" }, consumers.element, moreConsumers),
+    messagesPanel({ vhost, queue: queueName, changed: refresh }),
     el("div", { class: "spans-bar" }, spans.element),
     el(
       "div",
@@ -75,9 +79,6 @@ export function queue(context) {
         bindings.table.element,
       ),
     ),
-    panel({ title: "Consumers" }, consumers.element, moreConsumers),
-    browsePanel({ vhost, queue: queueName, changed: refresh }),
-    messagesPanel({ vhost, queue: queueName, changed: refresh }),
   );
 
   async function load(signal) {
@@ -90,7 +91,7 @@ export function queue(context) {
     why.show(said);
     const now = RATES.map((each) => found.message_stats?.[`${each}_details`]?.rate ?? 0);
     kinds.show([
-      [found.state, found.state === "running" ? "good" : "warn"],
+      ...statesOf(found),
       ...kindsOf(found).map((each) => [each, ""]),
     ]);
     totals.show([
@@ -131,14 +132,13 @@ export function queue(context) {
 }
 
 function consumerTable() {
-  const [tag, ...more] = consumerColumns();
   return new Table({
-    columns: [{ ...tag, kind: "name" }, ...more],
+    columns: consumerColumns(),
     key: (row) => JSON.stringify([row.channel_details.name, row.consumer_tag]),
     label: "Consumers",
     empty: () => empty(
       "No consumers",
-      "Messages wait here until a client consumes the queue. To see what is in it, get some below.",
+      "Messages wait here until a client consumes the queue. What is in it is below.",
     ),
   });
 }
@@ -146,6 +146,10 @@ function consumerTable() {
 /** As it is now: what is shown may be two seconds old. */
 function fresh(vhost, queueName) {
   return get(path`queues/${vhost}/${queueName}`);
+}
+
+function moveAll(given) {
+  return moveAllDialog(given).catch((error) => notice(error.message));
 }
 
 async function purge(vhost, queueName, refresh) {

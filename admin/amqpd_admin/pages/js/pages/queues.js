@@ -1,20 +1,22 @@
 // All queues, and a new one.
 
 import { ask, path } from "/js/api.js";
+import { mark, statesOf } from "/js/attention.js";
 import { notice } from "/js/dialog.js";
 import { button, el } from "/js/elements.js";
 import { formDialog, select, table, text, tick } from "/js/form.js";
-import { count, name, rate } from "/js/format.js";
+import { age, count, name, NOTHING, rate } from "/js/format.js";
 import { icon } from "/js/icons.js";
 import { listPage } from "/js/list.js";
+import { manyQueues } from "/js/many_queues.js";
 import { badge, empty } from "/js/panels.js";
 import { go, to } from "/js/router.js";
 import { link } from "/js/table.js";
 import { vhostOptions } from "/js/vhost_options.js";
 
 const FIELDS = [
-  "name,vhost,type,state,durable,auto_delete,exclusive,policy,consumers",
-  "messages,messages_ready,messages_unacknowledged",
+  "name,vhost,type,state,attention,durable,auto_delete,exclusive,policy,consumers",
+  "messages,messages_ready,messages_unacknowledged,oldest_message_age_s",
   "message_stats.publish_details.rate,message_stats.deliver_get_details.rate",
 ].join(",");
 
@@ -35,42 +37,42 @@ export const QUEUE_ARGUMENTS = [
 export function queues(context) {
   const declare = () => declareDialog(context);
   const open = button("Declare a queue", declare, { kind: "primary", icon: icon("plus") });
-  return listPage(context, {
+  const many = manyQueues(context);
+  const list = listPage(context, {
     title: "Queues",
     nouns: ["queue", "queues"],
     source: (vhost) => (vhost === null ? "queues" : path`queues/${vhost}`),
     fields: FIELDS,
+    filters: [["backlog", "Has backlog"], ["unused", "No consumers"]],
     columns: [
       {
-        title: "Name", sort: "name", kind: "name", text: (row) => JSON.stringify([row.vhost, row.name]),
-        node: (row) => link(to("queues", row.vhost, row.name), name(row.name)),
-      },
-      { title: "Virtual host", sort: "vhost", kind: "secondary", text: (row) => name(row.vhost) },
-      {
-        title: "Kind", kind: "secondary", text: kinds,
-        node: (row) => el("span", { class: "badges" }, kindsOf(row).map((each) => badge(each))),
+        title: "Name", sort: "name", kind: "name",
+        text: (row) => JSON.stringify([row.vhost, row.name, kinds(row), statesOf(row)]),
+        node: named, hint: (row) => [name(row.name), kinds(row)].filter(Boolean).join(": "),
       },
       {
-        title: "State", kind: "secondary", sort: "state", text: (row) => row.state,
-        node: (row) => badge(row.state, row.state === "running" ? "good" : "warn"),
-      },
-      { title: "Ready", sort: "messages_ready", kind: "number", text: (row) => count(row.messages_ready) },
-      {
-        title: "Unacked", sort: "messages_unacknowledged", kind: "number",
-        text: (row) => count(row.messages_unacknowledged),
-      },
-      { title: "Consumers", sort: "consumers", kind: "number secondary", text: (row) => count(row.consumers) },
-      {
-        title: "In", kind: "number secondary", sort: "message_stats.publish_details.rate",
-        text: (row) => rate(row.message_stats?.publish_details?.rate ?? 0),
+        title: "Virtual host", sort: "vhost", kind: "secondary of-vhost", width: 104, text: (row) => name(row.vhost),
+        hint: (row) => name(row.vhost),
       },
       {
-        title: "Out", kind: "number secondary", sort: "message_stats.deliver_get_details.rate",
-        text: (row) => rate(row.message_stats?.deliver_get_details?.rate ?? 0),
+        title: "State", kind: "secondary", sort: "state", width: 128, text: (row) => JSON.stringify(statesOf(row)),
+        node: (row) => el("span", { class: "badges" }, statesOf(row).map((each) => badge(...each))),
+        hint: (row) => statesOf(row).map(([said]) => said).join(", "),
       },
+      number("Ready", "messages_ready", 86),
+      number("Unacked", "messages_unacknowledged", 86),
+      { ...number("Total", "messages", 86), kind: "number secondary" },
+      {
+        title: "Oldest", sort: "oldest_message_age_s", kind: "number secondary", width: 86,
+        text: (row) => (Number.isFinite(row.oldest_message_age_s) ? age(row.oldest_message_age_s * 1000) : NOTHING),
+      },
+      { ...number("Consumers", "consumers", 98), kind: "number secondary" },
+      speed("In", "publish"),
+      speed("Out", "deliver_get"),
     ],
     key: (row) => JSON.stringify([row.vhost, row.name]),
     vhosts: true,
+    acts: many.element,
     actions: [open],
     empty: () => empty(
       "No queues yet",
@@ -78,10 +80,39 @@ export function queues(context) {
       button("Declare a queue", declare, { kind: "primary" }),
     ),
   });
+  return {
+    ...list,
+    show(found) {
+      list.show(found);
+      many.show(found);
+    },
+  };
 }
 
+function number(title, field, width) {
+  return { title, sort: field, kind: "number", width, text: (row) => count(row[field]) };
+}
+
+function speed(title, field) {
+  return {
+    title, sort: `message_stats.${field}_details.rate`, kind: "number secondary", width: 74,
+    text: (row) => rate(row.message_stats?.[`${field}_details`]?.rate ?? 0),
+  };
+}
+
+function named(row) {
+  return el(
+    "span",
+    {},
+    mark(statesOf(row)),
+    link(to("queues", row.vhost, row.name), name(row.name)),
+    el("span", { class: "quiet small" }, ` ${kinds(row)}`),
+  );
+}
+
+/** Of a queue what most queues are not. */
 function kinds(row) {
-  return kindsOf(row).join(" ");
+  return kindsOf(row).filter((each) => each !== "classic").join(", ");
 }
 
 export function kindsOf(row) {

@@ -83,7 +83,10 @@ function tagDialog(userName, tags, refresh) {
     fields: tagFields(tags),
     action: "Set tags",
     async submit(values) {
-      await ask("PUT", path`users/${userName}`, { body: { tags: tagsOf(values, others) } });
+      // What is put is all of the user: without its hash it would have no password any more.
+      const { password_hash, hashing_algorithm } = await get(path`users/${userName}`);
+      const body = { tags: tagsOf(values, others), password_hash, hashing_algorithm };
+      await ask("PUT", path`users/${userName}`, { body });
       notice("The tags are set.", "good");
       refresh();
     },

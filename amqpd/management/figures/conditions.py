@@ -1,0 +1,41 @@
+"""Conditions of a queue in which messages wait or are refused, in the words of the pages.
+
+What comes in: a queue of this node. What goes out: "no consumers", "at prefetch", "refusing"; none where all is well.
+Rules: 1. Pure, and cheap: nothing grows with the messages, and at most `CONSUMERS_MAX` consumers are looked at. 2. A
+condition holds now: of the last seconds, as the rates in the queue's facts. 3. A queue of which basic.get takes
+messages has somebody who consumes it.
+Not here: what happened in the last minutes (`attention/watch.py`), sentences (`why/queues.py`).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from amqpd.management.figures.held import AT_PREFETCH, Consuming, consuming
+from amqpd.queues.home import HomeQueue
+from amqpd.queues.port import QueuePort
+from amqpd.session.consumers import Consumer
+
+NO_CONSUMERS, AT_ITS_PREFETCH, REFUSING = "no consumers", "at prefetch", "refusing"
+CONSUMERS_MAX = 100
+
+
+def conditions(queue: QueuePort, now_ms: int) -> list[str]:
+    """Of a queue of another node there are none here: its leader says them."""
+    if not isinstance(queue, HomeQueue) or queue.stopped:
+        return []
+    facts, found = queue.facts, []
+    rates = facts.rates(now_ms) if queue.ready_count or facts.refused else {}
+    if queue.ready_count and not queue.consumer_count and not rates["delivered"]:
+        found.append(NO_CONSUMERS)
+    if queue.ready_count and facts.waiting and not rates["acked"] and held_by_prefetch(queue):
+        found.append(AT_ITS_PREFETCH)
+    if facts.refused and rates["refused"]:
+        found.append(REFUSING)
+    return found
+
+
+def held_by_prefetch(queue: QueuePort) -> list[Consuming]:
+    """The consumers that have as many unacknowledged messages as their prefetch allows, if no other one is free."""
+    some = [consuming(each) for each in islice(queue.subscribers(), CONSUMERS_MAX) if isinstance(each, Consumer)]
+    return [each for each in some if each.held in AT_PREFETCH] if all(each.held for each in some) else []

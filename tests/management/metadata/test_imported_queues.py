@@ -1,0 +1,64 @@
+"""Sources for the quorum queues of a definitions file, in a cluster that has none yet."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from amqpd.management.errors import Unavailable
+from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, sourceless, sources_by
+from amqpd.node.sources import Answer, Sources, Wanted
+from amqpd.vocabulary.records import Key, QueueRecord
+
+
+def quorum(name: str, **arguments: object) -> QueueRecord:
+    return QueueRecord("/", name, 0, arguments={"x-queue-type": "quorum", **arguments})
+
+
+def none(key: Key, wanted: Wanted) -> int | None:
+    return None
+
+
+def test_sources_are_asked_for_where_the_first_queues_would_be_led() -> None:
+    records = [QueueRecord("/", "plain", 0), quorum("a"), quorum("b", **{"x-quorum-initial-group-size": 5})]
+    assert sourceless(records, none) == [Wanted(0, "//a"), Wanted(5, "//b")]
+    assert sourceless(records, lambda key, wanted: 7) == []
+    assert len(sourceless((quorum(f"{i}") for i in range(1000)), none)) == MADE_FOR_MAX
+
+
+@pytest.mark.trio
+async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_none() -> None:
+    sources, asked, answers = Sources(), list[Wanted](), list[Answer]()
+
+    def want(wanted: Wanted, answer: Answer) -> None:
+        asked.append(wanted)
+        answers.append(answer)
+
+    sources.want = want
+    await make_sources(sources, [])
+    done = False
+
+    async def make() -> None:
+        nonlocal done
+        await make_sources(sources, [Wanted(0, "//a"), Wanted(0, "//b")])
+        done = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make)
+        await trio.testing.wait_all_tasks_blocked()
+        assert asked == [Wanted(0, "//a"), Wanted(0, "//b")]
+        answers[0](True)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not done
+        answers[1](False)
+    assert done
+    # A node without a cluster refuses at once.
+    await make_sources(Sources(), [Wanted(0, "//a")])
+
+
+def test_where_there_is_none_even_so_the_sentence_says_what_to_do() -> None:
+    with pytest.raises(Unavailable) as refused:
+        sources_by(none)(quorum("orders"))
+    assert "'orders' in '/' is a quorum queue" in str(refused.value)
+    assert "POST /api/definitions" in str(refused.value)
+    assert sources_by(none)(QueueRecord("/", "plain", 0)) == 0

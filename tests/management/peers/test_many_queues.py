@@ -1,0 +1,277 @@
+"""Many queues at once, and lists of queues of all nodes: what is meant, what is done, what is told.
+
+Not verified here: the questions between nodes (`test_rows.py`), real nodes
+(`tests/clients/test_cluster_management.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from amqpd.management.errors import BadArgument, Conflict, NotFound
+from amqpd.management.peers import led_queues, many_queues
+from amqpd.management.peers.leaders import Leaders
+from amqpd.management.peers.many_queues import Act, Meant
+from amqpd.management.peers.rows import PeerRows
+from amqpd.vocabulary.records import Put, QueueRecord
+from tests.harness.harness import publish_bytes
+from tests.management.rig import ALICE, ROOT, rows_of, running
+
+B, SILENT = "b@x", "c@x"
+
+
+class Cluster:
+    """Another node that leads source 5, with 7 messages in each queue, and one that leads source 6 and is silent of
+    it. `classic`: what b@x has of classic queues, None if it does not say."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.classic: list[dict[str, Any]] | None = []
+
+    async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
+        question = json.loads(text)
+        self.asked.append(question)
+        if question["of"] == "classic":
+            rows = self.classic if peer == B else []
+            return None if rows is None else json.dumps({"rows": rows, "next": None})
+        if peer == SILENT:
+            return None
+        answers: dict[str, list[dict[str, Any]]] = {
+            "queues": [
+                {"vhost": vhost, "name": name, "state": "running", "messages": 7, "messages_ready": 7}
+                for vhost, name in question.get("names", ())
+            ],
+            "purge": [{"messages": 7}],
+            "delete": [{"messages": 0}],
+            "why": [{"why": ["as its leader says"]}],
+        }
+        return json.dumps({"rows": answers.get(question["of"], []), "next": None})
+
+    def others(self) -> list[str]:
+        return [B, SILENT]
+
+    def lives(self, name: str) -> bool:
+        return True
+
+    def is_isolated(self, name: str) -> bool:
+        return False
+
+    def home_of(self, source: int) -> str:
+        return {5: B, 6: SILENT}.get(source, "")
+
+    def members_of(self, source: int) -> tuple[str, ...]:
+        return ("amqpd", B, SILENT)
+
+
+class Scene:
+    """Queues of this node: `full` with two messages, `empty`, `used` with a consumer; of others: `far`, `silent`."""
+
+    def __init__(self) -> None:
+        self.harness, self.on = running()
+        client = self.harness.client()
+        for name in ("full", "empty", "used"):
+            client.declare(name, durable=True)
+        client.raw(publish_bytes(b"x", "full") * 2)
+        client.consume("used", "tag")
+        quorum = {"x-queue-type": "quorum"}
+        self.harness._apply(
+            [
+                Put(QueueRecord("/", name, source << 8, arguments=quorum, source=source))
+                for name, source in (("far", 5), ("silent", 6))
+            ]
+        )
+        self.cluster = Cluster()
+        self.leaders = Leaders("amqpd", self.cluster, PeerRows(self.cluster, self.cluster.others))  # type: ignore[arg-type]
+
+    def done(self, act: Act, meant: Meant, dry_run: bool = False, by: Any = ROOT) -> dict[str, Any]:
+        """Messages by queue, or why it was refused."""
+        rows = rows_of(many_queues.carry_out(self.on, self.leaders, by, act, meant, dry_run=dry_run))
+        return {row["name"]: row["refused"] or row["messages"] for row in rows}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_list_has_what_leaders_say_and_nothing_where_they_are_silent(scene: Scene) -> None:
+    rows = {row["name"]: row for row in rows_of(led_queues.listed(scene.on, scene.leaders, {}))}
+    assert {name: row["messages"] for name, row in rows.items()} == {
+        "full": 2,
+        "empty": 0,
+        "used": 0,
+        "far": 7,
+        "silent": None,
+    }
+    assert (rows["far"]["leader"], rows["far"]["state"]) == (B, "running")
+    assert (rows["silent"]["leader"], rows["silent"]["state"]) == (SILENT, "down")
+    assert rows["silent"]["message_stats"] is None
+    assert rows["silent"]["arguments"] == {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("meant", "found"),
+    [
+        (Meant(pattern="^f"), {"far": 7, "full": 2}),
+        (Meant(pattern="l", conditions=["backlog"]), {"full": 2}),
+        (Meant(conditions=["backlog"]), {"far": 7, "full": 2}),
+        (Meant(conditions=["empty", "unused"]), {"empty": 0}),
+        (Meant(conditions=["used"]), {"used": 0}),
+        (Meant(vhost="/", pattern="nothing"), {}),
+        (Meant(text="FUL"), {"full": 2}),
+        (Meant(text="f.l"), {}),
+        (Meant(vhost="/", text="", conditions=["empty"]), {"empty": 0, "used": 0}),
+        (Meant(pattern="(?i)^FU.L$"), {"full": 2}),
+        (Meant(names=[("/", "full"), ("/", "gone")]), {"full": 2, "gone": "it is not there any more"}),
+    ],
+)
+def test_a_dry_run_says_which_and_does_nothing(scene: Scene, meant: Meant, found: dict[str, Any]) -> None:
+    """What nobody knows is neither empty nor not."""
+    assert scene.done("delete", meant, dry_run=True) == found
+    assert scene.done("purge", meant, dry_run=True) == found
+    assert len(scene.on.node.ports) == 5
+    assert scene.on.queue("/", "full").ready_count == 2
+
+
+def test_queues_are_purged_where_they_are_led(scene: Scene) -> None:
+    assert scene.done("purge", Meant(pattern="f")) == {"far": 7, "full": 2}
+    assert scene.on.queue("/", "full").ready_count == 0
+    [purge] = [asked for asked in scene.cluster.asked if asked["of"] == "purge"]
+    assert (purge["name"], purge["by"]) == ("far", None)
+
+
+def test_one_that_refuses_is_told_and_the_others_go_on(scene: Scene) -> None:
+    done = scene.done("purge", Meant(pattern="."))
+    assert "node 'c@x' does not answer" in done.pop("silent")
+    assert done == {"far": 7, "full": 2, "empty": 0, "used": 0}
+    refused = scene.done("delete", Meant(names=[("/", "full"), ("/", "used")], conditions=["used"]))
+    assert refused == {"full": "it has no consumers any more", "used": 0}
+    assert scene.on.node.ports.get(("/", "used")) is None
+    unknown = scene.done("purge", Meant(names=[("/", "silent")], conditions=["backlog"]))
+    assert unknown == {"silent": "what it has is not known: a node does not answer"}
+
+
+def test_a_user_s_permissions_count_for_each(scene: Scene) -> None:
+    forbidden = scene.harness.node.access.forbidden  # type: ignore[attr-defined]
+    forbidden.add(("configure", "full"))
+    done = scene.done("delete", Meant(pattern="^(full|empty)$"), by=ALICE)
+    assert done == {"full": "configure access to queue 'full' refused", "empty": 0}
+    forbidden.add(("enter", "/"))
+    assert scene.done("delete", Meant(pattern="."), by=ALICE) == {}, "she does not even see them"
+    assert len(scene.on.node.ports) == 4
+
+
+def test_too_many_are_refused_before_anything_is_done(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_queues, "QUEUES_MAX", 4)
+    with pytest.raises(BadArgument, match="5 queues are meant, more than 4 at once"):
+        scene.done("delete", Meant(pattern="."))
+    assert len(scene.on.node.ports) == 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({}, {"vhost": "/"}, {"matching": 1}, {"containing": 1}, {"only": ["odd"]}, {"only": "empty"}),
+        *({"names": [["/"]]}, {"names": "x"}),
+    ],
+)
+def test_who_does_not_say_which_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(BadArgument):
+        Meant.of(arguments)
+
+
+def test_mistakes(scene: Scene) -> None:
+    with pytest.raises(BadArgument, match="no regular expression"):
+        scene.done("purge", Meant(pattern="("))
+    with pytest.raises(NotFound, match="virtual host 'no'"):
+        scene.done("purge", Meant(vhost="no", pattern="."))
+
+
+def test_why_is_what_the_leader_says(scene: Scene) -> None:
+    async def why(named: bool) -> list[str]:
+        return await led_queues.why(scene.on, scene.leaders, "/", "far", names_consumers=named)
+
+    for named, told in ((True, "yes"), (False, "no")):
+        assert trio.run(why, named) == ["as its leader says"]
+        assert scene.cluster.asked[-1]["names_consumers"] == told
+
+
+def test_deleting_says_how_many_went_if_somebody_knows(scene: Scene) -> None:
+    async def delete(name: str) -> int | None:
+        return await led_queues.delete(scene.on, scene.leaders, ROOT, "/", name, if_unused=False, if_empty=False)
+
+    assert [trio.run(delete, name) for name in ("full", "far", "silent")] == [2, 7, None]
+
+
+@pytest.mark.parametrize(("condition", "asked"), [("used", ("no", "no")), ("unused", ("yes", "no"))])
+def test_the_leader_looks_at_conditions_when_it_deletes(
+    scene: Scene, condition: str, asked: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"messages": 0, "consumers": condition == "used"}
+    monkeypatch.setattr(many_queues, "_of_all_nodes", lambda *_: figures)
+    assert scene.done("delete", Meant(pattern="^far$", conditions=[condition])) == {
+        "far": 7 if condition == "used" else 0
+    }
+    found = [(each["if_unused"], each["if_empty"]) for each in scene.cluster.asked if each["of"] == "delete"]
+    assert found == ([] if condition == "used" else [asked])
+
+
+def beside(name: str, messages: int, consumers: int = 0) -> list[dict[str, Any]]:
+    return [{"vhost": "/", "name": name, "messages": messages, "consumers": consumers}]
+
+
+def test_a_classic_queue_is_empty_when_it_is_so_at_all_nodes(scene: Scene) -> None:
+    """It goes at all of them."""
+    empty = Meant(pattern="^empty$", conditions=["empty"])
+    scene.cluster.classic = beside("empty", 3)
+    assert scene.done("delete", empty, dry_run=True) == {}
+    scene = Scene()
+    scene.cluster.classic = None
+    assert scene.done("delete", empty, dry_run=True) == {}
+    assert scene.done("delete", Meant(pattern="^empty$"), dry_run=True) == {"empty": None}
+    assert Scene().done("delete", empty) == {"empty": 0}
+
+
+@pytest.mark.parametrize(
+    ("classic", "unused", "reason"),
+    [
+        (beside("empty", 3), False, "not empty on node 'b@x'"),
+        (beside("empty", 0, 1), True, "in use on node 'b@x'"),
+        (None, False, "maybe not empty: node 'b@x' does not answer"),
+    ],
+)
+def test_a_condition_holds_at_all_nodes_for_one_classic_queue(
+    scene: Scene, classic: list[dict[str, Any]] | None, unused: bool, reason: str
+) -> None:
+    scene.cluster.classic = classic
+
+    async def delete() -> None:
+        where = scene.on, scene.leaders, ROOT, "/", "empty"
+        await led_queues.delete(*where, if_unused=unused, if_empty=not unused)
+
+    with pytest.raises(Conflict, match=reason):
+        trio.run(delete)
+    assert scene.on.queue("/", "empty") is not None
+
+
+def test_what_went_with_a_classic_queue_is_what_all_nodes_had(scene: Scene) -> None:
+    scene.cluster.classic = beside("full", 3)
+    assert scene.done("delete", Meant(pattern="^full$"), dry_run=True) == {"full": 5}
+    assert scene.done("purge", Meant(pattern="^full$"), dry_run=True) == {"full": 2}
+    assert scene.done("delete", Meant(pattern="^full$")) == {"full": 5}
+
+
+def test_what_other_nodes_have_of_a_classic_queue_is_said(scene: Scene) -> None:
+    scene.cluster.classic = beside("empty", 3)
+
+    async def why() -> list[str]:
+        return await led_queues.why(scene.on, scene.leaders, "/", "empty", names_consumers=True)
+
+    rows = {row["name"]: row for row in rows_of(led_queues.listed(scene.on, scene.leaders, {}))}
+    assert rows["empty"]["at_other_nodes"] == [{"node": B, "messages": 3, "consumers": 0}]
+    assert "at_other_nodes" not in rows["full"]
+    assert "with 3 messages and 0 consumers on b@x" in trio.run(why)[-1]
