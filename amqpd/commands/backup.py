@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from amqpd.backup.job import LOG_BYTES_MAX, Job
-from amqpd.backup.manifest import BackupError, Manifest
+from amqpd.backup.manifest import MANIFEST, BackupError, Manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import refuse_unfinished
 from amqpd.backup.restore import restore as put_back
@@ -117,6 +117,11 @@ def restore(source: Path, replace: bool, rate: float | None, as_json: bool, data
             raise click.ClickException(str(error)) from None
     if aside is not None and not as_json:
         click.echo(f"what was there before is in {escaped(str(aside))}")
+    if not manifest.has_checksum and not as_json:
+        click.echo(
+            f"{escaped(str(source / MANIFEST))} has no checksum of its own, as those of earlier versions: what it "
+            "says of the backup's time and version is not proven; the files fit their checksums"
+        )
     _tell(manifest, as_json, f"restored: {data_dir}")
 
 

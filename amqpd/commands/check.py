@@ -2,7 +2,8 @@
 
 What comes in: a data directory. What goes out: a line for each finding and a summary, or JSON; the exit code.
 Rules: 1. Without --repair no file is changed. 2. Exit codes: 0 nothing is wrong (notes may be there); 3 damage was
-found, or a repair left the broker unable to start; 1 and 2 as with other commands, 2 also while a broker runs.
+found, or a repair left the broker unable to start; 1 and 2 as with other commands, 1 also for what a newer amqpd
+wrote, 2 also while a broker runs.
 Not here: the check and the repair (`amqpd/checking/`).
 """
 
@@ -15,14 +16,14 @@ import click
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import check as check_all
 from amqpd.checking.repair import Repaired, RepairError, repair
-from amqpd.checking.report import DAMAGE, NOTE, Report
+from amqpd.checking.report import DAMAGE, NEWER, NOTE, Report
 from amqpd.commands.backup import shown, watched
 from amqpd.commands.options import refuse_one_of_several, this_data_dir_option
 from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import SettingsError, StartupError
 from amqpd.vocabulary.escapes import escaped, readable_json
 
-EXIT_DAMAGE = 3
+EXIT_DAMAGE, EXIT_NEWER = 3, 1
 DATA = ("journal.db", "journal.db-wal", "journal.mark", "metadata.db", "metadata.mark", "audit")
 
 
@@ -55,7 +56,8 @@ def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_d
       amqpd check --repair
 
     Exit code 0: nothing is wrong, or the broker can start after the repair; 3: damage was found, or the broker
-    cannot start after the repair; 2: a broker runs, or wrong usage.
+    cannot start after the repair; 1: a newer amqpd wrote it, whose own check knows more; 2: a broker runs, or wrong
+    usage.
     """
     if not any((data_dir / name).exists() for name in DATA):
         raise click.ClickException(
@@ -77,7 +79,7 @@ def check(context: click.Context, quick: bool, mend: bool, as_json: bool, data_d
         tell_repair(done, data_dir, as_json=as_json)
         context.exit(EXIT_DAMAGE if done.in_the_way else 0)
     tell(found, data_dir, as_json=as_json)
-    context.exit(EXIT_DAMAGE if found.count(DAMAGE) else 0)
+    context.exit(EXIT_DAMAGE if found.count(DAMAGE) else EXIT_NEWER if found.count(NEWER) else 0)
 
 
 def _repaired(data_dir: Path, progress: Progress) -> Repaired:
@@ -110,9 +112,11 @@ def tell(found: Report, data_dir: Path, *, as_json: bool) -> None:
         click.echo(readable_json(found.plain(), 2))
         return
     for each in found.findings:
-        click.echo(escaped(f"{each.severity}: {each.line}"))
-    damages, notes = found.count(DAMAGE), found.count(NOTE)
+        click.echo(escaped(f"{each.severity}{' format' * (each.severity == NEWER)}: {each.line}"))
+    damages, notes, newer = found.count(DAMAGE), found.count(NOTE), found.count(NEWER)
     summary = f"{damages} {'damage' if damages == 1 else 'damages'}" if damages else "no damage"
+    if newer:
+        summary += f" in what this amqpd knows, {newer} {'file' if newer == 1 else 'files'} of a newer one"
     if notes:
         summary += f", {notes} {'note' if notes == 1 else 'notes'}"
     click.echo(escaped(f"{data_dir}: {summary}"))

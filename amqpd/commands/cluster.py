@@ -1,7 +1,7 @@
 """`amqpd cluster`: the nodes of a cluster, which of them is the home of what, and the end of one.
 
 What comes in: settings, which say where the cluster meets. What goes out: members and sources, as the store has them;
-a node that is not known any more.
+a node that is not known any more, or may come back after all.
 Rules: 1. The store is asked, and no broker: it works wherever the store is reached, also when all brokers are gone.
 2. A node is forgotten when no source is kept on it, and never before.
 Not here: what is in the rows (`cluster/overview.py`), who takes its place (`cluster/moves.py`).
@@ -10,6 +10,7 @@ Not here: what is in the rows (`cluster/overview.py`), who takes its place (`clu
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,19 +18,28 @@ import click
 import trio
 
 from amqpd.cluster.forgetting import forget as forget_member
+from amqpd.cluster.forgetting import readmit as readmit_member
 from amqpd.cluster.moves import Aim, without
-from amqpd.cluster.overview import home_rows, member_rows, sentences, source_rows
+from amqpd.cluster.overview import home_rows, member_rows, problems, sentences, source_rows, unreadable_rows
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import standing
 from amqpd.cluster.wishing import said
-from amqpd.commands.cluster_store import Opened, in_store, node_named, progress, queues_of
+from amqpd.commands.cluster_store import (
+    Opened,
+    in_store,
+    member_named,
+    node_named,
+    progress,
+    queues_of,
+    unreadable_topology,
+)
 from amqpd.commands.quorum_changes import ask, waiting_options
 from amqpd.commands.tables import show
 from amqpd.config import Settings
 from amqpd.vocabulary.endpoint import Endpoint
 from amqpd.vocabulary.escapes import escaped, readable_json
 
-MEMBERS = ("name", "state", "life", "version", "label", "region", "address", "homes", "copies")
+MEMBERS = ("name", "state", "incarnation", "version", "label", "region", "address", "homes", "copies")
 HOMES = ("home", "sources", "numbers")
 
 
@@ -47,30 +57,51 @@ def cluster() -> None:
 
 
 @cluster.command()
+@click.option("--problems", "only_problems", is_flag=True, help="Only what is not well. Exit code 1 if there is any.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
 @click.pass_obj
-def status(settings: Settings, as_json: bool) -> None:
+def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
     """Show members and homes, and say what is not well.
 
-    A member that is gone has not renewed its lease; what it is the home of waits for another home. Copies are those
-    that count: a disk that was emptied, or is older than it was, has none until it has caught up.
+    A member that is gone has not renewed its lease; what it is the home of waits for another home. One that is
+    isolated lives, and has no link to a majority of the nodes: they refuse it, or do not reach it, and nothing is
+    placed on it. Copies are those that count: a disk that was emptied, or is older than it was, has none until it has
+    caught up.
+
+    Exit code 0: it was shown, whatever it says; with --problems, all is well. 1: with --problems, something is not
+    (a node is gone or isolated, a source lacks a home or copies, a record cannot be read); or the store does not
+    answer.
 
     \b
     Examples:
       amqpd cluster status
+      amqpd cluster status --problems || echo "look at the cluster"
       amqpd --config /etc/amqpd/amqpd.toml cluster status --json
     """
-    roster, copies = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
-    if as_json:
+    roster, copies, unreadable = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
+    standings = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
+    now_ms = time.time_ns() // 1_000_000
+    wrong = [*problems(roster, standings, now_ms=now_ms), *(f"{each}." for each in unreadable)]
+    if only_problems and not as_json:
+        for sentence in wrong:
+            click.echo(escaped(sentence))
+    elif as_json:
         members, sources = member_rows(roster), source_rows(roster)
-        click.echo(readable_json({"revision": roster.revision, "members": members, "sources": sources}, 2))
-        return
+        damage = [row["says"] for row in unreadable_rows(roster)] + unreadable
+        found = {"revision": roster.revision, "members": members, "sources": sources, "unreadable": damage}
+        click.echo(readable_json({**found, "problems": wrong}, 2))
+    else:
+        _show(roster, [*sentences(roster, standings, now_ms=now_ms), *(f"{each}." for each in unreadable)])
+    if only_problems and wrong:
+        raise SystemExit(1)
+
+
+def _show(roster: Roster, said: list[str]) -> None:
     show([_shown(row) for row in member_rows(roster)], MEMBERS, False)
     click.echo()
     show(home_rows(roster), HOMES, False)
     click.echo()
-    found = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
-    for sentence in sentences(roster, found):
+    for sentence in said:
         click.echo(escaped(sentence))
 
 
@@ -87,8 +118,9 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
     is kept on it any more the command waits until its process has ended, so stop it then. Ended with Ctrl-C or by
     --timeout, the same command goes on from where it was.
 
-    A name that was forgotten may be given to a new machine. Without this, a node that is away is waited for, for
-    ever, and sources are kept on fewer nodes.
+    A name that was forgotten may be given to a new machine, with an empty data directory. The old one does not start
+    any more, should it be switched on again, until `amqpd cluster readmit`. Without this, a node that is away is
+    waited for, for ever, and sources are kept on fewer nodes.
 
     \b
     Examples:
@@ -98,7 +130,7 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
     """
 
     async def act(opened: Opened) -> None:
-        name = node_named(opened.roster, node, lives=False)
+        name = member_named(opened.roster, node, lives=False)
         aims = _without(opened, name)
         for source, aim in aims.items():
             click.echo(escaped(f"source {source}: to be on {said(aim)}"))
@@ -117,8 +149,30 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
     in_store(settings, act)
 
 
+@cluster.command()
+@click.argument("node")
+@click.pass_obj
+def readmit(settings: Settings, node: str) -> None:
+    """Let NODE start again as it is, after it was forgotten.
+
+    A node that was forgotten keeps its data directory, with its classic queues; it refuses to start. After this it
+    does, and is in the cluster as a node that has no copies: `amqpd quorum grow` gives it some.
+
+    \b
+    Examples:
+      amqpd cluster readmit c
+    """
+
+    async def act(opened: Opened) -> None:
+        name = node_named(opened.roster.forgotten, node, f"no node {node} was forgotten")
+        await readmit_member(opened.store, name)
+        click.echo(escaped(f"{name} may start again"))
+
+    in_store(settings, act)
+
+
 def _without(opened: Opened, node: str) -> dict[int, Aim]:
-    return without(node, opened.roster.records, opened.roster.wishes, opened.roster.members)
+    return without(node, opened.roster.records, opened.roster.wishes, opened.roster.usable)
 
 
 async def _forget(opened: Opened, node: str) -> None:
@@ -147,8 +201,8 @@ def _kept(roster: Roster, node: str) -> bool:
     return any(node in record.members for record in roster.records.values())
 
 
-async def _read(opened: Opened, copies: int) -> tuple[Roster, Mapping[int, int]]:
-    return opened.roster, (await queues_of(opened, copies)).copies
+async def _read(opened: Opened, copies: int) -> tuple[Roster, Mapping[int, int], list[str]]:
+    return opened.roster, (await queues_of(opened, copies)).copies, await unreadable_topology(opened)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -156,4 +210,10 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     address = str(Endpoint(row["host"], row["port"])) if row["lives"] else ""
     other = row["copies_of_another_disk"]
     copies = f"{row['copies']} ({other} of another disk)" if other else row["copies"]
-    return {**plain, "state": "lives" if row["lives"] else "gone", "address": address, "copies": copies}
+    return {**plain, "state": _state(row), "incarnation": plain["life"], "address": address, "copies": copies}
+
+
+def _state(row: dict[str, Any]) -> str:
+    if not row["lives"]:
+        return "gone"
+    return "isolated" if row["isolated"] else "lives"

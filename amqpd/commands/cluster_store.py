@@ -10,7 +10,7 @@ Not here: what is asked for (`quorum_changes.py`), what only a running broker kn
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,18 +18,24 @@ from typing import Any, TypeVar
 import click
 import trio
 
+from amqpd.cluster.directory import RENEWED_LEASES
 from amqpd.cluster.forgetting import MemberKept
+from amqpd.cluster.linkage import WELL
 from amqpd.cluster.moves import Impossible
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.standing import standing
 from amqpd.cluster.wishing import Wishing
 from amqpd.config import Settings
 from amqpd.declarations.locating import wanted_of
-from amqpd.topology.metadata.codec import decode_record, encode_key
+from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key
+from amqpd.topology.metadata.reading import RecordReader
 from amqpd.topology.metadata.store import MetadataStore, MetadataStoreError
 from amqpd.vocabulary.escapes import escaped
 from amqpd.vocabulary.records import QueueRecord
 
 QUEUES = "topology/queue/"
+SILENT_S = 1.0
+"""An etcd that takes longer may have let leases run out."""
 
 T = TypeVar("T")
 
@@ -58,11 +64,28 @@ async def _open(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
     try:
         from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"cluster_store needs {error.name}: pip install 'amqpd[etcd]'") from error
-    async with store_of(settings) as store:
+        raise click.ClickException(
+            f"cluster_store needs {error.name}: pip install '.[etcd]' in a checkout of amqpd"
+        ) from error
+    began_at = trio.current_time()
+    async with store_of(settings, progress) as store:
         opened = Opened(store, Wishing(store, progress))
         await opened.wishing.look()
+        was_silent = began_at + SILENT_S < trio.current_time()
+        await _look_again(opened, RENEWED_LEASES * settings.cluster_lease_s, was_silent)
         return await act(opened)
+
+
+async def _look_again(opened: Opened, within_s: float, was_silent: bool) -> None:
+    """Gives nodes the time to renew their leases before they, or a majority, are said to be gone: leases run out
+    while etcd is silent, and are renewed when it answers. `was_silent`: it did not answer this command at once. If
+    it did, and every source has a majority, nothing is waited for."""
+    roster = opened.roster
+    if roster.gone and (
+        was_silent or not all(standing(each, roster, {}, 1, WELL).has_majority for each in roster.records)
+    ):
+        progress(f"etcd has no lease of {', '.join(roster.gone)}: looking for {within_s:g} s whether they renew it")
+        await opened.wishing.look_again(within_s)
 
 
 def progress(sentence: str) -> None:
@@ -137,8 +160,8 @@ class Queues:
 async def queues_of(opened: Opened, copies: int) -> Queues:
     """`copies`: for queues that ask for no number. Raises MetadataStoreError."""
     found, asked = Counter[int](), dict[int, int]()
-    for entry in (await opened.store.range(QUEUES)).entries:
-        record = decode_record(entry.key, entry.value)
+    # One that cannot be read asks for nothing.
+    for record in RecordReader(strict=False).read_all((await opened.store.range(QUEUES)).entries):
         if isinstance(record, QueueRecord) and record.source:
             found[record.source] += 1
             each = wanted_of(record, {}).copies or copies
@@ -146,16 +169,31 @@ async def queues_of(opened: Opened, copies: int) -> Queues:
     return Queues(found, defaultdict(lambda: copies, asked))
 
 
-def node_named(roster: Roster, name: str, *, lives: bool = True) -> str:
-    """The whole name; what is before the @ is enough, if there is one such node. Raises ClickException."""
-    names = roster.known.keys() | roster.members.keys()
+async def unreadable_topology(opened: Opened) -> list[str]:
+    """A sentence for each record of the topology that cannot be read. Raises MetadataStoreError."""
+    reader = RecordReader(strict=False)
+    for _ in reader.read_all(reader.in_order(await opened.store.range(PREFIX))):
+        pass
+    return reader.sentences()
+
+
+def member_named(roster: Roster, name: str, *, lives: bool = True) -> str:
+    """The whole name of a node of the cluster. Raises ClickException."""
+    missing = f"{name} is no node of this cluster: `amqpd cluster status` says which there are"
+    found = node_named(roster.known.keys() | roster.members.keys(), name, missing)
+    if lives and found not in roster.members:
+        raise click.ClickException(f"{found} does not live: `amqpd cluster status` says which nodes do")
+    return found
+
+
+def node_named(names: Collection[str], name: str, missing: str) -> str:
+    """The whole name; what is before the @ is enough, if there is one such node. Raises ClickException, with
+    `missing` if there is none."""
     found = [each for each in sorted(names) if name in (each, each.partition("@")[0])]
     if name in found:
         found = [name]
     if len(found) > 1:
         raise click.ClickException(f"{name} is one of {', '.join(found)}: write the whole name")
     if not found:
-        raise click.ClickException(f"{name} is no node of this cluster: `amqpd cluster status` says which there are")
-    if lives and found[0] not in roster.members:
-        raise click.ClickException(f"{found[0]} does not live: `amqpd cluster status` says which nodes do")
+        raise click.ClickException(missing)
     return found[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 
 from amqpd.commands.options import broker_option, json_option
-from amqpd.commands.running import ask, ask_rows, listing
+from amqpd.commands.running import ask, ask_listing, listing, note_missing
 from amqpd.commands.tables import show
 from amqpd.management.control.socket import Place
 
@@ -49,22 +49,24 @@ def list_connections(vhost: str | None, user: str | None, as_json: bool, broker:
     """List connections: who, from where, since when, how much.
 
     A client is shown by the connection_name or the product of its client_properties; --json has all of them.
-    The state is blocked when it publishes and an alarm is on.
+    The state is blocked when it publishes and an alarm is on. In a cluster those of all nodes are listed; a node
+    that does not answer is named.
 
     \b
     Examples:
       amqpd connection list --user shop
       amqpd connection list --json
     """
-    rows = ask_rows(broker, "connection list", {"vhost": vhost, "user": user}, ("connected_at", "id"))
+    order = ("connected_at", "node", "id")
+    rows, of_nodes = ask_listing(broker, "connection list", {"vhost": vhost, "user": user}, order)
     if not as_json:
         rows = [{**row, "client": _client(row["client_properties"])} for row in rows]
-    show(rows, COLUMNS, as_json)
+    show(rows, ("node", *COLUMNS) if of_nodes else COLUMNS, as_json)
 
 
 @connection.command()
 @click.argument("which", metavar="[ID]", required=False)
-@click.option("--all", "every", is_flag=True, help="All connections of this broker.")
+@click.option("--all", "every", is_flag=True, help="All connections, in a cluster of all nodes.")
 @click.option("--user", help="Those of this user.")
 @click.option("--vhost", help="Those in this virtual host.")
 @click.option("--reason", metavar="TEXT", help="What the client is told.  [default: closed by an operator]")
@@ -75,7 +77,8 @@ def close(
     """Close the connection ID (or the one of that name), or those that --user, --vhost or --all say.
 
     The client gets connection.close with 320 CONNECTION_FORCED - TEXT. Most libraries connect again at once:
-    who shall stay out needs another password, or no permissions.
+    who shall stay out needs another password, or no permissions. In a cluster this is done at all nodes; one
+    that does not answer is named, and the exit code is 1.
 
     \b
     Examples:
@@ -87,8 +90,12 @@ def close(
     if (which is not None) + named + every != 1:
         raise click.UsageError("say which connections: an ID, or --user and --vhost, or --all")
     wish = {"id": which, "user": user, "vhost": vhost, "all": every, "reason": reason}
-    closed = ask(broker, "connection close", wish)["closed"]
+    done = ask(broker, "connection close", wish)
+    closed, missing = done["closed"], done["nodes_missing"]
     click.echo(f"closed {closed} connection{'' if closed == 1 else 's'}")
+    note_missing("not closed: those of", missing)
+    if missing:
+        click.get_current_context().exit(1)
 
 
 @click.group()
@@ -105,6 +112,8 @@ channel.add_command(
     listing(
         "channel",
         """List channels: consumers, deliveries that are not acknowledged, prefetch, confirm or transaction mode.
+
+        In a cluster those of all nodes are listed; a node that does not answer is named.
 
         \b
         Examples:
@@ -123,7 +132,7 @@ channel.add_command(
             "confirm",
             "transactional",
         ),
-        ("connection_id", "number"),
+        ("node", "connection_id", "number"),
         by_user=True,
     )
 )
@@ -144,6 +153,8 @@ consumer.add_command(
         "consumer",
         """List consumers: of which queue, on which connection and channel.
 
+        In a cluster those of all nodes are listed; a node that does not answer is named.
+
         \b
         Examples:
           amqpd consumer list --vhost orders
@@ -160,7 +171,7 @@ consumer.add_command(
             "prefetch_count",
             "messages_unacknowledged",
         ),
-        ("vhost", "queue", "connection_id", "channel", "consumer_tag"),
+        ("vhost", "queue", "node", "connection_id", "channel", "consumer_tag"),
         by_user=True,
     )
 )

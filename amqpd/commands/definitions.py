@@ -24,6 +24,7 @@ from amqpd.commands.options import data_dir_option
 from amqpd.commands.refusals import refusals
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
+from amqpd.definitions.export import explanation_in
 from amqpd.management.metadata import definitions as use_cases
 from amqpd.vocabulary.escapes import escaped, readable_json
 
@@ -52,8 +53,9 @@ def definitions() -> None:
 @definitions.command("export")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--vhost", help="Only what is in this virtual host.")
+@click.option("--for-rabbitmq", is_flag=True, help="Not if RabbitMQ could not check a user's password.")
 @data_dir_option
-def export_definitions(file: Path, vhost: str | None, data_dir: Path) -> None:
+def export_definitions(file: Path, vhost: str | None, for_rabbitmq: bool, data_dir: Path) -> None:
     """Write all definitions to FILE; - is standard output.
 
     Two exports of the same definitions are equal, byte for byte, so they can be compared and kept in a
@@ -61,19 +63,31 @@ def export_definitions(file: Path, vhost: str | None, data_dir: Path) -> None:
     not in it. What is not durable is in it while the broker runs.
 
     A password that came from RabbitMQ goes out as it came. RabbitMQ cannot check those that were set here
-    (argon2): it takes such users, and they need a new password there.
+    (argon2): it takes such users, and they need a new password there, or one set here with `amqpd user passwd
+    NAME --for-rabbitmq` before. --for-rabbitmq refuses to write a file with users that RabbitMQ would lock out.
 
     \b
     Examples:
       amqpd definitions export all.json
       amqpd definitions export orders.json --vhost orders
+      amqpd definitions export all.json --for-rabbitmq
     """
     text = carry_out(data_dir, use_cases.exported, vhost)
+    if for_rabbitmq and (explanation := explanation_in(text)) is not None:
+        raise click.ClickException(escaped(f"nothing was written: {explanation}"))
     if str(file) == "-":
         click.echo(text, nl=False)
     else:
         write(file, text)
         click.echo(f"wrote {file}")
+    warn_of(text)
+
+
+def warn_of(text: str) -> None:
+    """What RabbitMQ will not do with an export."""
+    explanation = explanation_in(text)
+    if explanation is not None:
+        click.echo(escaped(f"(warning) {explanation}"), err=True)
 
 
 def import_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,7 +29,7 @@ def sources_for(data_dir: Path) -> Callable[[QueueRecord], int]:
 
     async def read(opened: Opened) -> tuple[Heard, Counter[int]]:
         roster = opened.roster
-        heard = Heard("", roster.members, roster.known, roster.records)
+        heard = Heard("", roster.members, roster.known, roster.records, roster.linkage)
         return heard, (await queues_of(opened, copies)).count
 
     heard, queues = in_store(settings, read)

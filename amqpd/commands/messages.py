@@ -11,6 +11,7 @@ client can).
 from __future__ import annotations
 
 import re
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 from amqpd.commands.options import broker_option, data_dir_option, json_option
+from amqpd.commands.publishing import publish
 from amqpd.commands.running import ask_rows
 from amqpd.commands.tables import show
 from amqpd.management.control.socket import Place
@@ -39,6 +41,8 @@ COLUMNS = (
     "bytes",
     "body",
 )
+SHORTENED = ("exchange", "routing_key", "holder", "properties", "body")
+"""columns of which a terminal shows what fits; --json shows all"""
 BODY_BYTES_DEFAULT = 60
 
 _ID = re.compile(r"(\d+)(?:-(\d+))?")
@@ -46,7 +50,7 @@ _ID = re.compile(r"(\d+)(?:-(\d+))?")
 
 @click.group()
 def message() -> None:
-    """Look at the messages in the queues of a running broker; delete some, or move them to another queue.
+    """Look at the messages in the queues of a running broker; publish one, delete some, or move them elsewhere.
 
     A message's id is its own as long as it is in the queue. Its position is its place among those that are
     ready: 1 is delivered next.
@@ -58,7 +62,11 @@ def message() -> None:
       amqpd message delete jobs --id 17-20 --yes
       amqpd message move failed jobs --all --yes
       amqpd message quarantine jobs --yes
+      amqpd message publish 'hello' --routing-key jobs
     """
+
+
+message.add_command(publish)
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
@@ -115,7 +123,14 @@ def list_messages(queue: str, state: str, body: int, as_json: bool, broker: Plac
         return
     shown = [_row(row) for row in rows]
     empty = {name for name in COLUMNS if shown and all(row[name] == "" for row in shown)}
-    show(shown, [name for name in COLUMNS if name not in empty], False)
+    if sys.stdout.isatty():
+        # What was asked for, or is so for most messages, costs no columns of a terminal.
+        empty |= {name for name, usual in (("state", state), ("redelivered", False)) if _are_all(shown, name, usual)}
+    show(shown, [name for name in COLUMNS if name not in empty], False, shorten=SHORTENED)
+
+
+def _are_all(rows: list[dict[str, Any]], name: str, usual: Any) -> bool:
+    return all(row[name] == usual for row in rows)
 
 
 def acting(command: Callable[..., None]) -> Callable[..., None]:

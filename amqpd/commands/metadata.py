@@ -3,7 +3,7 @@
 What comes in: a data directory, a use case (`amqpd/management/`), its arguments. What goes out: what the use case
 returns; or its refusal as one sentence, exit code 1.
 Rules: 1. It does not matter whether a broker runs on the data directory. 2. Where that has no metadata.db, the
-settings of file and environment say in which cluster's store they are.
+settings of the whole command line (`amqpd --config`), file and environment say in which cluster's store they are.
 Not here: use cases that need a broker that runs (`running.py`).
 """
 
@@ -22,6 +22,7 @@ from amqpd.config import Settings
 from amqpd.management.metadata.interface import Metadata
 from amqpd.management.metadata.stored import FILE_NAME, OpenStore, StoredMetadata
 from amqpd.process.config_sources import load_settings
+from amqpd.vocabulary.escapes import escaped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +45,10 @@ def cluster_settings(data_dir: Path) -> Settings | None:
     StartupError."""
     if (data_dir / FILE_NAME).exists():
         return None
-    settings = load_settings()
+    context = click.get_current_context(silent=True)
+    # What `amqpd --config` named is in them; without a command line there are the environment's.
+    settings = context.find_object(Settings) if context is not None else None
+    settings = settings or load_settings()
     return settings if settings.cluster_store else None
 
 
@@ -57,5 +61,12 @@ def _elsewhere(data_dir: Path) -> OpenStore | None:
     try:
         from amqpd.process.cluster_store import store_of  # its HTTP client: only when it is needed
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"cluster_store needs {error.name}: pip install 'amqpd[etcd]'") from error
-    return partial(store_of, settings)
+        raise click.ClickException(
+            f"cluster_store needs {error.name}: pip install '.[etcd]' in a checkout of amqpd"
+        ) from error
+    return partial(store_of, settings, _say)
+
+
+def _say(text: str) -> None:
+    """While it waits; what is asked for is on standard output."""
+    click.echo(escaped(text), err=True)

@@ -26,8 +26,8 @@ def parameter() -> None:
       vhost-limits      name: limits; easier with `amqpd limits`
       unroutable        name: default; what to do with a message that no queue takes, unless a policy of the
                         exchange says it: "drop", "nack" or the name of an exchange
-      federation-upstream, federation-upstream-set, shovel
-                        RabbitMQ's plugins; kept for definition files, and nothing is done with them
+
+    Shovels and federation, which RabbitMQ's plugins keep here, do not run, and their parameters are refused.
 
     \b
     Examples:
@@ -50,9 +50,8 @@ def set_parameter(vhost: str, component: str, name: str, value: str, data_dir: P
       amqpd parameter set / unroutable default '"nack"'
       amqpd parameter set orders vhost-limits limits '{"max-queues": 1000}'
     """
-    used = carry_out(data_dir, parameters.put, vhost, component, name, json_value("value", value))
-    note = "" if used else "; it is kept, and nothing is done with it"
-    click.echo(f"set the parameter '{name}' of {component} in virtual host '{vhost}'{note}")
+    carry_out(data_dir, parameters.put, vhost, component, name, json_value("value", value))
+    click.echo(f"set the parameter '{name}' of {component} in virtual host '{vhost}'")
 
 
 @parameter.command()

@@ -30,20 +30,47 @@ CONSUMER_COLUMNS = (
 
 
 def picture(row: Row, consumers: list[dict[str, Any]]) -> str:
-    stats = row["message_stats"]
+    """Without figures, what it is and who should know."""
+    what = [*_what_it_is(row), *(_figures(row) if row["messages"] is not None else _silence(row))]
+    width = max(len(name) for name, _ in what)
+    text = [f"{name:{width}}  {escaped(value)}" for name, value in what if value]
+    bars = histogram(row["time_in_queue_ms"] or {})
+    if bars:
+        text += ["", "time in queue, until the delivery:", *(f"  {bar}" for bar in bars)]
+    if consumers:
+        text += ["", *table(consumers, CONSUMER_COLUMNS)]
+    return "\n".join(text)
+
+
+def _what_it_is(row: Row) -> list[tuple[str, str | None]]:
     flags = [name for name in ("durable", "auto_delete", "exclusive") if row[name]]
-    rates = ", ".join(
-        f"{name} {stats[member + '_details']['rate']:,}"
-        for name, member in (("in", "publish"), ("out", "deliver_get"), ("acks", "ack"), ("again", "redeliver"))
-    )
-    oldest = row["oldest_message_age_s"]
-    lines = [
+    members = ", ".join(row.get("members", ()))
+    return [
         ("queue", f"{row['name']} in {row['vhost']} ({', '.join([row['type'], *flags])})"),
+        ("led by", f"{row.get('leader') or 'nobody'}, kept by {members}" if members else None),
         ("damaged", _fence(row["fenced"])),
         ("policy", row["policy"]),
         ("operator policy", row["operator_policy"]),
         ("arguments", _members(row["arguments"])),
         ("settings", _members({name: value for name, value in row["settings"].items() if name != "type"})),
+    ]
+
+
+def _silence(row: Row) -> list[tuple[str, str | None]]:
+    return [
+        ("state", f"{row['state']}: what is in it only its leader knows, and that does not answer"),
+        ("see", "amqpd cluster status says which nodes are there, amqpd queue list again in a moment"),
+    ]
+
+
+def _figures(row: Row) -> list[tuple[str, str | None]]:
+    stats = row["message_stats"]
+    rates = ", ".join(
+        f"{name} {stats[member + '_details']['rate']:,}"
+        for name, member in (("in", "publish"), ("out", "deliver_get"), ("acks", "ack"), ("again", "redeliver"))
+    )
+    oldest = row["oldest_message_age_s"]
+    return [
         ("messages", f"{row['messages_ready']:,} ready, {row['messages_unacknowledged']:,} unacknowledged"),
         ("bytes", f"{row['message_bytes']:,} of bodies; {row['memory']:,} in memory"),
         ("oldest ready", None if oldest is None else f"{oldest:,.1f} s"),
@@ -52,14 +79,6 @@ def picture(row: Row, consumers: list[dict[str, Any]]) -> str:
         ("consumers", f"{row['consumers']:,}, capacity {row['consumer_capacity']:.0%}"),
         ("single active", row["single_active_consumer_tag"]),
     ]
-    width = max(len(name) for name, _ in lines)
-    text = [f"{name:{width}}  {escaped(value)}" for name, value in lines if value]
-    bars = histogram(row["time_in_queue_ms"])
-    if bars:
-        text += ["", "time in queue, until the delivery:", *(f"  {bar}" for bar in bars)]
-    if consumers:
-        text += ["", *table(consumers, CONSUMER_COLUMNS)]
-    return "\n".join(text)
 
 
 def histogram(counts: Mapping[str, int]) -> list[str]:

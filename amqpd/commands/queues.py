@@ -1,20 +1,34 @@
-"""`amqpd queue`, `exchange` and `binding`: what a running broker has, and what is in it.
+"""`amqpd queue`: queues of a running broker: what is in them, declared, purged, deleted.
 
-What comes in: filters. What goes out: lists, of durable things and of transient ones.
-Rules: lists ask the running broker, because only it knows depths, consumers, and what is not durable.
-Not here: making and deleting them from a file (`definitions.py`).
+What comes in: names, filters, properties. What goes out: lists, of durable queues and transient ones; what was done.
+Rules: 1. The running broker is asked, because only it knows depths, consumers, and what is not durable. 2. A figure
+that nobody knows, of a queue whose leader is silent, is a question mark and not 0.
+Not here: many at once (`many_queues.py`), making and deleting them from a file (`definitions.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from amqpd.commands import many_queues
+from amqpd.commands.declaring import (
+    arguments_of,
+    arguments_options,
+    auto_delete_option,
+    durable_option,
+    say,
+    say_declared,
+    vhost_option,
+)
+from amqpd.commands.many_queues import Wish
 from amqpd.commands.options import broker_option, json_option
-from amqpd.commands.queue_picture import counted, picture
-from amqpd.commands.running import ask, ask_rows, listing
+from amqpd.commands.queue_picture import picture
+from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
+from amqpd.management.control.arguments import CONDITIONS
 from amqpd.management.control.socket import Place
 from amqpd.vocabulary.escapes import escaped, readable_json
 
@@ -32,15 +46,26 @@ SHORT = {
 }
 
 
+UNKNOWN = "?"
+KNOWN = ("policy", "operator_policy", "leader")
+"""of these nothing is said where there is nothing; of others, in a row without figures, that nobody knows"""
+LEADERS_MAX = 5
+"""that are named in one line"""
+
+Row = dict[str, Any]
+
+
 @click.group()
 def queue() -> None:
-    """List the queues of a running broker, and show what one of them has been doing.
+    """See the queues of a running broker and why they are as they are; declare, purge and delete them.
 
     \b
     Examples:
       amqpd queue list --vhost orders
-      amqpd queue show jobs
       amqpd queue why jobs
+      amqpd queue declare jobs --type quorum --argument x-delivery-limit=5
+      amqpd queue purge --matching '^test\\.' --dry-run
+      amqpd queue delete jobs --if-empty
     """
 
 
@@ -56,7 +81,8 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -
 
     A column is a member of what --json prints, with dots for members of members, or one of the short names
     ready, unacked, bytes, oldest (seconds), in, out, acks (messages a second, over the last seconds), and
-    capacity (the share of that time in which consumers could take at once what was ready).
+    capacity (the share of that time in which consumers could take at once what was ready). In a cluster the
+    figures are those of each queue's leader, and question marks where it does not answer.
 
     \b
     Examples:
@@ -68,18 +94,54 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -
     names = [name.strip() for name in columns.split(",") if name.strip()]
     shown = [{name: _cell(row, name) for name in names} for row in rows] if not as_json else rows
     show(shown, names, as_json)
+    note_silent(rows)
+    note_beside(rows)
+
+
+def note_silent(rows: Sequence[Row]) -> None:
+    """Why some of a list's figures are question marks, on standard error."""
+    silent = [row for row in rows if row["messages"] is None]
+    if not silent:
+        return
+    leaders = sorted({row["leader"] for row in silent if row.get("leader")})
+    named = f" ({', '.join(leaders[:LEADERS_MAX])}{', ...' * (len(leaders) > LEADERS_MAX)})" if leaders else ""
+    count = "1 queue has" if len(silent) == 1 else f"{len(silent):,} queues have"
+    click.echo(
+        escaped(f"(?: {count} a leader that does not answer{named}, or none: `amqpd cluster status` says more)"),
+        err=True,
+    )
+
+
+def note_beside(rows: Sequence[Row]) -> None:
+    """What other nodes have of classic queues, on standard error: the rows are those of the node that was asked."""
+    beside = [row for row in rows if row.get("at_other_nodes")]
+    if not beside:
+        return
+    first = ", ".join(
+        f"'{row['name']}' has {each['messages']:,} messages on {each['node']}"
+        for row in beside[:LEADERS_MAX]
+        for each in row["at_other_nodes"]
+    )
+    more = f", and {len(beside) - LEADERS_MAX:,} queues more" if len(beside) > LEADERS_MAX else ""
+    node = beside[0]["node"]
+    click.echo(
+        escaped(f"(classic queues are on each node by themselves, and those of {node} are listed: {first}{more})"),
+        err=True,
+    )
 
 
 def _cell(row: dict[str, Any], column: str) -> Any:
     value: Any = row
     for member in SHORT.get(column, column).split("."):
+        if value is None and row["messages"] is None:
+            return UNKNOWN
         if not isinstance(value, dict) or member not in value:
             raise click.BadParameter(
                 f"there is no column '{column}': there are {', '.join([*SHORT, *row])}", param_hint="'--columns'"
             )
         value = value[member]
     if value is None:
-        return ""
+        return UNKNOWN if row["messages"] is None and column not in KNOWN else ""
     return readable_json(value) if isinstance(value, dict | list) else value
 
 
@@ -110,6 +172,7 @@ def show_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
         click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
         click.echo(picture(rows[0], consumers))
+        note_beside(rows)
 
 
 @queue.command("why")
@@ -129,58 +192,124 @@ def why_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
     click.echo(readable_json(found) if as_json else "\n".join(map(escaped, found["why"])))
 
 
-@click.group()
-def exchange() -> None:
-    """List the exchanges of a running broker.
-
-    \b
-    Example:
-      amqpd exchange list --vhost orders
-    """
-
-
-@exchange.command("list")
-@click.option("--vhost", help="Only in this virtual host.")
-@json_option
+@queue.command()
+@click.argument("name")
+@vhost_option
+@click.option("--type", "kind", metavar="TYPE", help="classic or quorum.  [default: as the virtual host has it]")
+@durable_option
+@auto_delete_option
+@arguments_options
 @broker_option
-def list_exchanges(vhost: str | None, as_json: bool, broker: Place) -> None:
-    """List exchanges: types and flags, and how many messages reached no queue.
+def declare(
+    name: str,
+    vhost: str,
+    kind: str | None,
+    durable: bool,
+    auto_delete: bool,
+    argument: tuple[str, ...],
+    arguments: str | None,
+    broker: Place,
+) -> None:
+    """Make the queue NAME, if it is not there.
 
-    Such a message is returned (it was mandatory), dropped, nacked, or rerouted, by the policy unroutable.
-    The default exchange, of every virtual host, is not in the list; amqpd status counts it in.
+    One that is there stays as it is: it is refused when it has other properties than those asked for. In a
+    cluster a quorum queue is led by the node that is asked, unless x-queue-leader-locator says otherwise.
 
     \b
     Examples:
-      amqpd exchange list --vhost orders
-      amqpd exchange list --json
+      amqpd queue declare jobs
+      amqpd queue declare jobs --type quorum --vhost orders
+      amqpd queue declare jobs --argument x-max-length=1000 --argument x-overflow=reject-publish
     """
-    rows = ask_rows(broker, "exchange list", {"vhost": vhost}, ("vhost", "name"))
-    if not as_json:
-        rows = [{**row, "unroutable": counted(row["unroutable"])} for row in rows]
-    show(rows, ("vhost", "name", "type", "durable", "auto_delete", "internal", "unroutable"), as_json)
+    table = arguments_of(argument, arguments)
+    if kind is not None:
+        table["x-queue-type"] = kind
+    wish = {"vhost": vhost, "name": name, "durable": durable, "auto_delete": auto_delete, "arguments": table}
+    say_declared("queue", name, vhost, ask(broker, "queue declare", wish)["new"])
 
 
-@click.group()
-def binding() -> None:
-    """List the bindings of a running broker.
+def many_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which queues, where no NAME says it, and how."""
+    for option in (
+        json_option,
+        click.option("--full", is_flag=True, help="Show each queue, however many there are."),
+        click.option("--yes", is_flag=True, help="Do it without asking."),
+        click.option("--dry-run", is_flag=True, help="Only show which queues it would be."),
+        click.option(
+            "--only",
+            multiple=True,
+            type=click.Choice(CONDITIONS),
+            help="Those without messages, with some, without consumers, with some; once for each condition.",
+        ),
+        click.option("--matching", metavar="REGEX", help="Those in whose name this is found; ^ and $ are its ends."),
+        click.option("--vhost", help="The virtual host.  [default: / for NAME, else all]"),
+    ):
+        command = option(command)
+    return click.argument("name", required=False)(broker_option(command))
+
+
+@queue.command()
+@many_options
+def purge(name: str | None, vhost: str | None, broker: Place, **how: Any) -> None:
+    """Delete all ready messages of the queue NAME, or of all queues that --matching and --only mean.
+
+    What consumers have and did not acknowledge stays. Of many queues it shows first which ones, and asks.
 
     \b
-    Example:
-      amqpd binding list --vhost orders
+    Examples:
+      amqpd queue purge jobs
+      amqpd queue purge --matching '^test\\.' --dry-run
+      amqpd queue purge --vhost staging --only backlog --yes
     """
+    if (wish := _of_many("purge", name, vhost, **how)) is not None:
+        many_queues.carry_out(broker, wish)
+        return
+    vhost = vhost or "/"
+    count = ask(broker, "queue purge", {"vhost": vhost, "name": name})["messages"]
+    say("purged", "queue", str(name), vhost, f": {_ready(count)} gone")
 
 
-binding.add_command(
-    listing(
-        "binding",
-        """List bindings. (Every queue's binding to the default exchange by its name is not in the list.)
+@queue.command()
+@many_options
+@click.option("--if-empty", is_flag=True, help="Not if NAME has ready messages.")
+@click.option("--if-unused", is_flag=True, help="Not if NAME has consumers.")
+def delete(name: str | None, vhost: str | None, broker: Place, if_empty: bool, if_unused: bool, **how: Any) -> None:
+    """Delete the queue NAME with ITS MESSAGES, or all queues that --matching and --only mean.
 
-        \b
-        Examples:
-          amqpd binding list --vhost orders
-          amqpd binding list --json
-        """,
-        ("vhost", "source", "destination_type", "destination", "routing_key", "durable"),
-        ("vhost", "source", "destination_type", "destination", "routing_key"),
-    )
-)
+    Messages are not dead-lettered, and consumers are cancelled. Of many queues it shows first which ones, and
+    asks. RabbitMQ knows no conditions for quorum queues, and --if-empty and --if-unused are refused for them;
+    --only empty and --only unused hold for all: each queue's leader looks again when it asks for the deletion. What
+    is published in the milliseconds until the store has deleted it goes with the queue: end publishers first. In a
+    cluster a classic queue is deleted at all nodes, and is empty when it is so at all.
+
+    \b
+    Examples:
+      amqpd queue delete jobs --if-empty
+      amqpd queue delete --matching '^amq\\.gen-' --only unused --dry-run
+      amqpd queue delete --vhost staging --only empty --only unused --yes
+    """
+    if (wish := _of_many("delete", name, vhost, **how)) is not None:
+        if if_empty or if_unused:
+            raise click.UsageError("--if-empty and --if-unused are for NAME: say --only empty, --only unused")
+        many_queues.carry_out(broker, wish)
+        return
+    vhost = vhost or "/"
+    wanted = {"vhost": vhost, "name": name, "if_empty": if_empty, "if_unused": if_unused}
+    count = ask(broker, "queue delete", wanted)["messages"]
+    say("deleted", "queue", str(name), vhost, "" if count is None else f": {_ready(count)} gone with it")
+
+
+def _of_many(act: str, name: str | None, vhost: str | None, **how: Any) -> Wish | None:
+    """None: only NAME is meant. Raises UsageError."""
+    many = how["matching"] is not None or bool(how["only"])
+    if name is not None:
+        if many or how["dry_run"] or how["as_json"]:
+            raise click.UsageError("NAME is one queue: --matching, --only, --dry-run and --json are for many")
+        return None
+    if not many:
+        raise click.UsageError("say which queues: NAME, or --matching REGEX, or --only CONDITION")
+    return Wish(act, vhost, **how)
+
+
+def _ready(count: int) -> str:
+    return "1 ready message is" if count == 1 else f"{count:,} ready messages are"

@@ -19,11 +19,12 @@ import trio
 
 from amqpd.cluster.moves import Aim, grown, rebalanced, shrunk
 from amqpd.cluster.overview import ranges
+from amqpd.cluster.roster import Roster
 from amqpd.cluster.wishing import as_it_is, said
 from amqpd.commands.cluster_store import (
     Opened,
     in_store,
-    node_named,
+    member_named,
     progress,
     queues_of,
     source_of,
@@ -78,7 +79,7 @@ def grow(
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
-        name = node_named(roster, node)
+        name = _linked(roster, member_named(roster, node))
         named = await sources_named(opened, vhost, queue, source, everything)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
@@ -126,12 +127,12 @@ def shrink(
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
-        name = node_named(roster, node, lives=False)
+        name = member_named(roster, node, lives=False)
         named = await sources_named(opened, vhost, queue, source, everything)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
             before = {each: aim for each, aim in before.items() if name in aim.members}
-        aims = {each: shrunk(each, aim, name, roster.members) for each, aim in before.items()}
+        aims = {each: shrunk(each, aim, name, roster.usable) for each, aim in before.items()}
         copies = (await queues_of(opened, settings.cluster_copies)).copies
         for each, aim in aims.items():
             if len(aim.members) < copies[each]:
@@ -160,7 +161,7 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
     """
 
     async def act(opened: Opened) -> None:
-        name = node_named(opened.roster, node)
+        name = _linked(opened.roster, member_named(opened.roster, node))
         source = await source_of(opened, vhost, queue)
         if source not in opened.roster.records:
             raise click.ClickException(f"source {source} of queue '{queue}' is not there yet: try again")
@@ -208,12 +209,13 @@ def rebalance(
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
-        aims = rebalanced(roster.records, roster.wishes, roster.members, Fraction(slack, 100), homes_only=homes_only)
-        homeless = sorted(
-            each for each, record in roster.records.items() if record.home.forwarder not in roster.members
-        )
+        aims = rebalanced(roster.records, roster.wishes, roster.usable, Fraction(slack, 100), homes_only=homes_only)
+        usable = roster.usable
+        homeless = sorted(each for each, record in roster.records.items() if record.home.forwarder not in usable)
         if homeless:
-            progress(f"left out, as their homes do not live: {ranges(homeless)}")
+            progress(f"left out, as their homes do not live, or are isolated: {ranges(homeless)}")
+        for isolated in sorted(roster.linkage.isolated):
+            progress(f"left out, without links: {roster.linkage.why(isolated)}")
         for each, aim in aims.items():
             click.echo(escaped(f"source {each}: {_change(as_it_is(roster, each), aim)}"))
         if dry_run:
@@ -246,6 +248,14 @@ def cancel(settings: Settings, queue: str | None, vhost: str, source: int | None
         click.echo(f"{count} taken back" if count else "nothing was asked for, or it is done")
 
     in_store(settings, act)
+
+
+def _linked(roster: Roster, name: str) -> str:
+    """Raises ClickException for a node that nothing can be sent to."""
+    linkage = roster.linkage
+    if name in linkage.isolated:
+        raise click.ClickException(f"{name} is isolated: {linkage.why(name)}; {linkage.way_out(name)}")
+    return name
 
 
 def _change(before: Aim, after: Aim) -> str:

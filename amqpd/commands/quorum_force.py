@@ -15,6 +15,7 @@ from typing import Any
 import click
 import trio
 
+from amqpd.cluster.linkage import WELL
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
 from amqpd.commands.cluster_store import Opened, in_store, progress, source_of
@@ -69,9 +70,9 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
             raise click.ClickException(f"there is no source {missing[0]}")
         stopped = [each for each in (_of(number, roster) for number in numbers) if not each.has_majority]
         if not stopped:
+            named = "every source" if queue is None else f"source {numbers[0]}"
             raise click.ClickException(
-                f"nothing is to be forced: {'every source' if queue is None else f'source {numbers[0]}'} has a "
-                "majority of its copies"
+                f"nothing is to be forced: {named} has a majority of its copies{_links(roster)}"
             )
         able = [each for each in stopped if each.living]
         for each in stopped:
@@ -102,7 +103,15 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
 
 
 def _of(source: int, roster: Roster) -> Standing:
-    return standing(source, roster, {}, 1)
+    """A node that lives has what it confirmed, whether it has links or not: it is not lost."""
+    return standing(source, roster, {}, 1, WELL)
+
+
+def _links(roster: Roster) -> str:
+    """A source may stop for nodes that live without links: they have what they confirmed, and are not lost."""
+    isolated = sorted(roster.linkage.isolated)
+    names = ", ".join(isolated)
+    return f" on nodes that live; these have no links ({names}): `amqpd cluster status` says why" if names else ""
 
 
 def _count(found: list[Standing]) -> str:

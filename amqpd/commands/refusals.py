@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import click
 
 from amqpd.management.errors import ManagementError
+from amqpd.management.plain_words import plain
 
 
 @contextmanager
@@ -21,4 +22,4 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except ManagementError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(plain(str(error))) from error

@@ -9,7 +9,8 @@ Not here: the socket (`amqpd/management/control/socket.py`), what changes metada
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,30 +18,59 @@ import click
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.refusals import refusals
 from amqpd.commands.tables import show
+from amqpd.datadir.lock import holder_of
 from amqpd.management.control import socket as control
+from amqpd.vocabulary.escapes import escaped
 
 # A busy broker answers between two ticks; a minute is for one that closes its 65,536 connections.
 ANSWER_TIMEOUT_S = 60.0
 
 
-def ask(broker: control.Place, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def ask(
+    broker: control.Place, command: str, arguments: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S
+) -> dict[str, Any]:
     """Raises ClickException when no broker runs, or when it refuses."""
     with refusals():
-        result = control.call(broker, command, arguments, ANSWER_TIMEOUT_S)
+        result = control.call(broker, command, arguments, timeout_s)
     if result is None:
         raise _nobody(broker)
     return result
 
 
 def ask_rows(
-    broker: control.Place, command: str, arguments: dict[str, Any], order: Sequence[str]
+    broker: control.Place,
+    command: str,
+    arguments: dict[str, Any],
+    order: Sequence[str],
+    timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> list[dict[str, Any]]:
     """The rows of a listing, sorted by the members that `order` names. Raises as `ask`."""
+    return ask_listing(broker, command, arguments, order, timeout_s)[0]
+
+
+def ask_listing(
+    broker: control.Place,
+    command: str,
+    arguments: dict[str, Any],
+    order: Sequence[str],
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> tuple[list[dict[str, Any]], bool]:
+    """As `ask_rows`, and whether the rows are those of a cluster's nodes, each with its `node`. Nodes whose rows are
+    missing are named on standard error."""
     with refusals():
-        rows = control.rows(broker, command, arguments, ANSWER_TIMEOUT_S)
-    if rows is None:
+        found = control.listing(broker, command, arguments, timeout_s)
+    if found is None:
         raise _nobody(broker)
-    return sorted(rows, key=lambda row: [row[name] for name in order])
+    rows, said = found
+    missing: dict[str, str] | None = said.get("nodes_missing")
+    note_missing(f"not in this list: {command.split()[0]}s of", missing or {})
+    return sorted(rows, key=lambda row: [row[name] for name in order]), missing is not None
+
+
+def note_missing(what: str, missing: Mapping[str, str]) -> None:
+    """A line on standard error for each node that did not answer. `missing`: what is known of it."""
+    for node, why in sorted(missing.items()):
+        click.echo(escaped(f"({what} node {node}, which {why})"), err=True)
 
 
 def ask_each(broker: control.Place, command: str, arguments: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -55,10 +85,12 @@ def ask_each(broker: control.Place, command: str, arguments: dict[str, Any]) -> 
 def listing(
     of: str, help_text: str, columns: Sequence[str], order: Sequence[str], *, by_user: bool = False
 ) -> click.Command:
-    """A command `list` that shows the rows of `<of> list`; --json has members beyond the columns."""
+    """A command `list` that shows the rows of `<of> list`, in a cluster with their node; --json has members beyond
+    the columns."""
 
     def run(as_json: bool, broker: control.Place, **filters: str | None) -> None:
-        show(ask_rows(broker, f"{of} list", filters, order), columns, as_json)
+        rows, of_nodes = ask_listing(broker, f"{of} list", filters, order)
+        show(rows, ("node", *columns) if of_nodes else columns, as_json)
 
     command: Callable[..., None] = broker_option(json_option(run))
     if by_user:
@@ -71,6 +103,12 @@ class NobodyThere(click.ClickException):
 
 
 def _nobody(broker: control.Place) -> NobodyThere:
+    if isinstance(broker, Path) and (holder := holder_of(broker)) is not None:
+        process, doing = holder
+        return NobodyThere(
+            f"the broker on {broker} (process {process}) does not answer commands now: "
+            + escaped(doing or "it is used by a command, or begins or ends")
+        )
     return NobodyThere(
         f"no broker runs on {broker}: name its data directory with --data-dir, or start it (amqpd serve)"
     )

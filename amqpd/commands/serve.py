@@ -1,8 +1,8 @@
 """`amqpd serve`: runs the broker until it is told to stop.
 
 What comes in: flags of the command line, above the settings of file and environment. What goes out: exit code
-0 after a drain, 1 when the broker could not start (or a second signal came), 2 for a wrong setting, 70 when
-the node had to stop.
+0 after a drain, or a start that a signal broke off; 1 when the broker could not start (or a second signal came), 2
+for a wrong setting, 70 when the node had to stop, 75 when a cluster's store did not answer for a minute.
 Rules: 1. A failure is one sentence on standard error. 2. An exception that nobody foresaw is shown with its
 traceback: it is a bug, and the node stops.
 Not here: the wiring of the broker (`broker.py`), signals (`process/signals.py`).
@@ -35,7 +35,7 @@ from amqpd.errors import (
 from amqpd.faults import ENDS_NODE
 from amqpd.process.config_sources import load_settings
 from amqpd.process.logs import configure_logs, recent_lines, unblock_standard_error
-from amqpd.process.signals import watch_stop_signals
+from amqpd.process.signals import Stop, watch_stop_signals
 
 if TYPE_CHECKING:
     from amqpd.management.face import Face
@@ -147,7 +147,7 @@ def _leave_out_pandas() -> None:
 async def _main(settings: Settings, accept_loss: bool, recent: Recent[str]) -> None:
     from amqpd import broker  # SQLAlchemy and all: only when it is needed
 
-    stop = trio.Event()
+    stop = Stop(settings.drain_timeout_s)
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_stop_signals, stop)
         await broker.serve(settings, stop, accept_loss=accept_loss, face=_face(settings, recent))

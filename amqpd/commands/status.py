@@ -1,12 +1,14 @@
 """`amqpd status`: a running broker at a glance.
 
-What comes in: nothing. What goes out: sums, and a line for each virtual host.
+What comes in: nothing. What goes out: what needs attention; sums, and a line for each virtual host.
 Rules: asks the running broker, which is the only one that knows.
 Not here: lists of what there is (`queues.py`, `connections.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
@@ -31,10 +33,14 @@ COLUMNS = (
 )
 
 CLUSTER = (
-    *("sources_homed", "sources_copied", "sources_under_replicated", "sources_without_majority"),
+    *("sources_homed", "sources_copied", "sources_under_replicated", "sources_without_majority", "sources_cut_off"),
     *("take_overs_total", "hand_overs_total", "reigns_lost_total"),
 )
 """of the cluster, for people; the rest is in the JSON"""
+
+
+TIMEOUT_S = 5.0
+"""Somebody looks whether it lives: an answer that takes longer is one, too."""
 
 
 @click.command()
@@ -43,6 +49,8 @@ CLUSTER = (
 def status(as_json: bool, broker: Place) -> None:
     """Show what a running broker has: connections, queues, messages, what is delayed, what reached no queue.
 
+    What needs attention comes first, of all nodes of a cluster: alarms, queues in which messages wait and nobody
+    consumes or acknowledges, full queues, dead letters, messages that reach no queue, blocked connections.
     Delayed messages wait in the broker until their time; delayed_next_s says in how many seconds the first of
     them is due. Unroutable ones were returned, dropped, nacked or rerouted. With --json a node of a cluster says how
     far each peer is behind, and counts take-overs, seals and what was sent again.
@@ -52,11 +60,15 @@ def status(as_json: bool, broker: Place) -> None:
       amqpd status
       amqpd status --json
     """
-    sums = ask(broker, "status", {})
-    rows = ask_rows(broker, "vhost status", {}, ("vhost",))
+    sums = ask(broker, "status", {}, TIMEOUT_S)
+    rows = ask_rows(broker, "vhost status", {}, ("vhost",), TIMEOUT_S)
     if as_json:
         click.echo(readable_json({**sums, "vhosts": rows}, 2))
         return
+    for line in attention(sums.pop("needs_attention", [])):
+        click.echo(line)
+    click.echo()
+    sums.pop("alarms_of_nodes", None)  # they are among what needs attention
     width = max(map(len, sums))
     if sums.get("cluster"):
         sums["cluster"] = {name: sums["cluster"][name] for name in CLUSTER}
@@ -64,6 +76,21 @@ def status(as_json: bool, broker: Place) -> None:
         click.echo(f"{name:{width}}  {escaped(scrubbed(value) if name == 'scrub' else _said(value))}")
     click.echo()
     show([{**row, **_short(row)} for row in rows], COLUMNS, False)
+
+
+def attention(needs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each thing that needs attention, with since when by the clock of who reads."""
+    if not needs:
+        return ["Nothing needs attention."]
+    return ["Needs attention:", *(f"  {'!' if each['severity'] == 'bad' else '-'} {said(each)}" for each in needs)]
+
+
+def said(need: Mapping[str, Any]) -> str:
+    """One sentence, safe for a terminal."""
+    since_ms = need.get("since_ms")
+    since = "" if since_ms is None else f" (since {datetime.fromtimestamp(since_ms / 1000).astimezone():%F %T %Z})"
+    text = escaped(str(need["says"]))
+    return f"{text[:1].upper()}{text[1:]}{since}."
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from amqpd.commands.options import data_dir_option, json_option
 from amqpd.commands.tables import show
 from amqpd.management.metadata import users
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
+from amqpd.vocabulary.escapes import escaped
 
 
 @click.group()
@@ -44,7 +45,27 @@ def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")(
         command
     )
+    command = click.option(
+        "--for-rabbitmq",
+        is_flag=True,
+        help="Keep the password as RabbitMQ hashes it (SHA-256): an exported file lets the user in there, too. Who "
+        "gets hold of the hash guesses it sooner.",
+    )(command)
     return click.argument("password", required=False)(command)
+
+
+def question_tags(tags: tuple[str, ...]) -> None:
+    """Asks about tags that mean nothing and resemble one that does; where nobody can answer, a warning. Raises
+    Abort."""
+    for tag in tags:
+        meant = users.meant_tag(tag)
+        if meant is None:
+            continue
+        doubt = f"the tag '{tag}' does nothing: did you mean '{meant}'?"
+        if sys.stdin.isatty():
+            click.confirm(escaped(f"{doubt} Give '{tag}' all the same?"), abort=True)
+        else:
+            click.echo(escaped(f"(warning) {doubt}"), err=True)
 
 
 @user.command()
@@ -57,6 +78,7 @@ def add(
     password: str | None,
     password_stdin: bool,
     no_password: bool,
+    for_rabbitmq: bool,
     tags: tuple[str, ...],
     data_dir: Path,
 ) -> None:
@@ -76,7 +98,9 @@ def add(
       amqpd user add sensor-7.example.com --no-password
     """
     carry_out(data_dir, users.check_new, name, tags)
-    carry_out(data_dir, users.add, name, _password(password, password_stdin, no_password), tags)
+    question_tags(tags)
+    algorithm = users.RABBITMQ_ALGORITHM if for_rabbitmq else None
+    carry_out(data_dir, users.add, name, _password(password, password_stdin, no_password), tags, algorithm)
     click.echo(f"added user '{name}'; what it may do says `amqpd permission set`")
 
 
@@ -84,7 +108,14 @@ def add(
 @click.argument("name")
 @password_options
 @data_dir_option
-def passwd(name: str, password: str | None, password_stdin: bool, no_password: bool, data_dir: Path) -> None:
+def passwd(
+    name: str,
+    password: str | None,
+    password_stdin: bool,
+    no_password: bool,
+    for_rabbitmq: bool,
+    data_dir: Path,
+) -> None:
     """Change the password of the user NAME.
 
     Without PASSWORD and flags, the password is asked for. About a PASSWORD argument see `amqpd user add
@@ -94,10 +125,11 @@ def passwd(name: str, password: str | None, password_stdin: bool, no_password: b
     Examples:
       amqpd user passwd alice
       amqpd user passwd alice --password-stdin < alice.secret
+      amqpd user passwd alice --for-rabbitmq
     """
     carry_out(data_dir, users.check_known, name)
     secret = _password(password, password_stdin, no_password)
-    carry_out(data_dir, users.set_password, name, secret)
+    carry_out(data_dir, users.set_password, name, secret, users.RABBITMQ_ALGORITHM if for_rabbitmq else None)
     click.echo(f"changed the password of user '{name}'" if secret else f"user '{name}' has no password now")
 
 
@@ -122,12 +154,16 @@ def delete(name: str, data_dir: Path) -> None:
 def tags(name: str, tags: tuple[str, ...], data_dir: Path) -> None:
     """Give the user NAME these tags instead of those that it has; without TAG, none.
 
+    administrator, monitoring, policymaker, management and impersonator mean something; one that resembles them
+    is asked about.
+
     \b
     Examples:
       amqpd user tags alice administrator
       amqpd user tags bob monitoring policymaker
       amqpd user tags carol
     """
+    question_tags(tags)
     tags = carry_out(data_dir, users.set_tags, name, tags)
     click.echo(f"user '{name}' has the tags {', '.join(tags)}" if tags else f"user '{name}' has no tags")
 

@@ -109,6 +109,17 @@ def test_all_nodes_are_seen_at_each(cluster: Managed) -> None:
     assert ports == set(cluster.ports.values())
 
 
+CRITICAL = "/health/checks/node-is-quorum-critical"
+LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
+
+
+def test_health_checks_of_quorum_queues_are_answered_in_a_cluster(cluster: Managed, home: str) -> None:
+    for at in "abc":
+        asked = [CRITICAL, *(LEADERS + each for each in ("/all-vhosts/", "/all-vhosts/pattern/.%2A", "/vhost/%2F"))]
+        for path in (*asked, f"{LEADERS}/vhost/%2F/pattern/.%2A"):
+            assert cluster.get(at, path)["status"] == "ok"
+
+
 def test_scripts_see_the_nodes_of_the_cluster(cluster: Managed, capsys: pytest.CaptureFixture[str]) -> None:
     """As rabbitmqctl says it."""
     ctl = ["--data-dir", str(cluster.brokers["b"].data_dir), "ctl"]
@@ -218,6 +229,10 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
         broker.send_signal(signal.SIGCONT)
         broker.kill()
     cluster.home_of(["orders"])
+    for at in (other, third):  # two of three copies are left
+        answer = cluster.ask(at, CRITICAL)
+        assert answer.status_code == 503
+        assert [each["name"] for each in answer.json()["queues"]] == ["orders"]
     rows = cluster.get(third, "/nodes")
     assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, home: False}
     row = row_of(cluster.until(other, "/queues", lambda rows: row_of(rows)["state"] == "running"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pika
@@ -14,6 +15,7 @@ from amqpd.management.errors import BadArgument
 from .broker_process import BrokerProcess, free_port
 
 Remote = Callable[..., str]
+TAGS = {"watcher": "monitoring", "clerk": "management"}
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +87,20 @@ def test_what_needs_its_machine_is_refused(remote: Remote) -> None:
 
 
 def test_a_password_that_is_wrong_and_a_user_without_the_right(broker: BrokerProcess, remote: Remote) -> None:
-    assert run(["--data-dir", str(broker.data_dir), "user", "add", "clerk", "--password", "clerk"]) in (0, 2)
-    said = remote("queue", "list", login="guest:wrong", code=1)
-    assert "does not let user 'guest' do this" in said
-    assert "wrong" not in said
+    definitions = {"users": [{"name": name, "password": name, "tags": tags} for name, tags in TAGS.items()]}
+    (broker.data_dir / "users.json").write_text(json.dumps(definitions))
+    there = ["--data-dir", str(broker.data_dir)]
+    assert run([*there, "definitions", "import", str(broker.data_dir / "users.json")]) == 0
+    for login in ("guest:hush", "nobody:hush"):
+        said = remote("queue", "list", login=login, code=1)
+        assert f"user '{login.partition(':')[0]}' cannot log in at http://127.0.0.1:" in said
+        assert "the password is wrong, there is no such user" in said
+        assert "hush" not in said
+    for command in (["queue", "list"], ["status"], ["top", "--once"]):
+        remote(*command, login="watcher:watcher")
+        assert "does not let user 'clerk' do this" in remote(*command, login="clerk:clerk", code=1)
+    said = remote("alarm", "set", "x", login="watcher:watcher", code=1)
+    assert "does not let user 'watcher' do this: Not administrator user" in said
 
 
 def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,5 +206,5 @@ def test_without_the_extra_it_ends_in_one_sentence(tmp_path: Any) -> None:
     surrounding = BrokerProcess(tmp_path / "data", environment=environment("http://127.0.0.1:1")).child_environment()
     ended = subprocess.run(command, env=surrounding, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert re.fullmatch(r"amqpd: otel.enabled is true .*pip install 'amqpd\[otel\]'.*\n", ended.stderr)
+    assert re.fullmatch(r"amqpd: otel.enabled is true .*pip install '\.\[otel\]' in a checkout.*\n", ended.stderr)
     assert not (tmp_path / "data").exists()

@@ -26,16 +26,17 @@ from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 A = MemberRecord("a@x", 3, 11, "::1", 5673, "rack-1", "eu", "1.0")
 STATUS = """\
-name  state  life  version  label   region  address     homes  copies
-a@x   lives  3     1.0      rack-1  eu      [::1]:5673  3      4
-b@x   gone   2                                          1      3 (1 of another disk)
-c@x   gone                                              0      0 (1 of another disk)
+name  state  incarnation  version  label   region  address     homes  copies
+a@x   lives  3            1.0      rack-1  eu      [::1]:5673  3      4
+b@x   gone   2                                                 1      3 (1 of another disk)
+c@x   gone                                                     0      0 (1 of another disk)
 
 home  sources  numbers
 a@x   3        1-2 9
 b@x   1        7
 
 1 node lives, gone: b@x.
+b@x is gone: it has not renewed its lease; start it again, or take it out for good: amqpd cluster forget b@x.
 4 sources (1-2 7 9) without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force.
 """
 
@@ -71,12 +72,47 @@ def test_members_and_homes_at_a_glance(settings: Settings) -> None:
     assert (result.exit_code, result.stdout) == (0, STATUS)
 
 
+PROBLEMS = """\
+b@x is gone: it has not renewed its lease; start it again, or take it out for good: amqpd cluster forget b@x.
+4 sources (1-2 7 9) without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force.
+"""
+
+
+def test_only_what_is_not_well_with_an_exit_code_for_scripts(settings: Settings) -> None:
+    result = told(settings, "--problems")
+    assert (result.exit_code, result.stdout) == (1, PROBLEMS)
+    found = told(settings, "--problems", "--json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["problems"] == PROBLEMS.splitlines()
+    assert told(settings, "--json").exit_code == 0
+
+
+def test_where_all_is_well_there_is_nothing_to_say(shared_etcd: EtcdProcess) -> None:
+    prefix = new_prefix()
+
+    async def fill() -> None:
+        async with etcd_stores(shared_etcd.endpoint, prefix) as open_one:
+            await (await open_one()).transact(
+                [],
+                [
+                    PutKey(member_key("a@x"), encode(A)),
+                    PutKey(known_key("a@x"), encode(KnownRecord("a@x", A.life, A.generation))),
+                ],
+            )
+
+    trio.run(fill)
+    result = told(Settings(cluster_store=f"etcd://{shared_etcd.endpoint}/{prefix.removesuffix('/')}"), "--problems")
+    assert (result.exit_code, result.output) == (0, "")
+
+
 def test_members_and_sources_for_programs(settings: Settings) -> None:
     found = json.loads(told(settings, "--json").stdout)
     assert [each["name"] for each in found["members"]] == ["a@x", "b@x", "c@x"]
     assert found["members"][0] == {
         "name": "a@x",
         "lives": True,
+        "isolated": False,
+        "missing_links": [],
         "life": 3,
         "generation": 11,
         "version": "1.0",
@@ -110,7 +146,8 @@ def test_an_etcd_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cluster_store, "EtcdStore", partial(EtcdStore, wait_s=0.2))
     result = told(Settings(cluster_store=f"etcd://127.0.0.1:{free_ports(1)[0]}"))
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "cannot be reached" in result.stderr
+    assert "the metadata store (etcd) does not answer: 127.0.0.1:" in result.stderr
+    assert ": Connection refused; it was asked for 0.2 s: see that etcd runs" in result.stderr
 
 
 @pytest.mark.parametrize(("numbers", "text"), [([], ""), ([1], "1"), ([1, 2], "1-2"), ([1, 3, 4, 5, 9], "1 3-5 9")])

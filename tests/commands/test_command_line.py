@@ -20,10 +20,12 @@ import trio
 import amqpd
 from amqpd import __main__ as command_line
 from amqpd.config import Settings
+from amqpd.datadir.lock import open_data_directory
 from amqpd.errors import NodeFailure, StartupError
+from amqpd.process.signals import Stop
 from tests.harness.slow import slow
 
-Serve = Callable[[Settings, trio.Event], Any]
+Serve = Callable[[Settings, Stop], Any]
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +132,7 @@ def test_version_says_which_kernel(capsys: pytest.CaptureFixture[str], monkeypat
 def served(stand_in: Callable[[Serve], None]) -> list[Settings]:
     seen: list[Settings] = []
 
-    async def serve(settings: Settings, stop: trio.Event) -> None:
+    async def serve(settings: Settings, stop: Stop) -> None:
         seen.append(settings)
         await trio.lowlevel.checkpoint()
 
@@ -153,7 +155,7 @@ def test_serve_hands_over_the_settings(
 def test_what_the_broker_writes_is_for_its_owner_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
 ) -> None:
-    async def serve(settings: Settings, stop: trio.Event) -> None:
+    async def serve(settings: Settings, stop: Stop) -> None:
         await trio.Path(tmp_path / "journal").write_text("a message")
 
     stand_in(serve)
@@ -207,7 +209,7 @@ def test_other_commands_get_the_settings_as_the_contexts_object(
 def test_a_broker_that_cannot_start_is_one_sentence_and_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
 ) -> None:
-    async def serve(settings: Settings, stop: trio.Event) -> None:
+    async def serve(settings: Settings, stop: Stop) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             raise StartupError("port 5672 is taken: choose another")
@@ -220,7 +222,7 @@ def test_a_broker_that_cannot_start_is_one_sentence_and_1(
 def test_a_failed_node_is_logged_with_what_broke_beside_it_and_70(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
 ) -> None:
-    async def serve(settings: Settings, stop: trio.Event) -> None:
+    async def serve(settings: Settings, stop: Stop) -> None:
         raise ExceptionGroup("", [OSError("pipe"), ExceptionGroup("", [NodeFailure("fsync failed: EIO")])])
 
     stand_in(serve)
@@ -235,7 +237,7 @@ def test_a_failed_node_is_logged_with_what_broke_beside_it_and_70(
 def test_a_bug_is_shown_with_its_traceback_and_70(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], stand_in: Callable[[Serve], None]
 ) -> None:
-    async def serve(settings: Settings, stop: trio.Event) -> None:
+    async def serve(settings: Settings, stop: Stop) -> None:
         raise ZeroDivisionError("a bug")
 
     stand_in(serve)
@@ -247,13 +249,23 @@ def test_a_bug_is_shown_with_its_traceback_and_70(
 
 # A broker that says when it can be stopped, and drains as the first argument tells. The second is SAME_SIGNAL_S.
 SCRIPT = """
-import sys, types, trio, amqpd, amqpd.process.signals
+import sys, time, types, trio, amqpd, amqpd.process.signals
 from amqpd.__main__ import main
 
 async def serve(settings, stop, accept_loss, face):
+    stop.serves = not sys.argv[1].startswith("starting")
     print("READY", flush=True)
-    await stop.wait()
+    if sys.argv[1] == "starting, hangs":
+        time.sleep(3600)
+    if not stop.serves:
+        with stop.start:
+            await trio.sleep_forever()
+        return
+    await stop.wished.wait()
     print("DRAINING", flush=True)
+    if sys.argv[1] == "hanging":
+        stop.on_disk = len(sys.argv) > 3
+        time.sleep(3600)
     if sys.argv[1] == "busy":
         while True: pass
     if sys.argv[1] == "slow":
@@ -262,15 +274,18 @@ async def serve(settings, stop, accept_loss, face):
     print("DRAINED", flush=True)
 
 amqpd.process.signals.SAME_SIGNAL_S = float(sys.argv[2])
+if sys.argv[1].endswith(("hanging", "hangs")):
+    amqpd.process.signals.LATE_S = 0.05
 amqpd.broker = sys.modules["amqpd.broker"] = types.ModuleType("amqpd.broker")
 amqpd.broker.serve = serve
 main(["serve"])
 """
 
 
-def start(drain: str, same_signal_s: float) -> subprocess.Popen[str]:
+def start(drain: str, same_signal_s: float, *more: str, **environment: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, drain, str(same_signal_s)],
+        [sys.executable, "-c", SCRIPT, drain, str(same_signal_s), *more],
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -306,6 +321,42 @@ def test_the_second_signal_ends_at_once_even_when_the_loop_is_stuck(drain: str) 
     assert "amqpd: second signal, exiting without finishing the drain" in err.splitlines()
 
 
+@pytest.mark.parametrize(("on_disk", "code"), [(("on disk",), 0), ((), 1)])
+def test_an_end_that_hangs_is_ended_by_time(on_disk: tuple[str, ...], code: int) -> None:
+    """The message loop does not run any more: neither it nor a second signal's handler may be needed for that."""
+    with start("hanging", 0, *on_disk, AMQPD_DRAIN_TIMEOUT_S="0") as process:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "amqpd: the end takes longer than drain_timeout_s" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGINT)])
+def test_a_start_is_broken_off_by_a_signal_and_nothing_is_said_of_a_drain(number: signal.Signals) -> None:
+    with start("starting", 3600) as process:
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert 'hint="it had not begun to serve: the start is broken off"' in err
+    assert "drain" not in err
+
+
+def test_a_start_that_hangs_is_ended_by_time_or_a_second_signal() -> None:
+    """What was confirmed before is on disk; there is nothing that this process could finish."""
+    with start("starting, hangs", 0, AMQPD_DRAIN_TIMEOUT_S="0") as process:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "exiting without finishing it; it had not begun to serve" in err
+    with start("starting, hangs", 0) as process:
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None:  # the first one may not have been taken yet
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "amqpd: second signal, exiting without finishing a start that had not begun to serve" in err
+
+
 def test_the_same_signal_from_a_wrapper_does_not_count_as_a_second() -> None:
     with start("quick", 3600) as process:
         process.send_signal(signal.SIGINT)
@@ -313,3 +364,17 @@ def test_the_same_signal_from_a_wrapper_does_not_count_as_a_second() -> None:
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate()
     assert (process.returncode, out) == (0, "DRAINED\n")
+
+
+def test_a_process_that_holds_the_directory_and_answers_nothing_is_named_with_what_it_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_data_directory(tmp_path) as held:
+        for said in ("it starts, and has read 50,000 of the 120,000 rows of the journal's index", "it ends"):
+            held.say(said)
+            code, _, err = run(capsys, "--data-dir", str(tmp_path), "status")
+            assert code == 1
+            assert f"(process {os.getpid()}) does not answer commands now: {said}\n" in err
+        with pytest.raises(StartupError, match=rf"in use by another amqpd \(process {os.getpid()}\)"):
+            open_data_directory(tmp_path)
+    assert f"no broker runs on {tmp_path}" in run(capsys, "--data-dir", str(tmp_path), "status")[2]

@@ -27,7 +27,7 @@ def completed(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     ("line", "found"),
     [
         ("amqpd qu", ["quorum", "queue"]),
-        ("amqpd queue ", ["list", "show", "why"]),
+        ("amqpd queue ", ["declare", "delete", "list", "purge", "show", "why"]),
         ("amqpd queue list --v", ["--vhost"]),
         ("amqpd top --sort o", ["out", "oldest"]),
         ("amqpd completion z", ["zsh"]),

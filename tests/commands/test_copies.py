@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,3 +85,14 @@ def test_metadata_that_was_lost_is_put_back(copied: Path, ok: Callable[..., str]
             file.unlink() if file.is_file() else shutil.rmtree(file)
     ok("metadata", "restore-copy")
     assert users(ok) == ["alice", "guest"]
+
+
+def test_a_copy_does_not_take_the_place_of_a_newer_format(copied: Path, refused: Callable[..., str]) -> None:
+    with sqlite3.connect(copied / "metadata.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'metadata_0099'")
+    connection.close()
+    before = (copied / "metadata.db").read_bytes()
+    said = refused("metadata", "restore-copy")
+    assert "was written by a newer amqpd (format metadata_0099; this one knows" in said
+    assert "run that version" in said
+    assert (copied / "metadata.db").read_bytes() == before

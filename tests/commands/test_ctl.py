@@ -136,6 +136,12 @@ def test_definitions_go_out_and_come_back(ctl: Run, tmp_path: Path) -> None:
     assert ctl("import_definitions", str(file)).exit_code == 0
     assert "orders" in ctl("list_vhosts", "-s").stdout.splitlines()
     assert ctl("import_definitions", str(tmp_path / "none.json")).exit_code == 65
+    queue = {"vhost": "/", "name": "q", "arguments": {"x-message-ttl": "60000"}}
+    file.write_text(json.dumps({"vhosts": [{"name": "bills"}], "queues": [queue]}))
+    refused = ctl("import_definitions", str(file))
+    assert refused.exit_code == 65
+    assert "invalid arg 'x-message-ttl' for queue 'q' in vhost '/'" in refused.stderr
+    assert "bills" not in ctl("list_vhosts", "-s").stdout.splitlines()
     assert ctl("export_definitions", str(tmp_path / "no" / "all.json")).exit_code == 65
 
 
@@ -178,3 +184,26 @@ def test_values_are_written_as_erlang_would() -> None:
         '[{"x-max-length",5},{"x-queue-type","quorum"},{"x-flag",true},{"x-list",[1,"a"]}]'
     )
     assert term(Document({"a": 1})) == '{"a":1}'
+
+
+def test_limits_as_json_whether_there_are_any(ctl: Run) -> None:
+    def listed(*words: str) -> object:
+        return json.loads(ctl(*words, "--formatter", "json").stdout)
+
+    assert ctl("add_vhost", "shop").exit_code == 0
+    assert listed("list_vhost_limits") == listed("list_vhost_limits", "--global") == []
+    assert listed("list_user_limits", "--global") == []
+    assert listed("list_user_limits", "--user", "guest") == {"message": "{}"}
+    assert ctl("set_vhost_limits", "-p", "shop", '{"max-queues":5}').exit_code == 0
+    assert listed("list_vhost_limits", "-p", "shop") == {"result": "ok", "value": '{"max-queues":5}'}
+    assert listed("list_vhost_limits", "--global") == [{"vhost": "shop", "limits": '{"max-queues":5}'}]
+
+
+def test_all_feature_flags_are_on(ctl: Run) -> None:
+    """What scripts say after an upgrade; one that is not known is refused, as rabbitmqctl refuses it."""
+    done = ctl("enable_feature_flag", "all")
+    assert (done.exit_code, done.stdout) == (0, "Enabling all feature flags ...\n")
+    assert ctl("-q", "enable_feature_flag", "all").stdout == ""
+    refused = ctl("enable_feature_flag", "nosuch")
+    assert (refused.exit_code, refused.stdout) == (64, 'Enabling feature flag "nosuch" ...\n')
+    assert "not supported" in refused.stderr

@@ -71,8 +71,8 @@ def test_without_a_source_nothing_is_imported(store: Store, tmp_path: Path) -> N
     result = imported(tmp_path)
     assert result.exit_code == 1
     assert result.stderr == (
-        "Error: 'q0' in 'v' is a quorum queue, and no node serves a source for it yet: declare a quorum queue like "
-        "it on each node first\n"
+        "Error: 'q0' in 'v' is a quorum queue, and no node leads a source with as many copies as it asks for: import "
+        "at a running node (POST /api/definitions), which makes one while a majority of the nodes lives\n"
     )
     assert store.queue_sources("v") == {}
 

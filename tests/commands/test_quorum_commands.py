@@ -7,6 +7,7 @@ for (`tests/faults/test_cluster_operators.py`).
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,18 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-from amqpd.cluster.records import PREFIX, KnownRecord, MemberRecord, WishRecord, encode, key_of
+from amqpd.cluster.records import (
+    PREFIX,
+    KnownRecord,
+    LinksRecord,
+    MemberRecord,
+    MissingLink,
+    WishRecord,
+    encode,
+    key_of,
+)
 from amqpd.cluster.roster import Roster
+from amqpd.commands import cluster_store
 from amqpd.commands.cluster import cluster
 from amqpd.commands.quorum import quorum
 from amqpd.config import Settings
@@ -43,6 +54,8 @@ class Store:
     def __init__(self, endpoint: str, directory: Path) -> None:
         self._endpoint, self._prefix = endpoint, new_prefix()
         self._directory = directory
+        self._refused: dict[str, list[MissingLink]] = {}
+        """by who says so"""
         self.settings = Settings(cluster_store=f"etcd://{endpoint}/{self._prefix.removesuffix('/')}")
 
     def nodes(self, living: str, known: str = "") -> None:
@@ -64,11 +77,35 @@ class Store:
         record = QueueRecord("/", name, source, durable=True, arguments={**QUORUM, **arguments}, source=source)
         self.put(PutKey(encode_key(record.key), encode_record(record)))
 
+    def refuse(self, name: str, *by: str) -> None:
+        """These say that they do."""
+        for each in by:
+            self._refused.setdefault(each, []).append(MissingLink(f"{name}@x", "secret", "the shared secret differs"))
+        records = [LinksRecord(f"{each}@x", 1, tuple(missing)) for each, missing in self._refused.items()]
+        self.put(*[PutKey(key_of(each), encode(each)) for each in records])
+
     def wish(self, wish: WishRecord) -> None:
         self.put(PutKey(key_of(wish), encode(wish)))
 
     def gone(self, name: str) -> None:
         self.put(DeleteKey(f"{PREFIX}member/{name}@x"))
+
+    def come_back(self, monkeypatch: pytest.MonkeyPatch, names: str) -> list[str]:
+        """These have leases again when a command has looked for the first time: what it said then. It waits for them
+        for a minute at most."""
+        said: list[str] = []
+
+        def progress(sentence: str) -> None:
+            if not said:
+                # In a thread: the command's own loop runs in this one.
+                putting = threading.Thread(target=self.nodes, args=(names,))
+                putting.start()
+                putting.join()
+            said.append(sentence)
+
+        monkeypatch.setattr(cluster_store, "progress", progress)
+        monkeypatch.setattr(cluster_store, "RENEWED_LEASES", 30.0)
+        return said
 
     def put(self, *operations: PutKey | DeleteKey) -> None:
         async def fill() -> None:
@@ -127,6 +164,12 @@ class Store:
         return result.stderr.strip().split("\n")[-1].removeprefix("Error: ")
 
 
+@pytest.fixture(autouse=True)
+def _nobody_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no lease is not waited for as long as nodes need to renew theirs."""
+    monkeypatch.setattr(cluster_store, "RENEWED_LEASES", 0.01)
+
+
 @pytest.fixture
 def store(shared_etcd: EtcdProcess, tmp_path: Path) -> Store:
     return Store(shared_etcd.endpoint, tmp_path)
@@ -145,6 +188,84 @@ def abc(store: Store) -> Store:
 
 def facts(node: str, *rows: dict[str, Any]) -> dict[str, Any]:
     return {"node": f"{node}@x", "sources": list(rows), "copies": []}
+
+
+# Leases that ran out while etcd was silent
+
+
+@pytest.mark.parametrize(
+    ("words", "group"), [(("status",), quorum), (("status", "orders"), quorum), (("status",), cluster)]
+)
+def test_nodes_that_renew_their_leases_were_never_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], group: click.Group
+) -> None:
+    store.nodes("", "abc")
+    store.sources("abc")
+    store.queue("orders", 1)
+    said = store.come_back(monkeypatch, "abc")
+    shown = store.ok(*words, group=group)
+    assert "gone" not in shown
+    assert "majority" not in shown
+    assert said == ["etcd has no lease of a@x, b@x, c@x: looking for 60 s whether they renew it"]
+
+
+def test_a_majority_that_renews_its_leases_is_not_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.nodes("a", "bc")
+    store.sources("abc")
+    store.come_back(monkeypatch, "bc")
+    assert store.refused("force", "--all-without-majority", "--yes").startswith("nothing is to be forced")
+    assert store.roster.records[1].members == ("a@x", "b@x", "c@x")
+
+
+def test_one_node_that_renews_its_lease_after_a_silence_of_etcd_was_never_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.nodes("ab", "c")
+    store.sources("abc")
+    monkeypatch.setattr(cluster_store, "SILENT_S", 0.0)
+    store.come_back(monkeypatch, "c")
+    assert "gone" not in store.ok("status")
+
+
+# A node that the others refuse
+
+
+def test_nothing_is_moved_to_a_node_that_the_others_refuse_and_the_reason_is_said(store: Store) -> None:
+    store.nodes("abcd")
+    store.sources("abc", "abc", "abc", "bca")
+    store.queue("orders", 1)
+    store.refuse("c", "a", "b")
+    store.refuse("d", "a", "b")
+    why = "a@x and b@x refuse c@x: the shared secret differs"
+    for words in (["grow", "c", "--all"], ["transfer", "orders", "c"]):
+        assert why in store.refused(*words)
+    assert "d@x is isolated" in store.refused("grow", "d", "--source", "1")
+    result = store.run("rebalance", "--no-wait")
+    assert result.exit_code == 0
+    assert f"left out, without links: {why}" in result.stderr
+    assert store.wishes, "b leads less than a"
+    assert {(members, home) for members, home in store.wishes.values()} == {("", "b")}
+    said = store.ok("status", "orders")
+    assert f": home a@x; 2 of 3 copies have links; {why}\n" in said
+    assert store.run("status", "--problems").exit_code == 1
+
+
+def test_a_majority_is_not_given_up_for_nodes_that_live_without_links(abc: Store) -> None:
+    abc.refuse("a", "b", "c")
+    abc.refuse("b", "a", "c")
+    assert abc.run("status", "orders").stdout.count("stopped") == 1
+    assert abc.refused("force", "--all-without-majority", "--yes") == (
+        "nothing is to be forced: every source has a majority of its copies on nodes that live; these have no links "
+        "(a@x, b@x, c@x): `amqpd cluster status` says why"
+    )
+    assert "isolated: a@x, b@x, c@x" in abc.ok("status", group=cluster)
+
+
+def test_a_node_that_the_others_refuse_can_be_taken_out(store: Store) -> None:
+    store.nodes("abcd")
+    store.sources("abc")
+    store.refuse("c", "a", "b", "d")
+    assert "source 1: to be on a@x, b@x, d@x with home a@x" in store.ok("forget", "c", "--dry-run", group=cluster)
 
 
 # status
@@ -352,6 +473,15 @@ def test_a_node_that_keeps_nothing_is_forgotten(store: Store) -> None:
     assert store.refused("forget", "c", group=cluster).startswith("c is no node of this cluster")
 
 
+def test_a_node_that_was_forgotten_is_let_in_again(store: Store) -> None:
+    store.nodes("ab", "c")
+    assert store.refused("readmit", "c", group=cluster) == "no node c was forgotten"
+    store.ok("forget", "c", group=cluster)
+    assert store.roster.forgotten["c@x"].generations == (ord("c"),)
+    assert store.ok("readmit", "c", group=cluster) == "c@x may start again\n"
+    assert store.roster.forgotten == {}
+
+
 def test_a_node_that_runs_is_waited_for(store: Store) -> None:
     store.nodes("abc")
     store.sources("ab")
@@ -387,8 +517,10 @@ def test_what_may_be_lost_is_said_before_it_is(store: Store, monkeypatch: pytest
         "  the copy of a@x ends at entry 120 of epoch 4 (known to be committed: 118): what was confirmed after that "
         "may be lost\n"
     )
-    assert result.stderr.removeprefix("Error: ") == (
-        "nothing was done: be sure that b@x, c@x do not run, then --yes lets 1 source go on with what is left\n"
+    assert result.stderr == (
+        "etcd has no lease of b@x, c@x: looking for 0.02 s whether they renew it\n"
+        "Error: nothing was done: be sure that b@x, c@x do not run, then --yes lets 1 source go on with what is "
+        "left\n"
     )
     assert store.roster.records[1].members == ("a@x", "b@x", "c@x")
 

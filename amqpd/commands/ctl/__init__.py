@@ -37,7 +37,6 @@ REFUSED = {
     "restart_vhost": "a virtual host is not restarted by itself",
     "rotate_logs": "logs go to standard error, and who reads them turns them over",
     "list_node_auth_attempt_stats": "log-in attempts are in the log",
-    "enable_feature_flag": "there are no feature flags: everything is on",
     "hipe_compile": _ERLANG,
 }
 

@@ -30,7 +30,10 @@ def delete_queue(call: Call, queue: str, if_empty: bool, if_unused: bool) -> Non
     only = f" if queue is {' and '.join(conditions)}" if conditions else ""
     call.said.sentence(f"Deleting queue '{queue}' on vhost '{call.vhost}'{only} ...")
     done = call.ask("queue delete", vhost=call.vhost, name=queue, if_empty=if_empty, if_unused=if_unused)
-    call.said.sentence(f"Queue was successfully deleted with {done['messages']} ready messages")
+    gone = done["messages"]
+    # Of a queue whose leader does not answer nobody knows.
+    count = "" if gone is None else f" with {gone} ready messages"
+    call.said.sentence(f"Queue was successfully deleted{count}")
 
 
 @command("purge_queue")
@@ -64,11 +67,9 @@ def close_all_connections(
     where = "" if every else f" in vhost {call.vhost}"
     call.said.sentence(f"Closing all connections{where}, reason: {explanation}...")
     which: dict[str, Any] = {"all": True} if every else {"vhost": call.vhost}
-    try:
-        closed = call.ask("connection close", reason=explanation, **which)["closed"]
-    except NotFound:
-        closed = 0
+    closed, missing = _closed(call, explanation, **which)
     call.said.sentence(f"Closed {closed} connections")
+    _refuse_missing(missing)
 
 
 @command("close_all_user_connections")
@@ -77,10 +78,23 @@ def close_all_connections(
 def close_all_user_connections(call: Call, username: str, explanation: str) -> None:
     """Close all connections of a user."""
     call.said.sentence(f"Closing connections of user {username}, reason: {explanation}...")
+    _refuse_missing(_closed(call, explanation, user=username)[1])
+
+
+def _closed(call: Call, explanation: str, **which: Any) -> tuple[int, dict[str, str]]:
+    """How many; which nodes did not answer, with what is known of them."""
     try:
-        call.ask("connection close", user=username, reason=explanation)
+        done = call.ask("connection close", reason=explanation, **which)
     except NotFound:
-        return
+        return 0, {}
+    return done["closed"], done["nodes_missing"]
+
+
+def _refuse_missing(missing: dict[str, str]) -> None:
+    """Raises Failed."""
+    if missing:
+        silent = "\n".join(f"node {name}, which {why}" for name, why in sorted(missing.items()))
+        raise Failed(f"connections of these nodes were not closed:\n{silent}", UNAVAILABLE)
 
 
 @command("trace_on")

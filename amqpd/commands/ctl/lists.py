@@ -18,6 +18,7 @@ import click
 from amqpd.commands.ctl.call import Call, command
 from amqpd.commands.ctl.said import Arguments, Row
 from amqpd.commands.ctl.vhosts import checked_columns
+from amqpd.management.feature_flags import FLAGS
 
 QUEUES = """name durable auto_delete arguments policy operator_policy effective_policy_definition pid owner_pid
 exclusive exclusive_consumer_pid exclusive_consumer_tag messages_ready messages_unacknowledged
@@ -185,8 +186,7 @@ def list_unresponsive_queues(call: Call, names: tuple[str, ...], **_: Any) -> No
 @command("list_feature_flags")
 @click.argument("names", nargs=-1)
 def list_feature_flags(call: Call, names: tuple[str, ...]) -> None:
-    """List what can be turned on later: nothing, here."""
+    """List RabbitMQ's feature flags: all are on."""
     call.said.sentence("Listing feature flags ...")
-    call.said.rows(
-        [], checked_columns(names or ("name", "state"), ("name", "state", "stability", "provided_by", "desc"))
-    )
+    known = ("name", "state", "stability", "provided_by", "desc", "doc_url")
+    call.said.rows([dict(flag) for flag in FLAGS], checked_columns(names or ("name", "state"), known))

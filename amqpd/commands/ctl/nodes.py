@@ -14,8 +14,11 @@ import click
 
 from amqpd import __version__
 from amqpd.commands.ctl.acts import nodes_running
-from amqpd.commands.ctl.call import DATA, Call, Failed, command
-from amqpd.commands.definitions import read_file, write
+from amqpd.commands.ctl.call import DATA, USAGE, Call, Failed, command
+from amqpd.commands.definitions import read_file, warn_of, write
+from amqpd.management import feature_flags
+from amqpd.management.errors import BadArgument
+from amqpd.management.feature_flags import ALL
 from amqpd.management.metadata import definitions
 from amqpd.vocabulary.escapes import readable_json
 
@@ -46,12 +49,31 @@ def status(call: Call) -> None:
 def cluster_status(call: Call) -> None:
     """Show the nodes of the cluster."""
     found = call.ask("status")
-    running = nodes_running(found)
+    running, alarms = nodes_running(found), found["alarms_of_nodes"]
     if call.said.formatter == "json":
-        call.said.result(readable_json({"running_nodes": running, "alarms": found["alarms"]}))
+        names = sorted({each["name"] for each in alarms})
+        call.said.result(readable_json({"running_nodes": running, "alarms": names}))
         return
     call.said.sentence(f"Cluster status of node {found['node']} ...")
     call.said.result("Running Nodes\n\n" + "\n".join(running))
+    on = [f"{each['name']} alarm on node {each['node']}" for each in alarms]
+    call.said.result("\nAlarms\n\n" + ("\n".join(on) or "(none)"))
+
+
+@command("enable_feature_flag")
+@click.option("--opt-in", is_flag=True, hidden=True)
+@click.option("--experimental", is_flag=True, hidden=True)
+@click.argument("feature_flag")
+def enable_feature_flag(call: Call, feature_flag: str, **_: bool) -> None:
+    """Enable a feature flag, or `all`: each is on from the beginning, so nothing changes."""
+    if feature_flag == ALL:
+        call.said.sentence("Enabling all feature flags ...")
+        return
+    call.said.sentence(f'Enabling feature flag "{feature_flag}" ...')
+    try:
+        feature_flags.enable(feature_flag)
+    except BadArgument:
+        raise Failed(f"This feature flag is not supported: '{feature_flag}'", USAGE) from None
 
 
 @command("export_definitions")
@@ -60,6 +82,7 @@ def cluster_status(call: Call) -> None:
 def export_definitions(call: Call, path: str, kind: str) -> None:
     """Write all definitions to a file; - is standard output."""
     text = call.change(definitions.exported)
+    warn_of(text)
     if path == "-":
         call.said.result(text)
         return
@@ -82,5 +105,8 @@ def import_definitions(call: Call, path: str | None, kind: str, **_: Any) -> Non
         wanted = read_file(Path(path or "-"), None)
     except click.ClickException as error:
         raise Failed(error.format_message(), DATA) from None
-    call.change(definitions.import_definitions, wanted, skip_conflicts=True)
+    try:
+        call.change(definitions.import_definitions, wanted, as_rabbitmq=True)
+    except definitions.Impossible as error:
+        raise Failed(str(error), DATA) from None
     call.said.sentence("Successfully started definition import.")

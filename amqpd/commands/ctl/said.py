@@ -51,9 +51,17 @@ class Said:
         if not (self.quiet or self.silent or self.formatter in ("json", "csv")):
             click.echo(text)
 
+    @property
+    def as_json(self) -> bool:
+        return self.formatter == "json"
+
     def result(self, text: str) -> None:
         """What was asked for, whatever is quiet."""
         click.echo(text)
+
+    def object(self, value: Row) -> None:
+        """The one thing that was asked for, where the format is JSON."""
+        click.echo(json.dumps(value, **_COMPACT))
 
     def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
         shown = [[row[column] for column in columns] for row in rows]

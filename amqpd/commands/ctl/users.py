@@ -201,5 +201,7 @@ def list_user_limits(call: Call, username: str, every: bool) -> None:
             by_user.setdefault(row["name"], Document())[row["limit"]] = row["value"]
     if every:
         call.said.rows([{"user": name, "limits": each} for name, each in sorted(by_user.items())], ("user", "limits"))
+    elif call.said.as_json:
+        call.said.object({"message": term(by_user.get(username, Document()))})
     else:
         call.said.result(term(by_user.get(username, Document())))

@@ -105,6 +105,9 @@ def list_vhost_limits(call: Call, every: bool) -> None:
             found.setdefault(row["name"], Document())[row["limit"]] = row["value"]
     if every:
         call.said.rows([{"vhost": name, "limits": each} for name, each in sorted(found.items())], ("vhost", "limits"))
+    elif call.said.as_json:
+        # rabbitmqctl's form of it, in which the limits are a text; without any, a list of none.
+        call.said.object({"result": "ok", "value": term(found[call.vhost])}) if found else call.said.result("[]")
     else:
         call.said.result(term(found[call.vhost]) if found else "")
 
