@@ -30,7 +30,7 @@ RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds takeover-times upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -117,7 +117,7 @@ stalls: $(DEV_STAMP) build ## how long the known loads keep other clients waitin
 damage: $(DEV_STAMP) build ## damage data directories and judge what a broker makes of them (ROUNDS, SEED)
 	$(PY) -m tests.faults.damage $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|all, ROUNDS of each, SEED)
+crashes: $(DEV_STAMP) build ## crash a broker under load, and count what is lost (KIND=kill|power|eio|enospc|full|all, ROUNDS of each, SEED)
 	$(PY) -m tests.faults.crashes --kind $(or $(KIND),all) --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # Each forwarder on a machine of its own (network namespaces: root), three etcds, disks whose power is cut.
@@ -125,7 +125,10 @@ cluster-rounds: $(DEV_STAMP) build ## make faults in a cluster under load, and j
 	AMQPD_HEAVY=1 AMQPD_FAULT_ROUNDS='$(ROUNDS)' AMQPD_TEST_NODES='$(NODES)' AMQPD_FAULT_SEED='$(SEED)' \
 	    $(PY) -m pytest -q -s -rs -m heavy -o faulthandler_timeout=0 tests/faults/test_cluster_network.py $(ARGS)
 
-takeover-times: $(DEV_STAMP) build ## how long a lost home is not served, beside RabbitMQ (ROUNDS, 20; FAULT=kill or cut)
+cluster-starts: $(DEV_STAMP) build ## kill and pause nodes of a cluster while they start, stall etcd, and judge (STARTS, 200; SEED)
+	$(PY) -m tests.faults.cluster_starts --starts $(or $(STARTS),200) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+takeover-times: $(DEV_STAMP) build ## how long a lost home is not served, beside RabbitMQ (ROUNDS, 20; FAULT=kill, stop or cut)
 	$(PY) -m tests.faults.takeover_times --rounds $(or $(ROUNDS),20) --fault $(or $(FAULT),kill) $(ARGS)
 
 # BEFORE: a checkout of another version, with `make build` run in it.

@@ -11,9 +11,11 @@ Not here: which of the two runs (`amqpd/compiled.py`), everything else about the
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -77,6 +79,18 @@ class BuildCompiled(build_ext):
             compiled.write_manifest(folder, SOURCES)
         elif self.extensions:
             print("amqpd: not compiled (see above), it runs on its plain Python kernel", file=sys.stderr)
+
+    def build_extensions(self) -> None:
+        """Several files of an extension at a time: nearly all of them are of one, and `parallel` is by extension."""
+        compile_in_turn, pool = self.compiler.compile, ThreadPoolExecutor(self.parallel)
+
+        def compile_at_once(sources: list[str], *args: object, **kwargs: object) -> list[str]:
+            objects = pool.map(lambda source: compile_in_turn([source], *args, **kwargs), sources)
+            return list(itertools.chain.from_iterable(objects))
+
+        self.compiler.compile = compile_at_once
+        with pool:
+            super().build_extensions()
 
     def get_outputs(self) -> list[str]:
         manifest = Path(self.build_lib, *compiled.PACKAGE.split("."), compiled.MANIFEST)

@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 from amqpd.errors import Failure
 from amqpd.management.control.remote import REMOTE, URL_VARIABLE, remote_broker
 from amqpd.management.errors import ManagementError
+from amqpd.management.plain_words import plain
 from amqpd.process.config_sources import load_settings
 from amqpd.vocabulary.escapes import escaped_lines
 
@@ -44,17 +45,17 @@ COMMANDS = {
     ),
     "definitions": ("amqpd.commands.definitions", "definitions", "Export and import everything, as RabbitMQ does."),
     "status": ("amqpd.commands.status", "status", "Show a running broker at a glance."),
-    "top": ("amqpd.commands.top", "top", "Watch a running broker: rates, alarms, its busiest queues."),
+    "top": ("amqpd.commands.top", "top", "Watch a running broker: what needs attention, rates, its busiest queues."),
     "cluster": ("amqpd.commands.cluster", "cluster", "See the nodes of a cluster, and forget one that is gone."),
     "quorum": ("amqpd.commands.quorum", "quorum", "See and change where quorum queues are kept and served."),
     "connection": ("amqpd.commands.connections", "connection", "List and close connections."),
     "channel": ("amqpd.commands.connections", "channel", "List channels."),
     "consumer": ("amqpd.commands.connections", "consumer", "List consumers."),
-    "queue": ("amqpd.commands.queues", "queue", "List queues: what is in them, who consumes."),
-    "message": ("amqpd.commands.messages", "message", "Look at messages in queues, delete and move them."),
+    "queue": ("amqpd.commands.queues", "queue", "List queues and what is in them; declare, purge and delete them."),
+    "message": ("amqpd.commands.messages", "message", "Look at messages in queues, publish, delete and move them."),
     "orphans": ("amqpd.commands.orphans", "orphans", "Give back messages whose queue is unknown after damage."),
-    "exchange": ("amqpd.commands.queues", "exchange", "List exchanges, and what they could not route."),
-    "binding": ("amqpd.commands.queues", "binding", "List bindings."),
+    "exchange": ("amqpd.commands.exchanges", "exchange", "List, declare and delete exchanges."),
+    "binding": ("amqpd.commands.exchanges", "binding", "List, declare and delete bindings."),
     "alarm": ("amqpd.commands.alarms", "alarm", "Make publishers wait, and see why they do."),
     "trace": ("amqpd.commands.trace", "trace", "Copy all messages of a virtual host to an exchange, to see them."),
     "metadata": ("amqpd.commands.copies", "metadata", "Put a copy of damaged metadata in its place."),
@@ -186,7 +187,7 @@ def run(arguments: list[str] | None = None) -> int:
     except Failure as error:
         return _complain(error.sentence, error.exit_code)
     except ManagementError as error:
-        return _complain(str(error), 1)
+        return _complain(plain(str(error)), 1)
     return code if isinstance(code, int) else 0
 
 

@@ -1,20 +1,24 @@
 """The broker: builds all components, wires them, runs them, and ends them in order.
 
-What comes in: settings, and the event that asks for the end. What goes out: nothing; `serve` returns after the drain,
+What comes in: settings, and what asks for the end. What goes out: nothing; `serve` returns after the drain,
 or raises the failure that stops the node.
 Rules: 1. Ports are bound before the data directory is touched, and listen only when everything is recovered. 2. The
 nursery tree mirrors ownership: what fails takes the node with it. 3. The drain: stop accepting, end the face, close
-clients with 320, flush the metadata store and the journal, each within `drain_timeout_s`. 4. The audit log ends last,
-when nothing that it records can happen any more.
-Not here: signals and exit codes (`commands/serve.py`).
+clients with 320, flush the metadata store and the journal. 4. The audit log ends last, when nothing that it records
+can happen any more. 5. A start that is to end is broken off where it is, as a crash there would be. 6. All steps of
+the end have one bound together, `drain_timeout_s`: clients have half of what is left when they are told, so that
+what they leave can be flushed; what a thread does is waited for, in small steps.
+Not here: signals and exit codes (`commands/serve.py`), the end of a process that hangs (`process/signals.py`).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -23,16 +27,18 @@ import trio
 
 from amqpd.audit.files.log import AuditLog
 from amqpd.backup.running import Backups
-from amqpd.cluster.place import Place, place_of
+from amqpd.cluster.place import Place, place_of, require_own_certificate
 from amqpd.cluster.runner import ClusterRunner
 from amqpd.config import Settings
 from amqpd.datadir.disk_reason import disk_reason
+from amqpd.datadir.only_one import claimed
 from amqpd.datadir.opening import opened
 from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.schema import LIFE, SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
-from amqpd.management.assembly import all_commands, behind_of
+from amqpd.management.assembly import all_commands, behind_of, peer_rows
+from amqpd.management.attention.gathering import status_of
 from amqpd.management.control.socket import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.face import Face
@@ -49,10 +55,12 @@ from amqpd.process.alarms import ShortageWatch
 from amqpd.process.clock import SteadyClock
 from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
+from amqpd.process.node_name import NODE_NAME, settled
 from amqpd.process.node_settings import limits_of, server_properties
 from amqpd.process.notify import announce_ready, notify_stopping
 from amqpd.process.opening import OpenNode, open_node
 from amqpd.process.services import BrokerServices
+from amqpd.process.signals import Stop
 from amqpd.process.spans import Spans, spans_of
 from amqpd.process.supervision import supervised
 from amqpd.pump import Pump
@@ -71,7 +79,7 @@ from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX
 from amqpd.topology.state import Topology
 from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.transport.readiness import busy_wait_s
-from amqpd.transport.tls import server_context
+from amqpd.transport.tls import server_context, tell_exposed_key
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import tombstones_of
 from amqpd.vocabulary.records import Change
@@ -79,28 +87,49 @@ from amqpd.vocabulary.records import Change
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
 SWITCH_INTERVAL_S = 0.0005
+# Of what is left of `drain_timeout_s` when clients are told: most answer at once, and who does not, never will.
+CLIENTS_SHARE = 0.5
+
+# At the end, for a store over a network, twice: one that does not answer now has what it lacks from its leases.
+STORE_S = 1.0
 
 log = structlog.get_logger(component="broker")
 
 
-async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = False, face: Face | None = None) -> None:
-    """Run a broker until `stop` is set, then drain it. `accept_loss`: also on files that have less than they once
+async def serve(settings: Settings, stop: Stop, *, accept_loss: bool = False, face: Face | None = None) -> None:
+    """Run a broker until `stop` is wished, then drain it. `accept_loss`: also on files that have less than they once
     promised. `face`: another way in for operators. Raises StartupError before it accepts, NodeFailure after."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with stop.start:
+        await _run(settings, stop, accept_loss=accept_loss, face=face)
+    if stop.start.cancelled_caught:
+        log.info("stopped before it served anybody")
+
+
+async def _run(settings: Settings, stop: Stop, *, accept_loss: bool, face: Face | None) -> None:
     spans = spans_of(settings)
     listeners = open_listeners(settings)
     try:
         if face is not None:
             face.bind()
         tls = server_context(settings.tls) if settings.tls.enabled else None
+        tell_exposed_key("tls.key", settings.tls.key or settings.tls.certificate)
+        if settings.cluster_store_certificate is not None:
+            tell_exposed_key("cluster_store_key", settings.cluster_store_key or settings.cluster_store_certificate)
         place = place_of(settings)
-        async with open_node(settings, accept_loss=accept_loss) as opened_node:
-            broker = Broker(settings, opened_node, place, face, spans)
-            await opened(broker.recover(), settings.data_dir)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(opened_node.watch_directory, stop)
-                await broker.run(listeners, tls, stop)
-                nursery.cancel_scope.cancel()
+        with _Found(settings) as this:
+            async with open_node(settings, accept_loss=accept_loss, found=this.found) as opened_node:
+                named = this.settings
+                if named is not settings:
+                    spans = spans_of(named)
+                if place is not None:
+                    require_own_certificate(place, named)
+                broker = Broker(named, opened_node, place, face, spans)
+                await opened(broker.recover(), settings.data_dir)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(opened_node.watch_directory, stop.wished)
+                    await broker.run(listeners, tls, stop)
+                    nursery.cancel_scope.cancel()
     except BaseException as error:
         if (reason := disk_reason(error, settings.data_dir)) is None:
             raise
@@ -109,6 +138,28 @@ async def serve(settings: Settings, stop: trio.Event, *, accept_loss: bool = Fal
         close_listeners(listeners)
         if face is not None:
             face.close()
+
+
+class _Found(ExitStack):
+    """Who this node is, by its disk, and that no other process on this machine is it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = self._given = settings
+        """with the name that counts, when the disk was found"""
+        self._told: tuple[str, ...] = ()
+
+    def found(self, names: Mapping[str, str]) -> None:
+        """What the journal calls itself, read from its file or when it is open; the last word counts. Raises
+        StartupError."""
+        told = (names["identity"], names.get(NODE_NAME, ""), names.get(LIFE, ""))
+        if told == self._told:
+            return
+        self.close()  # a claim on what was read from the file alone
+        self.settings = named = settled(self._given, names, self._given.data_dir)
+        name = "" if named.cluster_store else named.node_name
+        self.enter_context(claimed(names["identity"], named.data_dir, name))
+        self._told = told
 
 
 class Broker:
@@ -124,6 +175,7 @@ class Broker:
         self._opened = opened_node
         self._pair = pair = opened_node.pair
         self._disk, self._store = pair.disk, pair.store
+        self._disk.note(**{NODE_NAME: settings.node_name})  # with the transaction that comes next
         self._topology = Topology()
         patience_s = max(WAIT_MAX_S, 3 * settings.handshake_timeout_s)
         self._logins = Logins(self._topology, settings.loopback_users, patience_s)
@@ -135,9 +187,9 @@ class Broker:
         """Everything that is on disk, back into the node."""
         await bootstrap(self._store, self._settings.events.published_in)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
-        index = await self._pair.begin()
+        self._clock = clock = SteadyClock(self._pair.last_ms)
+        index = await self._pair.begin(clock.ms)
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
-        clock = SteadyClock()
         audit = self._settings.audit.model_copy(update={"node": self._settings.audit_node})
         self._audit = AuditLog(self._opened.directory, audit, clock.us, self._audit_full)
         self.node = Node(
@@ -153,13 +205,8 @@ class Broker:
             None if self._spans is None else self._spans.tracer(clock.us),
         )
         self.node.connection_left = self._connection_left
-        self._sync = TopologySync(self._store, self._topology, self._applied)
-        self._writer = JournalWriter(
-            *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
-            left_to_caller=lambda: self.pump.takes_commit(),
-            cut=self._cut,
-            alone=lambda: self._cluster is not None and self._alone(),
-        )
+        self._sync = TopologySync(self._store, self._topology, self._applied, strict=not self._settings.cluster_store)
+        self._writer = self._make_writer()
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
         self.pump = Pump(
@@ -202,7 +249,16 @@ class Broker:
             messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
 
-    async def run(self, listeners: list[Listener], tls: Any, stop: trio.Event) -> None:
+    def _make_writer(self) -> JournalWriter:
+        return JournalWriter(
+            *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
+            left_to_caller=lambda: self.pump.takes_commit(),
+            cut=self._cut,
+            alone=lambda: self._cluster is not None and self._alone(),
+            on_unusable=self._unusable,
+        )
+
+    async def run(self, listeners: list[Listener], tls: Any, stop: Stop) -> None:
         """Accept and serve until `stop`, then drain."""
         self.node.event_exchange.start(self._settings.events.published_in)
         self._backups = Backups(
@@ -210,6 +266,7 @@ class Broker:
         )
         self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
         on = Running(self.node, self.pump.settle, self._board)
+        peers = peer_rows(self._cluster)
         commands = all_commands(
             on,
             self._reader,
@@ -222,27 +279,29 @@ class Broker:
                 **self._audit.handlers,
             },
             self._backups.streams,
+            self._cluster,
+            peers,
         )
         self._alarms = ShortageWatch(self._settings, self._alarm, self._disk_space, self._opened.free_bytes)
         self._sampler = sampler = Sampler(self.node, lambda: self.node.now_ms, lambda: self._alarms.seen)
         addresses = [(each.host, each.port, each.tls) for each in listeners]
         http = self._face.addresses if self._face is not None else []
-        facts = NodeFacts(on, self._figures, sampler.of_node, addresses, http, str(self._settings.data_dir))
+        places = (str(self._settings.data_dir), self._settings.config_file)
+        facts = NodeFacts(on, self._figures, sampler.of_node, addresses, http, *places)
         parts = (on, self._reader, self._store, self._sync, self._logins, self._figures, addresses, facts, sampler)
-        self._behind = behind_of(*parts, commands, self._cluster)
+        self._behind = behind_of(*parts, commands, self._cluster, peers)
         async with trio.open_nursery() as recording:
             recording.start_soon(supervised, self._audit.run, "audit log", self.node.faults)
             if self._spans is not None:
                 recording.start_soon(supervised, self._spans.run, "spans", self.node.faults)
             flushed = await self._serve(ControlServer(self._opened.directory, commands), listeners, tls, stop)
             recording.cancel_scope.cancel()
-        with trio.move_on_after(self._settings.drain_timeout_s):
-            await self._audit.end(flushed)
+        await self._audit.end(flushed, self._stop_by - trio.current_time())
         if self._spans is not None:
-            await self._spans.end()
+            await self._spans.end(self._stop_by)
         log.info("stopped")
 
-    async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: trio.Event) -> bool:
+    async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: Stop) -> bool:
         """True: when it stopped, everything was on disk in time."""
         async with trio.open_nursery() as nursery:
             self._services.start(self._sync, nursery, self.pump.settle)
@@ -258,6 +317,7 @@ class Broker:
                 "samples": self._sampler.run,
                 "expressions": tell_given_up,
                 "alarms": self._alarms.run,
+                "clock": self._clock.watch,
                 "notes of the pair": partial(self._pair.run, self._writer.threads),
                 "scrub": self._scrub.run,
                 "disks": self._opened.watch_disks,
@@ -272,6 +332,8 @@ class Broker:
             await nursery.start(self._opened.run_control, control)
             if self._cluster is not None:
                 await nursery.start(self._cluster.run)
+            await trio.lowlevel.checkpoint_if_cancelled()  # from here on a signal asks for a drain
+            stop.serves = True
             start_listening(listeners)
             for listener in listeners:
                 self.pump.acceptor.add(listener.socket, tls if listener.tls else None)
@@ -281,9 +343,12 @@ class Broker:
                 nursery.start_soon(supervised, run_face, "http", self.node.faults)
             http = self._face.addresses if self._face is not None else []
             announce_ready([listener.address for listener in listeners], http, self._settings.directories)
-            await stop.wait()
+            await stop.wished.wait()
             notify_stopping()
-            flushed = await self._drain()
+            self._stop_by = trio.current_time() + self._settings.drain_timeout_s
+            # Not only when it is its turn: what is converted in a thread is not ended in the middle.
+            self._audit.writer.hurry(self._settings.drain_timeout_s)
+            stop.on_disk = flushed = await self._drain()
             nursery.cancel_scope.cancel()
         self.pump.close()
         return flushed
@@ -295,26 +360,34 @@ class Broker:
         self.pump.acceptor.stop()
         if self._face is not None:
             # Before anything is flushed: what it was asked to change is in there, or was refused.
-            with trio.move_on_after(timeout_s):
+            with trio.move_on_at(self._stop_by):
                 await self._face.end()
-        with trio.move_on_after(timeout_s):
+        if self._cluster is not None:
+            # Before clients are told to go: they find another home of their queues at once.
+            with trio.move_on_at(self._stop_by):
+                await self._cluster.hand_over()
+        now = trio.current_time()
+        with trio.move_on_at(now + (self._stop_by - now) * CLIENTS_SHARE):
             for connection in list(self.node.connections.values()):
                 reason = "broker forced connection closure with reason 'shutdown'"
                 connection.guard(partial(connection.force_close, reason))
             self.pump.settle()
             await self.pump.wait_empty()
-        if self._cluster is not None:
-            await self._cluster.hand_over()
         left = self.pump.link_count
         self.pump.end()
-        with trio.move_on_after(timeout_s) as flushing:
+        with trio.move_on_at(self._stop_by) as flushing:
             # What the end of connections deleted, then what that, and everything before, left to write.
-            await self._sync.flush()
+            shared_s = STORE_S if self._settings.cluster_store else math.inf
+            with trio.move_on_after(shared_s) as asking:
+                await self._sync.flush()
             await self._writer.flush()
-            await self._pair.note(self._writer.threads)
-            await self._store.keep_copies()
-        log.info("drained", connections_cut=left, flushed=not flushing.cancelled_caught)
-        return not flushing.cancelled_caught
+            with trio.move_on_after(shared_s):
+                await self._pair.note(self._writer.threads, ends=True)
+                await self._store.keep_copies()
+        flushed = not (flushing.cancelled_caught or asking.cancelled_caught)
+        tell = log.info if flushed else log.warning
+        tell("drained", connections_cut=left, flushed=flushed)
+        return flushed
 
     def _alone(self) -> bool:
         """No other task than the one that asks has anything to do, and none waits for a thread: it would not learn
@@ -337,7 +410,12 @@ class Broker:
         self._pair.applied(self._sync.revision)
         self.node.applied(changes)
         if not self.node.books.recovering:
-            self.pump.settle()
+            self.pump.settle_changes(len(changes))
+
+    def _unusable(self, sources: dict[int, str]) -> None:
+        """See `JournalWriter`: there are other nodes' sources in a cluster only."""
+        assert self._cluster is not None
+        self._cluster.unusable(sources)
 
     def _cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
         assert self._cluster is not None  # nobody else makes this node the home of a source
@@ -389,12 +467,20 @@ class Broker:
         return {"revision": self._sync.revision}
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {**overview(self.node), **self._opened.facts(), **self._side_facts()}
+        clock = {"clock_ahead_s": round(self._clock.ahead_s())}
+        found = await status_of(self._behind, self._cluster is None or self._cluster.forwarder is not None)
+        incarnation = None if self._cluster is None else self._cluster.incarnation
+        # In a cluster it has another number than the journal's, the one that is in the store.
+        mine = {} if incarnation is None else {"incarnation": incarnation}
+        return {**overview(self.node), **mine, **found, **clock, **self._opened.facts(), **self._side_facts()}
 
     def _figures(self) -> dict[str, Any]:
-        return {**self._alarms.facts(), "audit": self._audit.writer.status(), **self._side_facts()}
+        directories = self._opened.directory_rows()
+        audit = self._audit.writer.status()
+        return {**self._alarms.facts(), "audit": audit, "directories": directories, **self._side_facts()}
 
     def _side_facts(self) -> dict[str, Any]:
         spans = {} if self._spans is None else {"spans": self._spans.facts()}
-        cluster = {} if self._cluster is None else {"cluster": self._cluster.facts()}
+        sync = self._sync
+        cluster = {} if self._cluster is None else {"cluster": self._cluster.facts(sync.unreadable, sync.is_refused)}
         return {"scrub": self._scrub.facts(), **spans, **cluster}

@@ -14,7 +14,7 @@ Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.co
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -99,6 +99,7 @@ class Channel(PublishingChannel):
         self.consumers: dict[str, Subscription] = {}
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
+        self.published = 0
         self.unacked = Unacked()
         self._ages = DeliveryAges()
         self.consumed = 0
@@ -220,14 +221,23 @@ class Channel(PublishingChannel):
         # Behind channel.close the number may be open again: what is left is for that channel.
         while held and not self.suspended and connection.state is State.RUNNING:
             if (connection.choked or connection.intake.throttled) and not self.closed:
+                self._stop()
                 return
             kind, payload = held[0]
             if self.node.alarms.kinds and not self.closed and connection.intake.stops(kind, self.id, payload[:4]):
+                self._stop()
                 return
             held.popleft()
             if not self.closed:
                 self._hold(-HELD_FRAME_BYTES - len(payload))
             connection.frame(kind, self.id, payload)
+
+    def _stop(self) -> None:
+        """The connection's next turn goes on here."""
+        intake = self.connection.intake
+        if intake.stopped is None:
+            intake.stopped = OrderedDict()
+        intake.stopped[self] = None
 
     def send(self, method: base.Frame) -> None:
         self.connection.write(method_frame(self.id, method))

@@ -68,7 +68,7 @@ EXCLUDED = {
     "its classes inherit from int, float and str, which mypyc cannot": ("wire.fieldtypes", "wire.fieldwriter"),
     "it runs once for a declaration, a connection, a fault or an operator's question": (
         "limiting.bucket limiting.census limiting.quotas limiting.unfinished",
-        "node.alarm_board node.fence node.memory_shares node.orphans node.quarantine node.totals",
+        "node.alarm_board node.fence node.memory_shares node.orphans node.quarantine node.totals node.traffic",
         "publishing.disk_space publishing.histories publishing.history publishing.unroutable",
         "queues.argument_values queues.arguments queues.browsing queues.contents queues.fences queues.settings",
         "session.delivery_ages session.handshake session.holds session.liveness",

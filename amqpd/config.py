@@ -17,7 +17,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from amqpd.setting_tables import AuditSettings, EventsSettings, HttpSettings, OtelSettings, TlsSettings
@@ -26,6 +26,7 @@ from amqpd.setting_types import (
     MIB,
     Bytes,
     Count,
+    ImpliedHost,
     Label,
     Listening,
     Names,
@@ -38,6 +39,7 @@ from amqpd.setting_types import (
     ShortName,
     StoreUrl,
     Watermark,
+    host_name,
     require_odd,
     split_commas,
 )
@@ -73,6 +75,21 @@ class Settings(BaseSettings):
         # Compose files pass AMQPD_X= for "not set".
         env_ignore_empty=True,
     )
+    _config_file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def config_file(self) -> Path | None:
+        """The file that some of them are from, if there is one."""
+        return self._config_file
+
+    def __eq__(self, other: object) -> bool:
+        """Where they are from makes no difference."""
+        return isinstance(other, Settings) and self.__dict__ == other.__dict__
+
+    def read_from(self, file: Path | None) -> Settings:
+        """These, with the file that they were read from."""
+        self._config_file = file
+        return self
 
     # Where clients connect. Loopback, because a broker with guest/guest must not be open to a network by
     # default. A literal address or a host name each; IPv4 and IPv6 are bound one by one (0.0.0.0 and :: for
@@ -88,8 +105,9 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     otel: OtelSettings = OtelSettings()
 
-    # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host. It is
-    # for people: what is stored is found by an id in the data directory, so the name may be changed at any start.
+    # What this broker is called in messages, traces and `amqpd status`: RabbitMQ's nodes are called name@host.
+    # Without a host it is that of the first start, which the data directory keeps. Of a node alone it is for people,
+    # and may be changed at any start; in a cluster nodes are counted by it.
     node_name: NodeName = Field(default="amqpd", validate_default=True)
     data_dir: Place = Field(default_factory=default_data_dir)
     # Several directories in its place, each on a disk of its own: what more than half of them have is safe. data_dir
@@ -117,11 +135,16 @@ class Settings(BaseSettings):
     cluster_label: Label = ""
     # Where it is on the network.
     cluster_region: Label = ""
-    # PEM: the authorities that nodes' certificates are checked against, this node's own certificate, and its key, if
-    # that is not in the certificate's file. Without: no TLS, and everybody who reaches the port is trusted.
+    # How nodes prove to each other who they are; without either, cluster_listen has to be loopback. PEM: the
+    # authorities that nodes' certificates are checked against, this node's own certificate, which names it
+    # (docs/clustering.md), and its key, if that is not in the certificate's file.
     cluster_tls_ca: Place | None = None
     cluster_tls_certificate: Place | None = None
     cluster_tls_key: Place | None = None
+    # The same secret on all nodes, of at least 16 bytes, in a file that others cannot read, or as it is. Messages are
+    # then authenticated, and not encrypted.
+    cluster_secret_file: Place | None = None
+    cluster_secret: SecretStr = SecretStr("")
     # Copies of each queue, on different nodes: one of three may be lost, or two of five. More than 9 cost every
     # confirm more than they are worth.
     cluster_copies: Annotated[Count, Field(ge=1, le=9), AfterValidator(require_odd)] = 3
@@ -131,6 +154,9 @@ class Settings(BaseSettings):
     # A node whose port refuses connections is taken for dead at once, and not when its time has passed. A firewall
     # can do that to a node that lives: some messages are then delivered twice.
     fast_takeover: bool = False
+    # Leaders that failovers piled up on one node go to others by themselves, four a minute. An operator who moves
+    # them by hand, at a time of day that suits clients, turns it off.
+    cluster_rebalance: bool = True
 
     # These users may log in from loopback only: guest has a password that everyone knows.
     loopback_users: Names = ("guest",)
@@ -214,11 +240,17 @@ class Settings(BaseSettings):
     drain_timeout_s: Seconds = Field(default=8.0, ge=0, le=3600)
 
     @property
+    def implies_host(self) -> bool:
+        """The host in `node_name` is this machine's, since nobody said it."""
+        return isinstance(self.node_name, ImpliedHost)
+
+    @property
     def audit_node(self) -> str:
         """What the audit log calls this broker. Until there was `node_name` it was the machine's name: a log that was
         begun under that goes on."""
-        named = self.node_name if "node_name" in self.model_fields_set else socket.gethostname()
-        return self.audit.node or named
+        _, _, host = self.node_name.partition("@")
+        machine = socket.gethostname() if host == host_name() else host
+        return self.audit.node or (self.node_name if "node_name" in self.model_fields_set else machine)
 
     @property
     def published_deaths(self) -> bool:
@@ -289,7 +321,8 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _cluster_fits_together(self) -> Settings:
         if not self.cluster_listen:
-            others = ("cluster_advertise", "cluster_tls_ca", "cluster_tls_certificate", "cluster_tls_key")
+            others = ["cluster_advertise", "cluster_tls_ca", "cluster_tls_certificate", "cluster_tls_key"]
+            others += ["cluster_secret_file", "cluster_secret"]
             if alone := [name for name in others if getattr(self, name)]:
                 raise ValueError(f"{alone[0]} is set without cluster_listen: this node listens for no others")
             return self
@@ -305,6 +338,8 @@ class Settings(BaseSettings):
             raise ValueError(
                 "cluster_tls_ca and cluster_tls_certificate: set both, or neither; both ends show a certificate"
             )
+        if self.cluster_secret_file is not None and self.cluster_secret:
+            raise ValueError("cluster_secret and cluster_secret_file are both set: set one of them")
         return self
 
     @property

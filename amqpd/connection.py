@@ -115,6 +115,7 @@ class Connection(ConnectionBase):
         self.bytes_in = self.bytes_out = 0
         """through its socket, counted by the pump"""
         self.counted_in = self.counted_out = 0
+        self.summed = (0, 0, 0, 0)
         self.closed_to_confirm = self.closed_confirmed = 0
         self.outbox_full = False
         self.outbox_queue = CreditQueue(self._outbox_takes)
@@ -456,7 +457,11 @@ class Connection(ConnectionBase):
             )
         )
         # Its close-ok is read in any case.
-        self.choked = self.intake.throttled = self.intake.blocked = False
+        self.choked = self.intake.throttled = self.intake.blocked = self.intake.cut_off = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in (_CLOSING, _LINGERING, _CLOSED)
 
     def force_close(self, explanation: str) -> None:
         """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 # that could not start (RestartPreventExitStatus=1 2: it will not get better by itself) from one that stopped
 # to protect its data.
 EXIT_NODE_FAILURE = 70
+# sysexits(3) EX_TEMPFAIL: it is to be started again.
+EXIT_NOT_YET = 75
 
 
 class Failure(Exception):
@@ -35,6 +37,12 @@ class StartupError(Failure):
     certificate."""
 
     exit_code = 1
+
+
+class NotYet(StartupError):
+    """It cannot start now, and may at the next try: another program that it needs does not answer."""
+
+    exit_code = EXIT_NOT_YET
 
 
 class SettingsError(StartupError):

@@ -55,6 +55,8 @@ WAKE_S_MIN: Final = 0.01
 # those too that outlived one look.
 YOUNG_WORK_MAX: Final = 10_000
 YOUNG_LOOKS: Final = 3
+# Of a change to the topology: a queue that is declared leaves some thirty objects, and takes about as many with it.
+CHANGE_WORK: Final = 30
 # By the name of its class a member is looked up through the metaclass each time: 900 instructions.
 _HEADER: Final = State.HEADER
 _HANDSHAKE: Final = State.HANDSHAKE
@@ -261,14 +263,15 @@ class Pump:
             self._end_steps(now)
         turns.next()
         self._settle(now, True)
-        self._worked += 2 * TURN_WORK_MAX - turns.tick_left - self.node.work_left
-        if self._worked > YOUNG_WORK_MAX:
-            self._worked = 0
-            self._look_at_young()
+        self._look_at_young(2 * TURN_WORK_MAX - turns.tick_left - self.node.work_left)
 
-    def _look_at_young(self) -> None:
+    def _look_at_young(self, worked: int) -> None:
         """Python looks when there are many more objects than before. Where as many go as come, it would do so after
         millions, 200 ms of them at once (`process/garbage.py`)."""
+        self._worked += worked
+        if self._worked <= YOUNG_WORK_MAX:
+            return
+        self._worked = 0
         self._looks += 1
         gc.collect(0 if self._looks % YOUNG_LOOKS else 1)
 
@@ -276,6 +279,11 @@ class Pump:
         ready, self._unserved = self._unserved, {}
         ready |= {fd: ready.get(fd, 0) | mask for fd, mask in events}
         return list(ready.items())
+
+    def settle_changes(self, count: int) -> None:
+        """After `count` changes to the topology were applied."""
+        self.settle()
+        self._look_at_young(CHANGE_WORK * count)
 
     def settle(self) -> None:
         """After whatever acted on the node outside of a tick. It has what the last tick left of its budget."""

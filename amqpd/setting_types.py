@@ -73,6 +73,10 @@ def refuse_long(value: str) -> str:
     return value
 
 
+class ImpliedHost(str):
+    """A node's name of which the host is this machine's, since nobody said it."""
+
+
 def complete_node_name(value: str) -> str:
     """`name@host`; without a host, this machine's. The name goes into texts of at most 255 bytes and into names of
     files, so it is short, and without what has a meaning there."""
@@ -80,7 +84,7 @@ def complete_node_name(value: str) -> str:
         raise ValueError(
             f"must be a name such as amqpd, or name@host: letters, digits, '_', '.' and '-', at most {NODE_NAME_MAX}"
         )
-    return value if "@" in value else f"{value}@{host_name()}"
+    return value if "@" in value else ImpliedHost(f"{value}@{host_name()}")
 
 
 def host_name() -> str:

@@ -1,4 +1,4 @@
-"""Exchange types of RabbitMQ's plugins: consistent hash, modulus hash, random, recent history.
+"""Exchange types of RabbitMQ's plugins: consistent hash, modulus hash, random, local random, recent history.
 
 What comes in and goes out: exchanges of these types with several queues; who got which message.
 Rules: 1. Hash functions are the broker's own: only shares and repetitions are compared, never a single choice.
@@ -12,9 +12,11 @@ import pika
 import pytest
 
 from conformance.extensions import bodies, depth, named, refused, take
-from conformance.rules import rule
+from conformance.rules import differs, rule
 
 HASH, RANDOM, HISTORY, MODULUS = "x-consistent-hash", "x-random", "x-recent-history", "x-modulus-hash"
+LOCAL = "x-local-random"
+NOT_IN_3 = "x-local-random came with RabbitMQ 4"
 MANY = 1000
 
 
@@ -221,6 +223,52 @@ def test_random(channel, exchange, unique):
     counts = [depth(channel, queue) for queue in queues]
     assert sum(counts) == 200
     assert min(counts) > 50
+
+
+@rule(
+    "RabbitMQ: local-random-exchange",
+    "Each message goes to one of the node's queues, drawn again each time; its routing key does not matter.",
+)
+@differs(on="rabbitmq<4", why=NOT_IN_3)
+def test_local_random(channel, exchange, unique):
+    name = exchange(LOCAL)
+    queues = bound(channel, name, [unique(f"q{number}") for number in range(2)], ["", ""])
+    for number in range(200):
+        channel.basic_publish(name, f"{number}", b"x")
+    counts = [depth(channel, queue) for queue in queues]
+    assert sum(counts) == 200
+    assert min(counts) > 50
+
+
+@rule("RabbitMQ: local-random-exchange", "Classic queues are bound, with an empty key, and no exchanges.")
+@differs(on="rabbitmq<4", why=NOT_IN_3)
+@pytest.mark.parametrize(
+    ("kind", "key", "told"),
+    [
+        ("classic", "k", "Non empty binding 'k' key not permitted"),
+        ("quorum", "", "Queue type rabbit_quorum_queue not valid for this exchange type"),
+        ("exchange", "", "Destination not found"),
+    ],
+)
+def test_what_a_local_random_exchange_takes(connection, exchange, unique, kind, key, told):
+    name = exchange(LOCAL)
+    asking = connection.channel()
+    if kind == "exchange":
+        asking.exchange_declare(unique("end"), "fanout", auto_delete=True)
+        with refused(f"PRECONDITION_FAILED - {told}"):
+            asking.exchange_bind(unique("end"), name, key)
+    else:
+        asking.queue_declare(unique("end"), durable=True, arguments={"x-queue-type": kind})
+        with refused(f"PRECONDITION_FAILED - {told}"):
+            asking.queue_bind(unique("end"), name, key)
+
+
+@rule("RabbitMQ: local-random-exchange", "Without a queue that is bound, a message is unroutable.")
+@differs(on="rabbitmq<4", why=NOT_IN_3)
+def test_local_random_without_bindings(channel, exchange):
+    name = exchange(LOCAL)
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(name, "k", b"x", mandatory=True)
 
 
 @rule(

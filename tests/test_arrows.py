@@ -49,18 +49,18 @@ ARROWS = {
     "storage": "",
     "journal.sqlite": "journal replication storage",
     "security.authentication": "vocabulary topology security",
-    "topology.metadata": "errors vocabulary wire topology security.authentication",
+    "topology.metadata": "errors vocabulary wire exchanges topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
     "topology.metadata.etcd": "topology.metadata",
     "audit.files": "errors vocabulary audit setting_tables audit.coverage node",
-    "transport": "errors kernel vocabulary setting_tables config node connection",
+    "transport": "errors kernel vocabulary setting_tables config node connection storage",
     "pump": "faults kernel vocabulary journal limiting session node connection transport",
     "datadir": "errors faults journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
-    "cluster": "errors vocabulary journal replication config node journal.sqlite topology.metadata",
+    "cluster": "errors vocabulary journal replication config node storage journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
-    "management": "faults kernel vocabulary wire message topology journal audit security queues limiting session "
-    "publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
+    "management": "faults kernel vocabulary wire message exchanges topology journal audit security queues limiting "
+    "session publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
     "datadir definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",

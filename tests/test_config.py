@@ -19,8 +19,9 @@ from amqpd.setting_types import parse_bytes
 EXAMPLE = Path(__file__).parents[1] / "amqpd.example.toml"
 # No default that could stand in a file: they are off until someone names a file.
 WITHOUT_DEFAULT = {"tls.certificate", "tls.key", "tls.ca"}
-CLUSTER_FILES = tuple(
-    f"cluster_{which}_{name}" for which in ("store", "tls") for name in ("ca", "certificate", "key")
+CLUSTER_FILES = (
+    "cluster_secret_file",
+    *(f"cluster_{which}_{name}" for which in ("store", "tls") for name in ("ca", "certificate", "key")),
 )
 
 
@@ -54,6 +55,16 @@ def uncommented_example() -> dict[str, object]:
 
 def test_the_example_as_it_stands_changes_nothing() -> None:
     assert load_settings(EXAMPLE) == Settings()
+
+
+def test_settings_know_the_file_that_they_are_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path, "port = 5999")
+    assert (load_settings(file).config_file, load_settings().config_file) == (file, None)
+    monkeypatch.setenv("AMQPD_CONFIG", str(file))
+    named = load_settings()
+    assert named.config_file == file
+    assert named.model_copy(update={"port": 6000}).config_file == file
+    assert named == Settings(port=5999)
 
 
 def test_the_example_lists_every_setting_and_no_other() -> None:

@@ -24,6 +24,7 @@ from amqpd.errors import (
     reasons,
 )
 from amqpd.journal.errors import DiskFailure
+from amqpd.process.signals import Stop
 from amqpd.topology.metadata.store import MetadataStoreError, StoreClosed, StoreFull
 
 
@@ -119,7 +120,7 @@ def test_a_failing_disk_is_named_however_deep_the_nurseries_are(
     monkeypatch.setattr(broker.Broker, "run", run)
     settings = Settings(data_dir=tmp_path, bind=["127.0.0.1"], port=0)
     with pytest.raises(NodeFailure) as caught:
-        trio.run(broker.serve, settings, trio.Event())
+        trio.run(broker.serve, settings, Stop(1.0))
     assert caught.value.sentence == "fsync: I/O error"
 
 
@@ -133,7 +134,7 @@ def test_a_bug_is_not_called_what_was_dealt_with_before(
     monkeypatch.setattr(broker.Broker, "run", run)
     settings = Settings(data_dir=tmp_path, bind=["127.0.0.1"], port=0)
     with pytest.raises(BaseExceptionGroup) as caught:
-        trio.run(broker.serve, settings, trio.Event())
+        trio.run(broker.serve, settings, Stop(1.0))
     assert list(leaves(caught.value)) == [error]
 
 

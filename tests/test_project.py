@@ -171,6 +171,15 @@ def links() -> list[tuple[str, str]]:
     ]
 
 
+def test_who_sets_a_cluster_up_reads_all_settings_of_its_certificates() -> None:
+    named = {"cluster_tls_ca", "cluster_tls_certificate", "cluster_tls_key"}
+    blocks = re.findall(r"(?s)```toml\n(.*?)```", (ROOT / "docs" / "clustering.md").read_text())
+    example = (ROOT / "amqpd.example.toml").read_text()
+    told = [set(re.findall(r"cluster_tls_\w+", text)) for text in (*blocks, example)]
+    assert [each for each in told if each] == [named, named]
+    assert "without effect" not in example
+
+
 def test_what_documents_link_to_exists() -> None:
     found = links()
     assert len(found) > 50

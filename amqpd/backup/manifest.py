@@ -2,8 +2,9 @@
 
 What comes in: the facts of a finished copy; or the file of an older one. What goes out: the file, or the facts.
 Rules: 1. It is written last, under another name first: a folder that has it is complete. 2. It names each file with
-its size and its SHA-256, so that a changed byte is found before anything is restored. 3. A format that this version
-does not know is refused.
+its size and its SHA-256, so that a changed byte is found before anything is restored. 3. Its last member is the
+SHA-256 of its own bytes, with zeros in place of those digits; what earlier versions wrote has none. 4. A format that
+this version does not know is refused; so is a member that it does not know, which may be a damaged name.
 Not here: how files are copied (`copying.py`) and put back (`restore.py`).
 """
 
@@ -13,7 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ MANIFEST = "backup.json"
 METADATA = "metadata.db"
 FILES = (JOURNAL, METADATA)
 FORMAT = 1
+SUM, NO_SUM = "sha256", "0" * 64
 PIECE_BYTES = 8 << 20
 """What is read and hashed at a time: each piece asks for the interpreter twice, and 8 MB take some 10 ms."""
 
@@ -55,13 +57,16 @@ class Manifest:
     """`format`, `identity`, `revision`"""
     files: Mapping[str, FileFacts]
     format: int = FORMAT
+    has_checksum: bool = True
+    """it has the SHA-256 of its own bytes; not written down"""
 
     def write(self, folder: Path) -> None:
         """Raises OSError."""
         new = folder / f"{MANIFEST}.part"
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-            json.dump(asdict(self), file, indent=1)
-            file.write("\n")
+        said = {name: value for name, value in asdict(self).items() if name != "has_checksum"}
+        text = json.dumps(said | {SUM: NO_SUM}, indent=1).encode() + b"\n"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(_with_sum(text, _sum(text)))
             file.flush()
             os.fsync(file.fileno())
         new.rename(folder / MANIFEST)
@@ -72,25 +77,54 @@ def read_manifest(folder: Path) -> Manifest:
     """Raises BackupError."""
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_bytes())
-        if found["format"] != FORMAT:
-            raise BackupError(
-                f"{path} is of format {found['format']}, and this amqpd knows format {FORMAT}: "
-                f"restore it with amqpd {found.get('version', 'of the version that wrote it')}"
-            )
-        files = {name: FileFacts(int(each["nbytes"]), str(each["sha256"])) for name, each in found["files"].items()}
-        if sorted(files) != sorted(FILES):
-            raise ValueError("files")
-        version, began, ended = (str(found[name]) for name in ("version", "began", "ended"))
-        return Manifest(version, began, ended, dict(found["journal"]), dict(found["metadata"]), files)
+        text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise BackupError(
             f"{folder} is no complete backup: it has no {MANIFEST}, which is written last; name another one"
         ) from None
     except OSError as error:
         raise BackupError(f"cannot read {path}: {error.strerror}; run this as a user that can") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    try:
+        return parse(text, path)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BackupError(f"{path} is damaged: name another backup") from None
+
+
+def parse(text: bytes, path: Path) -> Manifest:
+    """What the file has. Raises BackupError for another format; for what is damaged ValueError, KeyError, TypeError,
+    AttributeError or RecursionError."""
+    found = json.loads(text)
+    has_checksum = SUM in found
+    if has_checksum and _sum(text) != found[SUM]:
+        raise ValueError(SUM)
+    if found["format"] != FORMAT:
+        raise BackupError(
+            f"{path} is of format {found['format']}, and this amqpd knows format {FORMAT}: "
+            f"restore it with amqpd {found.get('version', 'of the version that wrote it')}"
+        )
+    files = {name: FileFacts(int(each["nbytes"]), str(each["sha256"])) for name, each in found["files"].items()}
+    if sorted(files) != sorted(FILES) or found.keys() - {SUM} != MEMBERS:
+        raise ValueError("members")
+    version, began, ended = (str(found[name]) for name in ("version", "began", "ended"))
+    about = dict(found["journal"]), dict(found["metadata"])
+    return Manifest(version, began, ended, *about, files, has_checksum=has_checksum)
+
+
+MEMBERS = {each.name for each in fields(Manifest)} - {"has_checksum"}
+
+
+def _sum(text: bytes) -> str:
+    """Of the file's bytes, without its own. Raises ValueError."""
+    return hashlib.sha256(_with_sum(text, NO_SUM)).hexdigest()
+
+
+def _with_sum(text: bytes, digits: str) -> bytes:
+    """The digits in their place, which is the end of the file. Raises ValueError."""
+    end = b'"\n}\n'
+    at = len(text) - len(end) - len(NO_SUM)
+    if at < 0 or not text.endswith(end):
+        raise ValueError(SUM)
+    return text[:at] + digits.encode() + end
 
 
 def digest(path: Path, tell: Callable[[int], None]) -> str:

@@ -25,7 +25,7 @@ from amqpd.journal.sqlite.database import JOURNAL, check_untouched
 from amqpd.journal.sqlite.recovery import examine
 from amqpd.journal.sqlite.schema import REVISIONS
 from amqpd.topology.metadata.sqlite import promises
-from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
+from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS, newer_formats
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.verification import verify
 from amqpd.topology.metadata.store import StoreDamaged
@@ -57,6 +57,8 @@ def check_metadata(path: Path, name: str) -> None:
     """Every record of a copy. Raises BackupError."""
     with explained(name, path), closing(_read_only(path)) as connection:
         found = _format_of(connection)
+        if newer := newer_formats([found]):
+            raise BackupError(f"{name} was written by a newer amqpd ({newer}): restore it with that version")
         if found in SEALED_FORMATS:
             try:
                 verify(connection, path)

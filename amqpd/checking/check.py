@@ -2,7 +2,8 @@
 
 What comes in: a data directory that no broker uses. What goes out: the report, and what journal and metadata say of
 themselves.
-Rules: the metadata come first, because their names make the other findings readable.
+Rules: 1. The metadata come first, because their names make the other findings readable. 2. What a newer amqpd wrote
+is not looked at.
 Not here: what is a damage of each (`journal.py`, `metadata.py`, `audit.py`), what follows from it (`repair.py`).
 """
 
@@ -20,6 +21,7 @@ from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.node.orphans import REMEDY as ORPHANS_REMEDY
 from amqpd.node.orphans import parted
+from amqpd.storage.wal import why_less
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.vocabulary.journal_numbers import delayed_numbers, dropped_on
 
@@ -43,7 +45,8 @@ def check(directory: Path, progress: Progress | None = None, *, quick: bool = Fa
     metadata = check_metadata(directory, report)
     journal = check_journal(directory, report, progress, quick=quick)
     _delayed(report, journal, metadata)
-    lost = _pair(directory, report, journal, metadata)
+    newer = journal.newer or metadata.newer
+    lost = [] if newer else _pair(directory, report, journal, metadata)
     _orphans(report, journal)
     check_audit(directory, report, progress, quick=quick)
     report.finish()
@@ -66,8 +69,8 @@ def _pair(directory: Path, report: Report, journal: State, metadata: Metadata) -
         return []  # what is wrong is found already
     if path.exists() and journal.source is None and journal.rows.count:
         return []
-    facts = JournalFacts(str(path), journal.names.get("identity", ""), journal.index, journal.names)
-    lost = misfits(facts, MetadataFacts(str(directory / METADATA), *seen))
+    facts = JournalFacts(str(path), journal.names.get("identity", ""), journal.index, journal.names, why_less(path))
+    lost = misfits(facts, MetadataFacts(str(directory / METADATA), *seen, why_less(directory / METADATA)))
     for sentence in lost:
         text = sentence.replace(f"{directory}/", "")
         report.damage(f"{JOURNAL}, {METADATA}", "pair", text, f"{RESTORE}, or {ACCEPT}")

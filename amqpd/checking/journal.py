@@ -22,7 +22,7 @@ from amqpd.checking.rows import Seen, check_bodies, check_rows
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, small_tables, trust
-from amqpd.journal.sqlite.database import JOURNAL, check_untouched
+from amqpd.journal.sqlite.database import JOURNAL, check_untouched, newer_format
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
 from amqpd.storage.files import mark_path, wal_path
@@ -46,6 +46,8 @@ class State:
     """what was confirmed and is not there"""
     readable: bool = False
     """its tables can be asked at all, and are of this format"""
+    newer: bool = False
+    """a newer amqpd wrote it: nothing is known of it"""
 
     @property
     def index(self) -> int:
@@ -75,18 +77,27 @@ class _Check:
                 check_untouched(self.path)
             with opened(self.path) as connection:
                 found = self._format(connection)
-                if found == REVISIONS[-1]:
+                if newer := newer_format(found):
+                    self._newer(newer)
+                elif found == REVISIONS[-1]:
                     self.state.readable = True
                     self._contents(connection)
                 else:
                     text = f"it is of the older format {found}, whose records are not looked at"
                     self.report.note(JOURNAL, "format", text, "the next start brings it to the new one")
                     self._structure(connection, "")
-        except (sqlite3.Error, NotAJournal, NewerFormat, TypeError, ValueError, OSError) as error:
+        except NewerFormat as error:
+            self._newer(error.formats)
+        except (sqlite3.Error, NotAJournal, TypeError, ValueError, OSError) as error:
             text = str(error).replace(str(self.path), "it")
             self.report.damage(JOURNAL, "header", f"it cannot be read: {text}", RESTORE)
-        self._files()
+        if not self.state.newer:
+            self._files()
         return self.state
+
+    def _newer(self, formats: str) -> None:
+        self.state.newer = True
+        self.report.newer(JOURNAL, formats)
 
     def _format(self, connection: sqlite3.Connection) -> str:
         """What it says, unless its tables show that this is damaged. Raises sqlite3.Error, TypeError."""
@@ -95,6 +106,8 @@ class _Check:
             (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         except (sqlite3.Error, TypeError) as error:
             found, reason = None, f"its format cannot be read ({error})"
+        if isinstance(found, str) and newer_format(found):
+            return found
         if found not in SAME_TABLES and (found is None or has_columns(connection, *NEW_COLUMNS)):
             reason = reason or f"it says that it is of format {found!r}, and its tables are of {REVISIONS[-1]}"
             if not has_columns(connection, *NEW_COLUMNS):

@@ -19,7 +19,7 @@ from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 from amqpd.topology.metadata.codec import PREFIX, decode_record
 from amqpd.topology.metadata.sqlite import copies, promises
-from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
+from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS, newer_formats
 from amqpd.topology.metadata.sqlite.statements import READ_DROPPED, READ_ENTRIES, READ_NAMES
 from amqpd.topology.metadata.sqlite.tables import (
     IDENTITY,
@@ -41,6 +41,8 @@ class Metadata:
     """What the metadata say that the check of the journal, and of both as a pair, goes by."""
 
     there: bool = False
+    newer: bool = False
+    """a newer amqpd wrote it: nothing is known of it"""
     contents: Contents | None = None
     """None: it is damaged, or of an older format"""
     names: Names = field(default_factory=Names)
@@ -71,7 +73,8 @@ class _Check:
             else:
                 for sentence in promises.missing(self.path, traces):
                     self._damage("missing", sentence)
-        self._copies()
+        if not self.found.newer:
+            self._copies()
         self.report.names = self.found.names
         return self.found
 
@@ -104,6 +107,10 @@ class _Check:
             with opened(self.path) as connection:
                 connection.execute("BEGIN")
                 found = [name for (name,) in connection.execute("SELECT version_num FROM alembic_version")]
+                if newer := newer_formats(found):
+                    self.found.newer = True
+                    self.report.newer(METADATA, newer)
+                    return
                 self._sealed = bool(SEALED_FORMATS & set(found))
                 if not self._sealed and has_columns(connection, "names.checksum", "dropped.checksum", "state.total"):
                     self._sealed = True

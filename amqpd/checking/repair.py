@@ -24,7 +24,7 @@ from amqpd.checking.check import Checked, check
 from amqpd.checking.journal import State, check_journal
 from amqpd.checking.reading import opened
 from amqpd.checking.rebuild import rebuild
-from amqpd.checking.report import DAMAGE, Finding, Report
+from amqpd.checking.report import DAMAGE, NEWER, Finding, Report
 from amqpd.checking.salvage import Salvage, salvage
 from amqpd.journal.errors import DiskFailure, DiskFull, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
@@ -84,6 +84,8 @@ class Repaired:
 def repair(directory: Path, progress: Progress) -> Repaired:
     """Raises RepairError."""
     checked = check(directory, progress)
+    if newer := [each.line for each in checked.report.findings if each.severity == NEWER]:
+        raise RepairError(f"{newer[0]}; nothing was changed")
     kinds = {each.kind for each in checked.report.findings if each.severity == DAMAGE and each.file == JOURNAL}
     marked = any(each.kind == "mark" and each.file.startswith("journal") for each in checked.report.findings)
     if not checked.journal.readable or not (kinds & REBUILDS or marked):

@@ -2,9 +2,9 @@
 
 What comes in: findings, with the numbers of queues; the names that the metadata have for these. What goes out: the
 findings in order, as text and as values for JSON.
-Rules: 1. A note is no damage: nothing is wrong with the files. 2. Findings of the same kind about neighbouring
-messages of one queue are one finding. 3. `{queue}` and `{messages}` in a text are filled in at the end, when the
-names are known.
+Rules: 1. A note is no damage: nothing is wrong with the files; nor is a newer format: of that nothing is known.
+2. Findings of the same kind about neighbouring messages of one queue are one finding. 3. `{queue}` and `{messages}`
+in a text are filled in at the end, when the names are known.
 Not here: what is looked at (`journal.py`, `metadata.py`, `audit.py`).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-DAMAGE, NOTE = "damage", "note"
+DAMAGE, NOTE, NEWER = "damage", "note", "newer"
 
 REPAIR = "amqpd check --repair"
 RESTORE = "restore a backup (amqpd restore)"
@@ -109,6 +109,11 @@ class Report:
     def note(self, file: str, kind: str, text: str, remedy: str = "", queue_id: int | None = None) -> None:
         self.findings.append(Finding(file, kind, NOTE, text, remedy, queue_id))
 
+    def newer(self, file: str, formats: str) -> None:
+        """A file that a newer amqpd wrote; `formats`: which, and what this one knows."""
+        text = f"it was written by a newer amqpd ({formats}), so it is not looked at"
+        self.findings.append(Finding(file, "format", NEWER, text, "run that version, and its 'amqpd check'"))
+
     def cut(self, file: str, what: str) -> Callable[[str], None]:
         """To be told why reading `what` ended early."""
 
@@ -144,7 +149,8 @@ class Report:
             members = asdict(each)
             members["queue_id"] = None if each.queue_id is None else str(each.queue_id)
             found.append(members)
-        return {"damage": self.count(DAMAGE), "notes": self.count(NOTE), "findings": found}
+        counts = {"damage": self.count(DAMAGE), "notes": self.count(NOTE), "newer": self.count(NEWER)}
+        return {**counts, "findings": found}
 
 
 def messages(first: int, last: int | None) -> str:

@@ -12,7 +12,7 @@ Not here: the embedded store (`opening.py`), what does not fit (`pairing.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from amqpd.datadir.only_one import machine
 from amqpd.datadir.opening import METADATA_DB, Pair, opened
 from amqpd.datadir.pairing import (
     METADATA,
@@ -37,6 +38,9 @@ from amqpd.topology.metadata.etcd.gateway import Access
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import MetadataStoreError
 
+# Where all machines begin at once, etcd's begin with them. Less than a supervisor gives a start (systemd: 90 s).
+OPEN_S = 60.0
+
 log = structlog.get_logger(component="opening")
 
 
@@ -49,9 +53,11 @@ async def open_cluster_pair(
     accept_loss: bool,
     keep_free_bytes: int = 0,
     open_disk: Callable[[], NodeDisk] | None = None,
+    found: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Pair:
     """`name`: of the cluster of amqpd in etcd. `running`: where the store follows etcd until it is closed.
-    `open_disk`: of a node with several directories. Raises StartupError."""
+    `open_disk`: of a node with several directories. `found`: told the journal's names before anything is written,
+    raises StartupError. Raises StartupError."""
     if (directory / METADATA_DB).exists():
         raise StartupError(
             f"cluster_store is set, and {directory / METADATA_DB} has definitions: export them "
@@ -60,8 +66,9 @@ async def open_cluster_pair(
     make = open_disk or partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     # The directory is locked: no other process has this journal.
     disk = await opened(trio.to_thread.run_sync(make), directory)
-    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True)
+    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True, machine=machine(), open_s=OPEN_S)
     try:
+        found(disk.names)
         await opened(running.start(store.run), directory)
         lost = await opened(_misfits(disk, store, access), directory)
         await opened(trio.to_thread.run_sync(disk.examine), directory)

@@ -10,6 +10,7 @@ Not here: what follows from records (`disks/election.py`), who writes which (`di
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -114,7 +115,8 @@ def write_record(directory: Path, record: Record) -> Record:
     try:
         if os.fstat(descriptor).st_size < 2 * PLACE_BYTES:
             os.posix_fallocate(descriptor, 0, 2 * PLACE_BYTES)
-        os.pwrite(descriptor, place, turn % 2 * PLACE_BYTES)
+        if os.pwrite(descriptor, place, turn % 2 * PLACE_BYTES) != PLACE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -11,7 +11,7 @@ Not here: what a loss is (`journal/sqlite/trust.py`, `topology/metadata/sqlite/p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import trio
 
 from amqpd.datadir.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalFacts, MetadataFacts, misfits
 from amqpd.datadir.reserves import hold_for_metadata, hold_for_next_start, index_is_safe, release_for_metadata
-from amqpd.errors import StartupError
+from amqpd.errors import NotYet, StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
 from amqpd.journal.errors import NewerFormat as NewerJournal
 from amqpd.journal.records import JournalDamaged
@@ -30,7 +30,9 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.transaction import Transaction
 from amqpd.storage.probe import disk_error
+from amqpd.storage.wal import why_less
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
+from amqpd.topology.metadata.sqlite.database import refuse_incomplete
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
@@ -45,6 +47,8 @@ from amqpd.topology.metadata.store import (
 METADATA_DB = "metadata.db"
 LOOK_S = 1.0
 """How soon the journal knows of a change of the metadata."""
+CLOCK = "clock_ms"
+"""of the journal's names: the broker's time when it was written last, or some seconds before"""
 NOTE_LOOKS = 5
 """After this number of looks the metadata know how far the journal is: two small commits, while there is traffic. An
 older copy that lacks less than that may go unnoticed."""
@@ -76,14 +80,28 @@ class Pair:
         """the disk is, and the journal's reserve was given up"""
         self.suspect = False
         """metadata may be missing: an older copy or none was accepted"""
-        self._behind = False
-        """the last note could not be written"""
+        self._behind = ""
+        """why the last note of both could not be written"""
         self._noted: tuple[str, int] | None = None
         """what the metadata store says of the journal, when that is known"""
+        self._clock_ms: Callable[[], int] | None = None
 
-    async def begin(self) -> int:
+    @property
+    def last_ms(self) -> int:
+        """The broker's time as the journal knows it; 0: it never noted one."""
+        return int(self.disk.names.get(CLOCK, "0"))
+
+    def _note_clock(self) -> None:
+        """With the journal's next transaction."""
+        if self._clock_ms is not None:
+            self.disk.note(**{CLOCK: str(self._clock_ms())})
+
+    async def begin(self, clock_ms: Callable[[], int] | None = None) -> int:
         """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
-        from before it is older than what `note` says. The index of the last one; a full disk takes none."""
+        from before it is older than what `note` says. The index of the last one; a full disk takes none. `clock_ms`:
+        the broker's time, which is kept among the journal's names for the next start."""
+        self._clock_ms = clock_ms
+        self._note_clock()
         with suppress(DiskFull):
             await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
         return self.disk.index
@@ -99,37 +117,59 @@ class Pair:
             await trio.sleep(LOOK_S)
             await self.note(threads, both=look % NOTE_LOOKS == 0)
 
-    async def note(self, threads: trio.CapacityLimiter | None = None, *, both: bool = True) -> None:
+    async def note(
+        self, threads: trio.CapacityLimiter | None = None, *, both: bool = True, ends: bool = False
+    ) -> None:
         """Each says in writing which the other one is, and how far (the metadata only if `both`); nothing is written
         when nothing has changed. On a full disk, while another process holds the metadata, or while their store does
-        not answer, the notes stay as they were. `threads`: the limiter of what else writes the journal."""
+        not answer, the notes stay as they were. `threads`: the limiter of what else writes the journal; `ends`: no
+        transaction follows, so the time is written at once."""
         try:
             revision = await self.store.refresh() >> self._leased_bits
             names = {METADATA: await self.store.identity(), METADATA_REVISION: str(revision)}
+            if ends and self._clock_ms is not None:
+                names[CLOCK] = str(self._clock_ms())
             if any(self.disk.names.get(name) != value for name, value in names.items()):
                 await trio.to_thread.run_sync(partial(self.disk.set_names, **names), limiter=threads)
             journal = self.disk.names["identity"], self.disk.stored_index
             if both and self._noted is None:
                 self._noted = await self.store.journal()
             if both and self._noted != journal:
+                self._note_clock()
                 await self.store.set_journal(*journal)
                 self._noted = journal
         except (DiskFull, StoreFull, StoreBusy, StoreUnreached) as error:
-            if not self._behind:
+            if str(error) != self._behind:
                 log.warning("the journal and the metadata could not note each other yet", reason=str(error))
-            self._behind = True
+            self._behind = str(error)
         else:
-            self._behind = False
+            self._behind = "" if both else self._behind
 
 
-async def open_pair(directory: Path, *, accept_loss: bool, keep_free_bytes: int = 0) -> Pair:
-    """`keep_free_bytes`: see `SqliteDisk`. Raises StartupError."""
+async def open_pair(
+    directory: Path,
+    *,
+    accept_loss: bool,
+    keep_free_bytes: int = 0,
+    say: Callable[[str], None] | None = None,
+    found: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> Pair:
+    """`keep_free_bytes`: see `SqliteDisk`; `say`: is told what is done, from any thread; `found`: told the
+    journal's names before anything is written, raises StartupError. Raises StartupError."""
+
+    def tell(rows: int, read: int) -> None:
+        if say is not None:
+            say(f"it starts, and has read {read:,} of the {rows:,} rows of the journal's index")
+
     make = partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     disk = await opened(trio.to_thread.run_sync(make), directory)
     try:
+        found(disk.names)
         lost = await trio.to_thread.run_sync(misfits_of, disk, directory / METADATA_DB)
-        await opened(trio.to_thread.run_sync(disk.examine), directory)
+        await opened(trio.to_thread.run_sync(disk.examine, tell), directory)
         if lost and not accept_loss:
+            # What the metadata lack by what they say themselves has more ways out: their copies.
+            await opened(trio.to_thread.run_sync(refuse_incomplete, directory / METADATA_DB), directory)
             raise StartupError(f"{lost[0]}; {WAY_OUT}")
         for sentence in (*disk.accepted, *lost):
             log.warning("the loss of messages is accepted", what=sentence)
@@ -149,7 +189,12 @@ def misfits_of(disk: NodeDisk, metadata: Path) -> list[str]:
     if seen is None:
         return []  # opening it says what is wrong
     journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
-    return misfits(journal, MetadataFacts(str(metadata), *seen))
+    lost = misfits(journal, MetadataFacts(str(metadata), *seen))
+    if lost:
+        # A damaged log makes an older database. It is read only now: at each other start opening the store reads it.
+        journal, logs = journal._replace(log=why_less(disk.path)), why_less(metadata)
+        lost = misfits(journal, MetadataFacts(str(metadata), *seen, logs))
+    return lost
 
 
 async def _open_store(path: Path, disk: SqliteDisk, *, accept_loss: bool) -> tuple[SqliteStore, bool]:
@@ -181,5 +226,7 @@ async def opened(opening: Awaitable[Any], directory: Path) -> Any:
     except (JournalDamaged, StoreDamaged) as error:
         unreadable = await trio.to_thread.run_sync(disk_error, directory)
         raise StartupError(unreadable or str(error)) from error
+    except StoreUnreached as error:
+        raise NotYet(str(error)) from error
     except (NewerJournal, NotAJournal, JournalInUse, DiskFailure, MetadataStoreError) as error:
         raise StartupError(str(error)) from error

@@ -17,6 +17,8 @@ from amqpd.topology.metadata.generations import are_of_one_store, is_earlier
 
 WAY_OUT = "restore a backup of both (amqpd restore), or start once with --accept-loss to go on with what is there"
 
+OLDER = "it is an older copy"
+
 METADATA, METADATA_REVISION = "metadata", "metadata_revision"
 """names in the journal"""
 
@@ -29,6 +31,8 @@ class JournalFacts(NamedTuple):
     last: int
     """of its last transaction; 0: it never had one"""
     names: Mapping[str, str]
+    log: str = ""
+    """what is wrong with its log, the rest of a sentence; then it may have less than it had"""
 
 
 class MetadataFacts(NamedTuple):
@@ -42,6 +46,8 @@ class MetadataFacts(NamedTuple):
     """identity of the journal that it belongs to, and the index that one had at least"""
     queues: bool
     """it has durable queues"""
+    log: str = ""
+    """as the journal's"""
 
 
 def is_older_copy(names: Mapping[str, str], identity: str, revision: int) -> bool:
@@ -63,7 +69,7 @@ def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:
     elif metadata.journal is not None and metadata.journal[1] > journal.last:
         found.append(
             f"{journal.path} ends at transaction {journal.last}, and {metadata.path} knows that it had "
-            f"{metadata.journal[1]}: it is an older copy"
+            f"{metadata.journal[1]}: {journal.log or OLDER}"
         )
     if named is None or found:
         return found
@@ -78,6 +84,6 @@ def misfits(journal: JournalFacts, metadata: MetadataFacts) -> list[str]:
     elif is_older_copy(journal.names, metadata.identity, metadata.revision):
         found.append(
             f"{metadata.path} is of revision {metadata.revision}, and {journal.path} knows that it had "
-            f"{journal.names[METADATA_REVISION]}: it is an older copy"
+            f"{journal.names[METADATA_REVISION]}: {metadata.log or OLDER}"
         )
     return found

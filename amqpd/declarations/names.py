@@ -55,15 +55,22 @@ def refuse_crashed(node: Node, queue: QueuePort) -> None:
         raise _elsewhere(node, queue.record)
     if queue.quarantined:
         raise crashed(queue.record)
+    if queue.lane in node.cut_off_lanes:
+        # Another node may serve it by now: what this one would answer may be out of date.
+        raise AMQPNotFound(f"{_inaccessible(queue.record)}: a majority of the nodes that keep it does not answer")
 
 
 def _elsewhere(node: Node, record: QueueRecord) -> AMQPNotFound:
     """RabbitMQ's words for a queue without its home; the way out for one with a home."""
     home = node.sources.home_of(record.source)
-    queue = f"queue '{record.name}' in vhost '{record.vhost}'"
     if not home or home == node.identity.name:
-        return AMQPNotFound(f"the home of durable {queue} is down or inaccessible")
+        return AMQPNotFound(_inaccessible(record))
+    queue = f"queue '{record.name}' in vhost '{record.vhost}'"
     return AMQPNotFound(f"home node '{home}' of durable {queue} is another node: connect to that one")
+
+
+def _inaccessible(record: QueueRecord) -> str:
+    return f"the home of durable queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible"
 
 
 def dispatched(node: Node, queue: QueuePort) -> None:

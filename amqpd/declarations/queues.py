@@ -133,17 +133,28 @@ def declare_queue(
 def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callable[..., None]) -> int:
     """`LOCAL`: there is none yet, and it goes on `again` when there is."""
     sources = asker.node.sources
+    _refuse_isolated(asker, record)
     policy = asker.node.topology.policy_of("queue", record.vhost, record.name, QUORUM).definition
     wish = wanted_of(record, policy)
     if not balanced:
         wish = wish._replace(balanced="")
     source = sources.choose(wish)
     if source == LOCAL:
-        sources.want(wish, asker.suspend(partial(_source_came, record, wish, again)))
+        sources.want(wish, asker.suspend(partial(_source_came, asker, record, wish, again)))
     return source
 
 
-def _source_came(record: QueueRecord, wish: Wanted, again: Callable[..., None], found: bool) -> None:
+def _refuse_isolated(asker: Asker, record: QueueRecord) -> None:
+    """A node that the others refuse, or do not reach: nobody would keep the queue. Raises
+    AMQPPreconditionFailed."""
+    reason = asker.node.sources.isolated()
+    if reason:
+        raise AMQPPreconditionFailed(f"{described_queue(record)} cannot be declared here: {reason}")
+
+
+def _source_came(asker: Asker, record: QueueRecord, wish: Wanted, again: Callable[..., None], found: bool) -> None:
+    if not found:
+        _refuse_isolated(asker, record)
     if not found and wish.balanced:
         again(balanced=False)  # a home that is not where it would be best is better than no queue
         return
@@ -181,11 +192,18 @@ def _with_type(arguments: Arguments) -> dict[str, Any]:
 
 
 def delete_queue(
-    asker: Asker, name: str, *, if_unused: bool, if_empty: bool, deleted: Callable[[int | None], None]
+    asker: Asker,
+    name: str,
+    *,
+    if_unused: bool,
+    if_empty: bool,
+    deleted: Callable[[int | None], None],
+    any_type: bool = False,
 ) -> None:
-    """`deleted` is told how many ready messages went with it, None when there was none of that name. Raises
-    AMQPAccessRefused, AMQPResourceLocked, AMQPNotImplemented, AMQPPreconditionFailed when it is in use or not empty
-    and must not be."""
+    """`deleted` is told how many ready messages went with it, None when there was none of that name. `any_type`: a
+    quorum queue's leader judges the conditions, too, which clients are refused. Raises AMQPAccessRefused,
+    AMQPResourceLocked, AMQPNotImplemented, AMQPNotFound when they cannot be judged here, AMQPPreconditionFailed when
+    it is in use or not empty and must not be."""
     node = asker.node
     asker.require("configure", "queue", name)
     queue = asker.queue(name)
@@ -194,8 +212,10 @@ def delete_queue(
         return
     refuse_locked(asker, queue.record)
     node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
-    if queue.quorum:
+    if queue.quorum and not any_type:
         _refuse_conditions(queue.record, if_unused, if_empty)
+    elif queue.quorum and (if_unused or if_empty):
+        refuse_crashed(node, queue)
 
     def obstacle() -> str | None:
         if if_unused and queue.consumer_count:

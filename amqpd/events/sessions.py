@@ -18,17 +18,13 @@ from amqpd.events.messages import terms
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.records import Arguments
+from amqpd.vocabulary.states import TLS_FIELDS
 
 Facts = dict[str, Any]
 
 PROTOCOL = "{0,9,1}"
 # Of what a stranger may choose, in a refusal.
 TEXT_CHARACTERS_MAX = 255
-# Of a connection without TLS it is known that there is nothing to say.
-TLS_FIELDS = (
-    *("ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash"),
-    *("peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"),
-)
 
 
 def connection_pid(node: str, connection_id: str) -> str:
@@ -70,7 +66,7 @@ def connection_created(connection: ConnectionBase, node: str, now_ms: int) -> Fa
         "host": host,
         "peer_host": peer_host,
         "ssl": connection.peer.tls,
-        **({} if connection.peer.tls else dict.fromkeys(TLS_FIELDS, "")),
+        **_encryption(connection),
         "auth_mechanism": connection.auth_mechanism,
         "protocol": PROTOCOL,
         "user": connection.user,
@@ -83,6 +79,12 @@ def connection_created(connection: ConnectionBase, node: str, now_ms: int) -> Fa
         "node": node,
         "user_who_performed_action": connection.user,
     }
+
+
+def _encryption(connection: ConnectionBase) -> Facts:
+    """Empty where there is nothing to say. The serial number came with RabbitMQ 4.2."""
+    facts = {name: connection.peer.facts.get(name) or "" for name in TLS_FIELDS}
+    return {name: value for name, value in facts.items() if value or name != "peer_cert_serial_number"}
 
 
 def connection_closed(connection: ConnectionBase, node: str) -> Facts:

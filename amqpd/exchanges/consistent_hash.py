@@ -24,7 +24,7 @@ from amqpd.exchanges.hash_slots import HashSlots, digest
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
 from amqpd.message.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
-from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
 from amqpd.wire.values import NestedTooDeep, canonical, erlang_term, field_type
 
 HASH_HEADER, HASH_PROPERTY = "hash-header", "hash-property"
@@ -73,7 +73,7 @@ class ConsistentHashMatcher(Matcher):
         if HASH_PROPERTY in given and given[HASH_PROPERTY] not in PROPERTIES:
             raise AMQPPreconditionFailed(f"Unsupported property: {given[HASH_PROPERTY]}")
 
-    def validate(self, binding: BindingRecord) -> None:
+    def validate(self, binding: BindingRecord, queue: QueueRecord | None = None) -> None:
         if not _INTEGER.fullmatch(binding.routing_key):
             shown = erlang_term(binding.routing_key)[1]
             raise AMQPPreconditionFailed(f"The binding key must be an integer: {shown}")

@@ -18,7 +18,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics
 from amqpd.exchanges.message import Message
-from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
 
 DELAYED_MESSAGE = "x-delayed-message"
 DELAYED_TYPE = "x-delayed-type"
@@ -39,8 +39,8 @@ class DelayedMessageMatcher(Matcher):
     def forget(self) -> None:
         self._inner.forget()
 
-    def validate(self, binding: BindingRecord) -> None:
-        self._inner.validate(binding)
+    def validate(self, binding: BindingRecord, queue: QueueRecord | None = None) -> None:
+        self._inner.validate(binding, queue)
 
     def add(self, binding: BindingRecord) -> None:
         self._inner.add(binding)

@@ -24,7 +24,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
 from amqpd.exchanges.message import Message
-from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, Key
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, Key, QueueRecord
 from amqpd.wire.values import NestedTooDeep, comparable, erlang_term
 
 X_MATCH = "x-match"
@@ -113,7 +113,7 @@ class HeadersMatcher(Matcher):
         self._fanout_max = 0
         self._fanout_sum = 0
 
-    def validate(self, binding: BindingRecord) -> None:
+    def validate(self, binding: BindingRecord, queue: QueueRecord | None = None) -> None:
         if X_MATCH not in binding.arguments:
             return  # the specification leaves open whether it may be omitted; RabbitMQ takes it as `all`
         mode = binding.arguments[X_MATCH]

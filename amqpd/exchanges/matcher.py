@@ -19,7 +19,7 @@ from typing import Any
 
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.message import Message
-from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord, QueueRecord
 
 Destination = tuple[DestinationType, str]
 
@@ -74,9 +74,12 @@ class Matcher(ABC):
         """Called before a new exchange is stored; raises pamqp's AMQPPreconditionFailed when it cannot be one of this
         type."""
 
-    def validate(self, binding: BindingRecord) -> None:  # noqa: B027 - most types take everything
-        """Called before a new binding is stored; raises pamqp's AMQPPreconditionFailed when this type cannot
-        take it. Bindings that are already stored are not asked about again: `add` takes whatever there is."""
+    def validate(  # noqa: B027 - most types take everything
+        self, binding: BindingRecord, queue: QueueRecord | None = None
+    ) -> None:
+        """Called before a new binding is stored, with the queue that is its destination, if it is one; raises pamqp's
+        AMQPPreconditionFailed when this type cannot take it. Bindings that are already stored are not asked about
+        again: `add` takes whatever there is."""
 
     def share_memory(self, memory: CacheMemory) -> None:  # noqa: B027 - most types remember nothing
         """What the matcher remembers of messages is charged there from now on."""

@@ -1,7 +1,7 @@
 """What an exchange may look at of a message.
 
-What comes in: routing keys, headers, raw properties, and chance. What goes out: the same, and in `kept_by` the
-exchanges on the way that keep what passes through them.
+What comes in: routing keys, headers, raw properties, chance, and which queues are served. What goes out: the same,
+and in `kept_by` the exchanges on the way that keep what passes through them.
 Rules: 1. The first routing key is the one that it was published with, others are of its CC and BCC headers. 2. A
 property is read when an exchange asks for it.
 Not here: what decides what is looked at (`matcher.py`, `Reads`), the message's body: no exchange looks at it.
@@ -19,10 +19,14 @@ def _no_chance() -> float:
     return 0.0
 
 
+def _all_served(vhost: str, queue: str) -> bool:
+    return True
+
+
 class Message:
     """What matchers may read of a message: routing keys, headers, properties, and a random number."""
 
-    __slots__ = ("_properties", "chance", "headers", "kept_by", "routing_keys")
+    __slots__ = ("_properties", "chance", "headers", "kept_by", "routing_keys", "serves")
 
     def __init__(
         self,
@@ -30,11 +34,14 @@ class Message:
         headers: Mapping[str, Any] | None = None,
         properties: bytes = b"\0\0",
         chance: Callable[[], float] = _no_chance,
+        serves: Callable[[str, str], bool] = _all_served,
     ) -> None:
-        """`properties` are the flags and list of the content header; `chance` gives numbers from 0.0 to below 1.0."""
+        """`properties` are the flags and list of the content header; `chance` gives numbers from 0.0 to below 1.0;
+        `serves` says whether the node serves the queue of this virtual host and name."""
         self.routing_keys = routing_keys
         self.headers = headers
         self.chance = chance
+        self.serves = serves
         self.kept_by: dict[str, int] = {}
         """exchanges that keep what passes, with the number of messages"""
         self._properties = properties

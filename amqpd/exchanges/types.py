@@ -18,6 +18,7 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE, DelayedMessageMatch
 from amqpd.exchanges.direct import DirectMatcher
 from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.headers import HeadersMatcher
+from amqpd.exchanges.local_random import LocalRandomMatcher
 from amqpd.exchanges.matcher import Matcher
 from amqpd.exchanges.modulus_hash import ModulusHashMatcher
 from amqpd.exchanges.random import RandomMatcher
@@ -33,6 +34,7 @@ EXCHANGE_TYPES: Mapping[str, type[Matcher]] = MappingProxyType(
         "topic": TopicMatcher,
         "x-consistent-hash": ConsistentHashMatcher,
         "x-delayed-message": DelayedMessageMatcher,
+        "x-local-random": LocalRandomMatcher,
         "x-modulus-hash": ModulusHashMatcher,
         "x-random": RandomMatcher,
         "x-recent-history": RecentHistoryMatcher,

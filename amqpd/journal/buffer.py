@@ -28,7 +28,7 @@ from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.journal.withheld import Withheld, going_elsewhere
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Write
+from amqpd.replication.replica import Write, source_of
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies
 # are copied three times on their way to the disk, and what else the transaction holds waits for them: with 8 MB that
@@ -142,7 +142,6 @@ class JournalBuffer:
     def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
         """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
         for, by the index of the journal."""
-        self.replicates = True
         self.homes[source] = Home(epoch, numbers, lane)
         self._lanes = lanes_of(self.homes)
 
@@ -178,7 +177,6 @@ class JournalBuffer:
     def write(self, writes: Sequence[Write]) -> int:
         """To be carried out, in order, with the transaction that gathers now: its index. They are on the disk when
         `stored_index` has reached that. What a replica answers waits for it."""
-        self.replicates = True
         self._writes += writes
         nbytes = sum(map(bytes_of, writes))
         self.writes_bytes += nbytes
@@ -189,6 +187,11 @@ class JournalBuffer:
         """The source is, up to this entry, which is written with this transaction or an earlier one, and stands (what
         is staged tells that with `Completed`). Told to the disk some time: it only frees space, so nobody waits."""
         self._committed[source] = max(position, self._committed.get(source, position))
+
+    def leave_out(self, source: int) -> None:
+        """What gathers of it goes on from what was not written, and is not written either."""
+        self._writes = [write for write in self._writes if source_of(write) != source]
+        self._committed.pop(source, None)
 
     def nothing_committed(self, source: int) -> None:
         """All of it goes with what is written next."""

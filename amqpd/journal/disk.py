@@ -47,9 +47,10 @@ class Disk(Protocol):
         several disks, while none that answers has everything: the same may be asked again."""
         ...
 
-    def vacuum_step(self) -> bool:
+    def vacuum_step(self, rests: bool = False) -> bool:
         """Housekeeping of some milliseconds, called by the thread of `commit` when there is nothing to commit, as
-        long as it returns True. Raises like `commit`; after DiskFull it may be called again."""
+        long as it returns True. `rests`: there was nothing for long, and what is kept for more may go, too. Raises
+        like `commit`; after DiskFull it may be called again."""
         ...
 
     def release_reserve(self) -> None:

@@ -27,8 +27,23 @@ class DisksLost(DiskFull):
     for may be asked again, as after DiskFull: it is done when enough of them answer, or are repaired."""
 
 
+class UnusableWrites(Exception):
+    """What is to be written of a source was made by another node, and cannot be: it contradicts itself, or what is
+    there. Nothing of the transaction was written."""
+
+    def __init__(self, source: int, reason: str) -> None:
+        super().__init__(f"source {source}: {reason}")
+        self.source = source
+        self.reason = reason
+
+
 class NewerFormat(Exception):
     """The data directory was written by a newer amqpd. Nothing was changed."""
+
+    def __init__(self, sentence: str, formats: str) -> None:
+        """`formats`: which it is, and which this one knows: a part of the sentence."""
+        super().__init__(sentence)
+        self.formats = formats
 
 
 class NotAJournal(Exception):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from amqpd.journal.records import Range, Row, SourceEntry
 from amqpd.replication.entry import Position
-from amqpd.replication.replica import Appended, Write
+from amqpd.replication.replica import Appended, Write, source_of
 
 BRIEF_RECORDS = 64
 
@@ -27,7 +27,8 @@ class Transaction:
 
     `entries`, at most one of a source, are what this node has as a home: before the disk gets the transaction each
     becomes an `Appended` of `writes` (`JournalWriter`). `writes` are carried out in order. `committed`: how far
-    sources are known to be committed after that."""
+    sources are known to be committed after that. `own`: sources of which this node made the writes; None: all.
+    `unusable`: what was left out of it, source -> why, since another node made it and no disk takes it."""
 
     def __init__(
         self,
@@ -52,6 +53,14 @@ class Transaction:
         self.entries = [] if entries is None else entries
         self.writes = [] if writes is None else writes
         self.committed = {} if committed is None else committed
+        self.own: frozenset[int] | None = None
+        self.unusable: dict[int, str] = {}
+
+    def leave_out(self, source: int, reason: str) -> None:
+        """Nothing of this source is written. Several disks' threads may say so, one after the other."""
+        self.unusable = {**self.unusable, source: reason}
+        self.writes = [write for write in self.writes if source_of(write) != source]
+        self.committed = {each: position for each, position in self.committed.items() if each != source}
 
     @property
     def is_brief(self) -> bool:

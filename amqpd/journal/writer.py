@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from traceback import clear_frames
 from typing import Any, cast
@@ -30,6 +31,8 @@ from amqpd.replication.replica import Write
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
 FULL_RETRY_S = 0.25
 HOUSEKEEPING_IDLE_S = 1.0
+# After this long without a commit the file shrinks to what is in it.
+RESTING_S = 60.0
 # After a commit on the thread not more is left to the caller of `commit_now`, or committed by the loop's thread: a
 # hundred small messages.
 LEFT_BYTES_MAX = 32 << 10
@@ -55,6 +58,7 @@ class JournalWriter:
         left_to_caller: Callable[[], bool] = lambda: False,
         cut: Callable[[int, dict[int, bytes]], list[Write]] = lambda index, payloads: [],
         alone: Callable[[], bool] = lambda: False,
+        on_unusable: Callable[[dict[int, str]], None] | None = None,
     ) -> None:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
@@ -63,7 +67,9 @@ class JournalWriter:
         them, sends them, and gives what is to be written. Called on the loop; a source that this node has left since
         is not among them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then. `alone`: asked by `run` before
         a brief commit; True: it may keep the loop's thread, since nobody else has anything to do. A turn of another
-        thread takes about as long as the commit, and of each replica it would be in what a confirm waits for."""
+        thread takes about as long as the commit, and of each replica it would be in what a confirm waits for.
+        `on_unusable`: told on the loop, before the transaction is, which sources were left out of it and why, as what
+        another node has sent cannot be written; None: that ends the node."""
         self._buffer = buffer
         self._disk = disk
         self._on_durable = on_durable
@@ -71,6 +77,7 @@ class JournalWriter:
         self._left_to_caller = left_to_caller
         self._cut = cut
         self._alone = alone
+        self._on_unusable = on_unusable
         self._work = trio.Event()
         self.threads = trio.CapacityLimiter(1)
         self._full = full
@@ -81,6 +88,9 @@ class JournalWriter:
         """by a full disk, when it was to be committed at once"""
         self._committing = self._resting = False
         """a transaction is on its way to the disk; housekeeping has nothing left to do"""
+        self._shrunk = False
+        """nor has what it does after a long rest"""
+        self._rests_since = math.inf
         self._kept_thread = False
         """the last commit of `run` did"""
         self._prompt_at = -math.inf
@@ -107,6 +117,8 @@ class JournalWriter:
             self.want_commit()
             return False
         transaction = buffer.take()
+        if self._on_unusable is not None:
+            transaction.own = frozenset()
         try:
             self._disk.commit(transaction, housekeeping=False)
         except DiskFull as error:
@@ -153,6 +165,8 @@ class JournalWriter:
         nbytes, refused = self._buffer.gathered_bytes, self._refused
         transaction, self._refused = refused or self._buffer.take(), None
         self._committing, self._kept_thread = True, False
+        if self._on_unusable is not None:
+            transaction.own = frozenset()
         if transaction.entries or self._buffer.homes:
             await self._make_entries(transaction, nbytes <= ENTERED_HERE_BYTES_MAX)
         brief = refused is None and nbytes <= LEFT_BYTES_MAX and transaction.is_brief
@@ -189,6 +203,8 @@ class JournalWriter:
                 home = homes.get(entry.source)
                 if home is not None and home.epoch == entry.epoch:
                     mine[entry.source] = payload
+        if self._on_unusable is not None:
+            transaction.own = frozenset(mine)
         transaction.writes = [*transaction.writes, *self._cut(transaction.index, mine)]
 
     @property
@@ -196,6 +212,8 @@ class JournalWriter:
         return self._buffer.pending or self._refused is not None
 
     def _tell(self, transaction: Transaction) -> None:
+        if transaction.unusable and self._on_unusable is not None:  # before anything is said of what was left out
+            self._on_unusable(transaction.unusable)
         self._buffer.stored(transaction.index)
         # Without replicas, what is stored is committed.
         self._buffer.committed(transaction.index)
@@ -208,25 +226,39 @@ class JournalWriter:
         """Return when there is something to commit that is not, or not any more, `left` to others. What is settled
         leaves the disk with later transactions; when none comes, by itself, but not at once: a publisher that waits
         for each confirm would wait for that too."""
-        self._resting = False
+        self._resting = self._shrunk = False
         while left or not self._pending:
-            with trio.move_on_after(math.inf if self._resting else HOUSEKEEPING_IDLE_S) as waiting:
+            with trio.move_on_after(self._rest_s) as waiting:
                 await self._work.wait()
             self._work, left = trio.Event(), False
             if not waiting.cancelled_caught:
-                self._resting = False
+                self._resting = self._shrunk = False
+            elif self._resting and self._buffer.deletable and not self._buffer.held:
+                # What was written with replicas is known to be committed later, and nobody wakes this for it.
+                await self._commit_next()
+                self._resting = self._shrunk = False
+            elif self._resting:
+                if not self._shrunk and perf_counter() >= self._rests_since + RESTING_S:
+                    self._shrunk = not await self._step(rests=True)
             elif perf_counter() >= self._prompt_at + HOUSEKEEPING_IDLE_S:
                 if self._buffer.deletable and not self._buffer.held:
                     await self._commit_next()
                 # Between the last step and here the pump may have committed something that leaves the disk later.
                 more = await self._step() or self._buffer.deletable
-                # What was written with replicas is known to be committed later, and nobody wakes this for it.
-                self._resting = not (more or self._buffer.replicates)
+                self._resting, self._rests_since = not more, perf_counter()
 
-    async def _step(self) -> bool:
+    @property
+    def _rest_s(self) -> float:
+        """How long nobody wants a commit until there is housekeeping to do."""
+        if not self._resting or self._buffer.replicates:
+            return HOUSEKEEPING_IDLE_S
+        return math.inf if self._shrunk else RESTING_S
+
+    async def _step(self, rests: bool = False) -> bool:
         """Housekeeping until there is something to commit; whether some is left."""
+        step = partial(self._disk.vacuum_step, rests=True) if rests else self._disk.vacuum_step
         try:
-            while await self._in_thread(self._disk.vacuum_step):
+            while await self._in_thread(step):
                 if self._pending:
                     return True
         except DiskFull:
@@ -273,7 +305,8 @@ class JournalWriter:
     async def flush(self) -> None:
         """Return when nothing waits to be written (shutdown)."""
         while self._committing or self._pending:
-            self._flushed = self._flushed or trio.Event()
+            if self._flushed is None:
+                self._flushed = trio.Event()
             self.want_commit()
             await self._flushed.wait()
 

@@ -169,7 +169,7 @@ class Census:
         """What the record takes. Raises AMQPPreconditionFailed when that is too much, alone or with what is there."""
         arguments = arguments_bytes(record.arguments)
         if arguments > ARGUMENTS_BYTES_MAX:
-            raise LimitReached(
+            raise AMQPPreconditionFailed(
                 f"arguments of {described(record)} take {arguments} bytes, more than {ARGUMENTS_BYTES_MAX}"
             )
         nbytes, vhost = record_bytes(record), self._topology.vhosts.get(record.vhost)

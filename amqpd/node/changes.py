@@ -3,7 +3,8 @@
 What comes in: records to put and to remove, of clients and of the node itself. What goes out: transactions for the
 store (`Services.submit`); answers, after they were applied; whom the audit log names.
 Rules: 1. The census (`limiting/census.py`) counts what is on its way too. 2. What is put into a
-virtual host requires that it still exists.
+virtual host requires that it still exists. 3. A client's turn pays for what it asks for here: most of the work comes
+later, when the change is applied.
 Not here: the order itself (`topology/order.py`), what follows when it is applied (`node.py`).
 """
 
@@ -13,18 +14,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amqpd.audit.acts import NODE, Acts
 from amqpd.limiting.census import Census
+from amqpd.limiting.turns import Turns
 from amqpd.session.world import Resume, Services
 from amqpd.topology.order import ChangeOrder, Owner, Removable, Wish
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put
 
+# Checked, and encoded for the store. Applying it takes more, outside of the turn and in steps of its own. Turns that
+# were shorter would make smaller commits, which cost more than what is committed.
+CHANGE_WORK = 40
+
 
 class Changes:
     """Of one node. `by` in its methods: who asks for it; None: the node itself, or an operator who is no user."""
 
-    def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts) -> None:
+    def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts, turns: Turns) -> None:
         self._services = services
+        self._turns = turns
         self._census = census
         self._acts = acts
         self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
@@ -71,6 +78,7 @@ class Changes:
         for who, theirs in asked.items():
             if isinstance(who, Client):
                 owner = who.id
+                self._turns.charge(who, CHANGE_WORK * len(theirs))
             resume = self._acts.expect(theirs, NODE if who is None else who, resume)
         needed = [*requires, *(("vhost", name) for name in vhosts)]
         self._census.submit(changes, resume, lambda done: self._services.submit(changes, done, needed, owner))

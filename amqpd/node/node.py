@@ -77,6 +77,7 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRe
 # Of the queues that fall due at one instant, at most this number are looked at in one tick.
 DUE_QUEUES_MAX: Final = 1_000
 
+CUT_OFF: Final = "a majority of the nodes that keep a queue has not answered: connect to another node"
 MOVED: Final = "the home of a queue has moved while a confirm, or tx.commit-ok, was waited for"
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
@@ -128,6 +129,7 @@ class Node(HomeNode):
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
         self.events = self.event_exchange = EventExchange(self)
         self.alarms = Alarms(self._unblock, self.event_exchange.alarm)
+        self.cut_off_lanes: frozenset[Lane] = frozenset()  # of sources of which no majority answers
         self.draining, self.ended = False, 0  # ended: connections that are no more, since the start
         self.totals = Totals()
         self.now_ms = 0  # since the epoch, as the shell told last; never goes back within a run
@@ -146,8 +148,8 @@ class Node(HomeNode):
         self.census = Census(limits, topology, self.ports, identity.name)
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
-        self.changes = Changes(topology, services, self.census, self.acts)
         self.turns = Turns(self.quotas.waiting)
+        self.changes = Changes(topology, services, self.census, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
         self.routes = Routes(topology)
@@ -197,6 +199,7 @@ class Node(HomeNode):
                 self._empty_vhost(change.key[1])
         self.histories.applied(changes)
         self.unroutable.applied(changes)
+        self.routes.traffic.applied(changes)
         self.firehose.applied(changes)
         for vhost in policies_changed(changes):
             for (of, _), queue in list(self.queues.items()):
@@ -212,6 +215,11 @@ class Node(HomeNode):
         """See `PublishingNode.queues_named`."""
         ports = self.ports
         return tuple(queue for name in names if (queue := ports.get((vhost, name))) is not None)
+
+    def serves(self, vhost: str, name: str) -> bool:
+        """See `PublishingNode.serves`."""
+        queue = self.queues.get((vhost, name))
+        return queue is not None and not queue.stopped and not queue.record.is_foreign_to(self.identity.id)
 
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))
@@ -263,9 +271,19 @@ class Node(HomeNode):
         self.registry.source_ends(source)
         self.topology.forget_routes()
         self.durability.abandon(lane)
+        reason = CUT_OFF if lane in self.cut_off_lanes else MOVED
         for connection in list(self.connections.values()):
-            if any(each.confirms is not None and each.confirms.awaits(lane) for each in connection.channels.values()):
-                connection.guard(partial(connection.force_close, MOVED))
+            if _awaits(connection, lane) or (lane in self.cut_off_lanes and _publishes(connection, lane)):
+                connection.guard(partial(connection.force_close, reason))
+
+    def cut_off(self, lanes: Collection[Lane]) -> None:
+        """No majority answers for the sources of these lanes, and of no others: clients that wait for one are told
+        that, and those that wait no more are told so. New clients of their queues are refused."""
+        self.cut_off_lanes = frozenset(lanes)
+        for connection in list(self.connections.values()):
+            waits = any(_awaits(connection, lane) or _publishes(connection, lane) for lane in self.cut_off_lanes)
+            if waits != connection.intake.cut_off:
+                connection.guard(partial(connection.intake.set_cut_off, waits))
 
     def source_stops(self, source: int) -> None:
         """Another node is to be its home: nothing more comes into its queues here, or out of them. What was handed to
@@ -398,3 +416,13 @@ class Node(HomeNode):
 
     def log(self, event: str, **fields: Any) -> None:
         self.services.log(event, fields)
+
+
+def _awaits(connection: ConnectionBase, lane: Lane) -> bool:
+    """A confirm of it does."""
+    return any(each.confirms is not None and each.confirms.awaits(lane) for each in connection.channels.values())
+
+
+def _publishes(connection: ConnectionBase, lane: Lane) -> bool:
+    """It published to a queue of the lane, and waits."""
+    return any(queue.lane is lane for queue in connection.intake.congested)

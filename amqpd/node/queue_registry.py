@@ -32,11 +32,13 @@ from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
-from amqpd.vocabulary.records import Key, QueueRecord
+from amqpd.vocabulary.records import Key, QueueRecord, UnreadableQueue
 from amqpd.vocabulary.states import State
 
 # To make a queue of a source that begins, and for each row that is on disk of it, in the unit of `limiting/turns.py`.
 BEGIN_WORK, ROW_WORK = 40, 4
+
+UNREADABLE = "put its record back as it was in a backup of the store and restart the brokers, or delete the queue"
 
 
 class Beginning:
@@ -266,6 +268,8 @@ class QueueRegistry:
         node = self._node
         if record.source:
             node.journal.assign(record.id, record.source)
+        if isinstance(record, UnreadableQueue):
+            return self._out_of_service(record)
         try:
             queue = node.make_queue(record)
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
@@ -280,6 +284,17 @@ class QueueRegistry:
                 self._recover(queue, recovered)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(queue, error)
+        if (beginning := self.beginning.get(record.source)) is not None:
+            beginning.unknown.difference_update(range(record.id, record.id + _levels(queue)))
+        return queue
+
+    def _out_of_service(self, record: UnreadableQueue) -> Queue:
+        """What the journal has of it stays there, and is not parked."""
+        node = self._node
+        queue = Queue(record, node, {})
+        queue.quarantine(record.reason)
+        node.log("queue_quarantined", queue=record.name, vhost=record.vhost, reason=record.reason, remedy=UNREADABLE)
+        node.active[queue] = None
         if (beginning := self.beginning.get(record.source)) is not None:
             beginning.unknown.difference_update(range(record.id, record.id + _levels(queue)))
         return queue

@@ -46,6 +46,10 @@ class Sources:
         """the name of the node that is the home of a source, as far as that is known; empty if it has none"""
         self.reigns: Callable[[int], bool] = _always
         """this node may deliver to the only consumer of a queue of the source (`replication/reign.py`)"""
+        self.cut_off: Callable[[], int] = _zero
+        """how many sources this node leads, or led and gave up, of which no majority answers"""
+        self.isolated: Callable[[], str] = _well
+        """why this node has no part in its cluster now, a sentence without a full stop; empty: it has"""
         self.choose: Callable[[Wanted], int] = _none
         """the source for a new queue; `LOCAL`: there is none yet that is as it is wanted"""
         self.want: Callable[[Wanted, Answer], None] = _refuse
@@ -58,8 +62,16 @@ def _nowhere(source: int) -> str:
     return ""
 
 
+def _well() -> str:
+    return ""
+
+
 def _always(source: int) -> bool:
     return True
+
+
+def _zero() -> int:
+    return 0
 
 
 def _none(wanted: Wanted) -> int:

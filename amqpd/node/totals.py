@@ -6,8 +6,9 @@ out: sums since the start, to be added to what those that are there have counted
 as one likes.
 Rules: 1. Nothing is done here for a message: what a connection or a queue counts anyway is added up once, when it
 goes. 2. A connection keeps what its closed channels counted until it goes itself, so one look at a connection sees
-each of its publishes once. 3. What a queue has added to `sums` stands in its facts: only the difference is added, so
-idle queues are not looked at.
+each of its publishes once. 3. What a queue or a connection has added to `sums` stands in it: only the difference is
+added, so idle queues are not looked at. 4. What was published is counted where it came from: one message that goes to
+ten queues is one, and a dead letter is none.
 Not here: what is there now (`limiting/census.py`), a queue's own counts (`queues/facts.py`), who asks
 (`admin/amqpd_admin/metrics/`).
 """
@@ -15,9 +16,12 @@ Not here: what is there now (`limiting/census.py`), a queue's own counts (`queue
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from operator import attrgetter
 
-from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts
+from amqpd.node.traffic import Traffic, confirmed
+from amqpd.publishing.unroutable import Outcome, Unroutable
+from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts, taken
 from amqpd.session.ports import ChannelBase, ConnectionBase
 
 COUNTED = (
@@ -26,10 +30,19 @@ COUNTED = (
     *("dead_lettered", "refused"),
 )
 """of `Facts`"""
-SUMS = ("publish", "deliver_get", "redeliver", "ack", "messages_ready", "messages_unacknowledged")
-"""of all queues together, by RabbitMQ's names: counters, then levels"""
-COUNTERS = 4
+TAKEN = ("deliver_get", "redeliver", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty")
+"""what queues count, by RabbitMQ's names"""
+SENT = ("publish", "confirm", "recv_oct", "send_oct")
+"""what connections count"""
+LOST = ("return_unroutable", "drop_unroutable")
+"""what reached no queue"""
+SUMS = (*SENT, *LOST, *TAKEN, "messages_ready", "messages_unacknowledged")
+"""of all of them together: counters, then levels"""
+COUNTERS = len(SUMS) - 2
+_NOT_OF_QUEUES = (0,) * (len(SENT) + len(LOST))
 NOTHING = (0,) * len(SUMS)
+SAMPLE_MS = 5_000
+"""between two samples of what was published to a virtual host, at least"""
 _counted = attrgetter(*COUNTED)
 
 
@@ -90,6 +103,27 @@ class ConnectionCounts:
         return found
 
 
+class Rated:
+    """A counter of one virtual host, and how fast it grows."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before = self._sample = (0, 0)
+
+    def sample(self, now_ms: int) -> None:
+        then_ms, count = self._sample
+        if now_ms >= then_ms + SAMPLE_MS:
+            # Nobody looked while nothing happened: there were as many still one sample ago.
+            self._before = (max(then_ms, now_ms - 2 * SAMPLE_MS), count)
+            self._sample = (now_ms, self.count)
+
+    def rate(self, now_ms: int) -> float:
+        """Messages a second."""
+        self.sample(now_ms)
+        begin_ms, count = self._before
+        return (self.count - count) / (max(now_ms - begin_ms, 1000) / 1000)
+
+
 class Totals:
     """Of one node, since its start."""
 
@@ -110,6 +144,10 @@ class Totals:
         self.sums_by_vhost: dict[str, list[int]] = {}
         self.of_gone_vhosts = list(NOTHING)
         """what of `sums` is in none of `sums_by_vhost`"""
+        self.rated: dict[tuple[str, str], Rated] = {}
+        """by virtual host and name, of what was counted there: `publish` (of clients and operators), and `LOST`"""
+        self.traffic = Traffic()
+        """of the connections that are there"""
 
     def channel_gone(self, channel: ChannelBase) -> None:
         """Once for each."""
@@ -122,11 +160,14 @@ class Totals:
     def connection_gone(self, connection: ConnectionBase) -> None:
         """Once for each; what goes through its socket after that is told by `socket_closed`."""
         self.connections_closed += bool(connection.vhost)
+        self.traffic.gone(connection)
         self.of_connections.add(connection)
+        self.look_at_connection(connection, last=True)
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
 
     def socket_closed(self, connection: ConnectionBase) -> None:
         """Behind `connection_gone`, once or more."""
+        self.look_at_connection(connection)
         self.of_connections.bytes_in += connection.bytes_in - connection.counted_in
         self.of_connections.bytes_out += connection.bytes_out - connection.counted_out
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
@@ -138,8 +179,7 @@ class Totals:
 
     def look_at(self, vhost: str, facts: Facts, ready: int, unacked: int) -> None:
         """The figures of one queue, as they are now."""
-        published = facts.accepted - facts.recovered
-        now = (published, facts.delivered, facts.redelivered, facts.acked, ready, unacked)
+        now = (*_NOT_OF_QUEUES, *taken(partial(getattr, facts)), ready, unacked)
         before = facts.summed or NOTHING
         if now == before:
             return
@@ -161,11 +201,55 @@ class Totals:
             _add(of_vhost, grown[:COUNTERS] + list(now[COUNTERS:]))
             facts.summed_in = of_vhost
 
+    def look_at_connection(self, connection: ConnectionBase, *, last: bool = False) -> None:
+        """What it has published and was told to be safe, and what went through its socket, since the last look.
+        `last`: it goes, with confirms that its socket may never have taken."""
+        before = connection.summed
+        now = (connection.published, connection.bytes_in, connection.bytes_out)
+        # Before it opens a virtual host it counts for none: its first bytes are in the first look behind that.
+        if (now == before[:3] and not last) or not connection.vhost:
+            return
+        connection.summed = (*now, confirmed(connection))
+        published, bytes_in, bytes_out, told = (
+            is_now - was for is_now, was in zip(connection.summed, before, strict=True)
+        )
+        grown = (0, told, bytes_in, bytes_out)
+        _add(self.sums, grown)
+        _add(self.sums_by_vhost.setdefault(connection.vhost, list(NOTHING)), grown)
+        if published:
+            self.count_published(connection.vhost, published)
+
+    def count_published(self, vhost: str, count: int) -> None:
+        """`count` messages came for this virtual host."""
+        _add(self.sums, (count,))
+        _add(self.sums_by_vhost.setdefault(vhost, list(NOTHING)), (count,))
+        self.rated.setdefault((vhost, SENT[0]), Rated()).count += count
+
+    def look_at_unroutable(self, unroutable: Unroutable) -> None:
+        """What reached no queue since the last look, in each virtual host."""
+        for vhost in unroutable.vhosts():
+            of_vhost = unroutable.of_vhost(vhost)
+            for name, outcome in zip(LOST, (Outcome.RETURNED, Outcome.DROPPED), strict=True):
+                rated = self.rated.get((vhost, name))
+                count = of_vhost[outcome] - (0 if rated is None else rated.count)
+                if not count:
+                    continue
+                if rated is None or count < 0:
+                    # One of that name was deleted, and made again.
+                    count, rated = of_vhost[outcome], Rated()
+                    self.rated[vhost, name] = rated
+                rated.count += count
+                at = SUMS.index(name)
+                self.sums[at] += count
+                self.sums_by_vhost.setdefault(vhost, list(NOTHING))[at] += count
+
     def keep_vhosts(self, names: Collection[str]) -> None:
         """There are no others any more."""
         if not self.sums_by_vhost.keys() <= set(names):
             for name in [each for each in self.sums_by_vhost if each not in names]:
                 _add(self.of_gone_vhosts, self.sums_by_vhost.pop(name))
+                for counted in (SENT[0], *LOST):
+                    self.rated.pop((name, counted), None)
 
 
 def _add(sums: list[int], more: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ Not here: the form of the address (`vocabulary/store_address.py`).
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -31,10 +31,11 @@ def access_of(settings: Settings) -> Access:
 
 
 @asynccontextmanager
-async def store_of(settings: Settings) -> AsyncIterator[EtcdStore]:
-    """The store, open, for a process that is no broker. It is not made. Raises StartupError, StoreUnavailable."""
+async def store_of(settings: Settings, say: Callable[[str], None] | None = None) -> AsyncIterator[EtcdStore]:
+    """The store, open, for a process that is no broker. It is not made. `say`: told that it waits. Raises
+    StartupError, StoreUnavailable."""
     name = parse_store_address(settings.cluster_store).name
-    store = EtcdStore(access_of(settings), f"{name}/", "command", make=False)
+    store = EtcdStore(access_of(settings), f"{name}/", "command", make=False, say=say)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:

@@ -35,6 +35,7 @@ PATHS: tuple[tuple[str, ...], ...] = (
     ("cluster_tls_ca",),
     ("cluster_tls_certificate",),
     ("cluster_tls_key",),
+    ("cluster_secret_file",),
     ("tls", "certificate"),
     ("tls", "key"),
     ("tls", "ca"),
@@ -67,7 +68,7 @@ def load_settings(config: Path | None = None, flags: Mapping[str, Any] | None = 
     _refuse_unknown_variables()
     from_environment = EnvSettingsSource(Settings)()
     try:
-        return Settings(**_merge(_merge(from_file, from_environment), given))
+        return Settings(**_merge(_merge(from_file, from_environment), given)).read_from(path)
     except ValidationError as error:
         raise SettingsError(_sentence(error, given, from_environment, path)) from None
 

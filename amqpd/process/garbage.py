@@ -4,10 +4,11 @@ What comes in: how many connections have ended. What goes out: collections.
 Rules: 1. A collection walks through the objects that it looks at, and nothing else happens meanwhile: 85 ns each
 where most are deliveries, 600 ns where most are tasks that wait. So young ones are looked at fifty thousand at a
 time, and those that have outlived that only when it is asked for. Python counts what came less what went; the pump
-asks for the young by the work that it did, because where as many go as come a million would be young. 2. Messages,
-deliveries, queues and channels are in no cycles; connections are, and are counted: when enough have ended, a full
-collection is asked for. 3. While a full one would take so long that clients notice, estimated by
-what each object took last time, it waits until more have ended; what waits to be collected is bounded by that count.
+asks for the young by the work that it did and the changes that it saw, because where as many go as come a million
+would be young. 2. Messages, deliveries, queues and channels are in no cycles; connections are, and are counted: when
+enough have ended, a full collection is asked for. 3. While a full one would take so long that clients notice,
+estimated by what each object took last time, it waits until more have ended; what waits to be collected is bounded by
+that count.
 Not here: what ends them (`node/node.py`).
 
 Measured with a hundred thousand consumers and half a million entries of ledgers: a full collection of these 600,000

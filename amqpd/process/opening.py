@@ -9,7 +9,7 @@ Not here: what is done with it (`broker.py`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from amqpd.datadir.presence import Presence, unless_lost
 from amqpd.datadir.reserves import hold_all
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.database import JOURNAL
+from amqpd.journal.sqlite.own_names import own_names
 from amqpd.journal.sqlite.schema import GENERATION
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.management.control.socket import ControlServer
@@ -81,37 +82,56 @@ class OpenNode:
         """For `amqpd status`: of each directory of several, how it is."""
         return {} if self._watch is None else {"data_directories": self._watch.facts()}
 
+    def directory_rows(self) -> list[dict[str, Any]]:
+        """Of each directory of several that is not in use (`DisksWatch.rows`)."""
+        return [] if self._watch is None else self._watch.rows()
 
-def open_node(settings: Settings, *, accept_loss: bool) -> AbstractAsyncContextManager[OpenNode]:
-    """Raises StartupError."""
+
+def open_node(
+    settings: Settings, *, accept_loss: bool, found: Callable[[Mapping[str, str]], None] = lambda _: None
+) -> AbstractAsyncContextManager[OpenNode]:
+    """`found`: told the journal's names before it is opened, if they can be read so, and again before anything of it,
+    or of a store, is written. Both raise StartupError."""
     directories = settings.directories
     if len(directories) > 1:
-        return _open_several(settings, list(directories), accept_loss=accept_loss)
-    return _open_one(settings, directories[0], accept_loss=accept_loss)
+        return _open_several(settings, list(directories), found, accept_loss=accept_loss)
+    return _open_one(settings, directories[0], found, accept_loss=accept_loss)
 
 
 @asynccontextmanager
-async def _open_one(settings: Settings, path: Path, *, accept_loss: bool) -> AsyncIterator[OpenNode]:
+async def _open_one(
+    settings: Settings, path: Path, found: Callable[[Mapping[str, str]], None], *, accept_loss: bool
+) -> AsyncIterator[OpenNode]:
     with open_data_directory(path) as directory:
         refuse_unfinished(directory.path)
+        # A copy of a running node's directory lacks what that one has written since: whose it is comes first.
+        if names := await trio.to_thread.run_sync(own_names, directory.path / JOURNAL):
+            found(names)
         alone = refuse_one_of_several(directory.path, accept_loss=accept_loss)
         # The store's own task, if it has one, ends behind what closes it.
         async with AsyncExitStack() as around, AsyncExitStack() as stack:
             stack.callback(hold_all, directory.path)  # when both files are closed
             page_cache = stack.enter_context(PageCache(directory.path / JOURNAL))
-            opening = await _cluster_opening(settings, around) if settings.cluster_store else open_pair
-            pair = await opening(directory.path, accept_loss=accept_loss, keep_free_bytes=_keep_free_bytes(settings))
+            directory.say("it starts, and opens the journal and the metadata")
+            alone_opening = partial(open_pair, say=directory.say)
+            opening = await _cluster_opening(settings, around) if settings.cluster_store else alone_opening
+            keep = _keep_free_bytes(settings)
+            pair = await opening(directory.path, accept_loss=accept_loss, keep_free_bytes=keep, found=found)
             if accept_loss and (alone or pair.disk.accepted):
                 _forget_generation(pair)
             stack.callback(pair.disk.close)
             stack.push_async_callback(pair.store.aclose)
             presence = Presence(directory.path)
             with unless_lost(presence, stack, pair.disk, pair.store):
+                directory.say("it starts, and makes its queues of what the journal has, or ends")
                 yield OpenNode(path, pair, Scan(pair.disk.path, page_cache), presence, None)
+                directory.say("it ends")
 
 
 @asynccontextmanager
-async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: bool) -> AsyncIterator[OpenNode]:
+async def _open_several(
+    settings: Settings, paths: list[Path], found: Callable[[Mapping[str, str]], None], *, accept_loss: bool
+) -> AsyncIterator[OpenNode]:
     from amqpd.datadir.disks.pair import open_disks_of, pair_on_disks
     from amqpd.datadir.disks.scan import DisksScan
     from amqpd.datadir.disks.watch import DisksWatch
@@ -121,11 +141,12 @@ async def _open_several(settings: Settings, paths: list[Path], *, accept_loss: b
             refuse_unfinished(path)
     keep = _keep_free_bytes(settings)
     async with AsyncExitStack() as around, AsyncExitStack() as stack:
-        disks = await open_disks_of(paths, accept_loss=accept_loss, keep_free_bytes=keep)
+        disks = await open_disks_of(paths, accept_loss=accept_loss, keep_free_bytes=keep, found=found)
         stack.callback(_close, disks)
         scan = DisksScan(disks.group)
         stack.callback(scan.end)
         stack.callback(disks.disk.close)
+        found(disks.disk.names)
         file = None
         if settings.cluster_store:
             opening = await _cluster_opening(settings, around)
@@ -184,7 +205,7 @@ async def _cluster_opening(settings: Settings, around: AsyncExitStack) -> Callab
         from amqpd.process.cluster_store import access_of
     except ModuleNotFoundError as error:
         raise StartupError(
-            f"cluster_store needs {error.name}, which is not installed: pip install 'amqpd[etcd]'"
+            f"cluster_store needs {error.name}, which is not installed: pip install '.[etcd]' in a checkout of amqpd"
         ) from error
     access, name = access_of(settings), parse_store_address(settings.cluster_store).name
     running = await around.enter_async_context(trio.open_nursery())

@@ -21,6 +21,7 @@ import trio
 from amqpd.faults import ENDS_NODE
 from amqpd.security.authentication.attempts import Attempts
 from amqpd.security.authentication.logins import Accepted, Logins, Refused
+from amqpd.security.authentication.tally import AMQP
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.session.world import Resume
 from amqpd.topology.metadata.sync import TopologySync
@@ -29,18 +30,28 @@ from amqpd.vocabulary.records import Change, Key
 
 # RabbitMQ's tag of users who may publish under other users' names (https://www.rabbitmq.com/docs/validated-user-id).
 IMPERSONATOR = "impersonator"
-# What an operator should see without asking for it; the rest is for debugging.
-_LEVELS = {
-    "connection_error": "warning",
-    "channel_error": "warning",
-    "login_refused": "warning",
-    "heartbeat_missed": "warning",
-    "send_timeout": "warning",
-    "connection_timeout": "warning",
-    "bad_protocol_header": "warning",
-    "orphans_parked": "warning",
-    "journal_damaged": "error",
+LEVELS = {
+    # Messages cannot be delivered until somebody does something.
+    **dict.fromkeys(("journal_damaged", "queue_fenced", "queue_quarantined"), "error"),
+    # Something is lost, waits, or is refused, and nobody else says so.
+    **dict.fromkeys(
+        (
+            *("bad_protocol_header", "channel_error", "connection_error", "connection_timeout", "copies_damaged"),
+            *("dead_letter_lost", "dead_letters_wait", "delayed_messages_wait"),
+            *("events_dropped", "firehose_dropped", "heartbeat_missed", "history_not_given", "login_refused"),
+            *("messages_without_queue", "orphans_parked", "send_timeout"),
+        ),
+        "warning",
+    ),
+    **dict.fromkeys(
+        (
+            *("connection_lost", "connection_open", "messages_of_deleted_queues_dropped", "queue_expired"),
+            *("queue_fence_cleared", "single_active_consumer"),
+        ),
+        "info",
+    ),
 }
+"""of what the core tells"""
 
 
 class BrokerServices:
@@ -76,7 +87,7 @@ class BrokerServices:
             self._attempts.begin(connection, address_of(connection.peer.name))
             self._nursery.start_soon(self._verify, connection, mechanism, known)
         else:
-            _conclude(connection, mechanism, known)
+            self._conclude(connection, mechanism, known)
 
     def left_unauthenticated(self, connection: LoginClient) -> None:
         self._attempts.abandon(connection)
@@ -91,7 +102,7 @@ class BrokerServices:
         return random.random()
 
     def log(self, event: str, fields: Mapping[str, Any]) -> None:
-        getattr(self._log, _LEVELS.get(event, "info"))(event, **fields)
+        getattr(self._log, LEVELS.get(event, "warning"))(event, **fields)
 
     def bug(self, error: Exception) -> None:
         self._log.error("bug", exc_info=error)
@@ -114,7 +125,7 @@ class BrokerServices:
             except Exception as error:  # noqa: BLE001 - this connection's; reported, or raised on
                 self._answer(connection.contain, error)
             else:
-                self._answer(_conclude, connection, mechanism, verdict)
+                self._answer(self._conclude, connection, mechanism, verdict)
 
     def _known(self, connection: LoginClient, parsed: Response | None) -> Accepted | Refused | Credentials:
         """The verdict; or the credentials, when they have to be verified."""
@@ -129,6 +140,15 @@ class BrokerServices:
             return Refused(parsed.reason)
         return Refused("no verified client certificate")
 
+    def _conclude(self, connection: LoginClient, mechanism: str, verdict: Accepted | Refused) -> None:
+        accepted = isinstance(verdict, Accepted)
+        user = verdict.user if isinstance(verdict, Accepted) else connection.claimed_user
+        self._logins.tally.count(AMQP, address_of(connection.peer.name), user, accepted)
+        if isinstance(verdict, Accepted):
+            connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
+        else:
+            connection.refused(mechanism, verdict.reason)
+
 
 def address_of(name: str) -> str:
     """Of a peer's name: the address without the port; of IPv6 the first 64 bits, of which one client has all the
@@ -141,10 +161,3 @@ def address_of(name: str) -> str:
     if parsed.version == 6 and parsed.ipv4_mapped is None:
         return str(ip_network((parsed, 64), strict=False))
     return host
-
-
-def _conclude(connection: LoginClient, mechanism: str, verdict: Accepted | Refused) -> None:
-    if isinstance(verdict, Accepted):
-        connection.authenticated(verdict.user, IMPERSONATOR in verdict.tags)
-    else:
-        connection.refused(mechanism, verdict.reason)

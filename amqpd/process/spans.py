@@ -120,11 +120,11 @@ class Spans:
             dropped, failed = self.dropped, self._exporter.failed
             log.warning("spans are lost", dropped=dropped, failed=failed, reason=self._exporter.reason)
 
-    async def end(self) -> None:
-        """Nothing more is told."""
+    async def end(self, until: float = math.inf) -> None:
+        """Nothing more is told. `until`: by trio's clock; what is not exported then is lost."""
         while self._waiting:
             self._hand_over_some()
-        with trio.move_on_after(FLUSH_S) as flushing:
+        with trio.move_on_at(min(until, trio.current_time() + FLUSH_S)) as flushing:
             await trio.to_thread.run_sync(self._exporter.flush_and_end, abandon_on_cancel=True)
         if flushing.cancelled_caught:
             self._exporter.give_up()
@@ -154,8 +154,8 @@ def spans_of(settings: Settings) -> Spans | None:
     except ModuleNotFoundError as error:
         # That is all of it: the log would say the same in other words.
         raise StartupError(
-            f"otel.enabled is true and needs {error.name}, which is not installed: pip install 'amqpd[otel]', or "
-            "set otel.enabled to false"
+            f"otel.enabled is true and needs {error.name}, which is not installed: pip install '.[otel]' in a "
+            "checkout of amqpd, or set otel.enabled to false"
         ) from None
     try:
         exporter = OtelExporter(settings.otel.endpoint, settings.otel.spans_max, settings.node_name)

@@ -51,6 +51,7 @@ def accept(
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
     count = run.count
+    route.passed.count(count, count * len(queues))
     fitting = (
         len(queues) == 1
         or run.nbytes * len(queues) < LARGE_BYTES_MIN
@@ -90,6 +91,7 @@ def accept_slowly(
     if len(queues) <= COPIES_AT_ONCE:
         return accept(node, channel, run, queues, properties, route, replies, delay_ms)
     publication = _begin(node, channel, run, route, properties) if node.audit.active else None
+    route.passed.count(run.count, run.count * len(queues))
     fitting = node.disk_space.fits(run, queues, properties)
     waits, taken = NONE, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):

@@ -13,6 +13,7 @@ Not here: which publishes make a batch (`kernel/mixed.py`), what decides a route
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from typing import Final
 
 from pamqp.exceptions import AMQPSoftError
@@ -25,6 +26,7 @@ from amqpd.publishing.disk_space import LARGE_BYTES_MIN
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.publish import forget_routes, route_by_key
+from amqpd.publishing.routes import Route
 from amqpd.queues.port import QueuePort
 
 # Of a batch that is divided, copies of messages: more are too much for one step, each may take a microsecond.
@@ -42,9 +44,10 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     properties = node.properties.read(batch.common)
     if not properties.plain:
         return False
-    found = _queues_by_key(node, channel, batch.keys)
-    if not found:
+    routes = _routes_by_key(node, channel, batch.keys)
+    if not routes:
         return False
+    found = [route.queues or () for route in routes]
     first = found[0]
     alike = len(found) == 1 or found.count(first) == len(found)
     # Which of the messages go to the most queues is not known here: as if all did.
@@ -59,6 +62,7 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
                 return False
         batch.drop_keys()
         copies = len(first)
+        passed_on = batch.count * copies
         taken, waits = offer(node, first, batch, properties, None, channel.connection)
     else:
         queues, ends, parts = _parts_by_key(found)
@@ -66,29 +70,45 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
             if queue.refuses:
                 return False
         taken, waits = batch.count, NONE
-        copies = len(queues)
+        copies, passed_on = len(queues), 0
         for queue, part in zip(queues, batch.divided(ends, parts, copies), strict=True):
             part_taken, part_waits = offer(node, (queue,), part, properties, None, channel.connection)
             waits = joined(waits, part_waits)
+            passed_on += part.count
             if part_taken < 0:
                 taken = part_taken
     connection = channel.connection
     node.turns.charge(connection, batch.count // MESSAGES_A_WORK + COPY_WORK * copies)
     connection.publishing = True
     connection.published += batch.count
+    channel.published += batch.count
+    _count(routes, batch, passed_on)
     connection.published_bytes += batch.body_bytes
     accepted(node, channel, batch.count, max(taken, 0), waits, True)
     return True
 
 
-def _queues_by_key(
-    node: PublishingNode, channel: PublishingChannel, keys: tuple[bytes, ...]
-) -> list[tuple[QueuePort, ...]]:
+def _count(routes: list[Route], batch: Mixed, copies: int) -> None:
+    """The batch was taken, and is `copies` in queues: it has passed the exchanges of its keys, mostly one."""
+    passed = routes[0].passed
+    for route in routes:
+        if route.passed is not passed:
+            break
+    else:
+        passed.count(batch.count, copies)
+        return
+    # Which key a message has stands in its place in the index (`kernel/mixed.py`): the fourth of eight numbers.
+    for number, messages in Counter(memoryview(batch.index).cast("H")[3::8]).items():
+        route = routes[number]
+        route.passed.count(messages, messages * len(route.queues or ()))
+
+
+def _routes_by_key(node: PublishingNode, channel: PublishingChannel, keys: tuple[bytes, ...]) -> list[Route]:
     """Of each key; nothing, if one of them does not lead to queues at once."""
     routes = channel.routes
     if routes.version != node.topology.version:
         forget_routes(node, channel)
-    known, found = routes.known, []
+    known, found = routes.known, list[Route]()
     for key in keys:
         route = known.get(key)
         if route is None:
@@ -101,7 +121,7 @@ def _queues_by_key(
         queues = route.queues
         if not queues or len(queues) > COPIES_AT_ONCE:
             return []
-        found.append(queues)
+        found.append(route)
     return found
 
 

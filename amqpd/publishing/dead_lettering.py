@@ -199,7 +199,11 @@ def _copy(
     if len(targets) > 1 and not node.disk_space.fits(letter, targets, properties):
         return False
     part = letter if taken == letter.count else letter.part(0, taken)
-    return offer(node, targets, part, properties, publication, None, False)[0] != FAULT
+    before = [(target.facts, target.facts.accepted) for target in targets if isinstance(target, HomeQueue)]
+    entered = offer(node, targets, part, properties, publication, None, False)[0] != FAULT
+    for facts, accepted in before:
+        facts.dead_letters_in += facts.accepted - accepted
+    return entered
 
 
 def _takes_long(node: PublishingNode, queue: HomeQueue, letter: DeadLetter) -> bool:

@@ -37,7 +37,7 @@ def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) ->
             return
         if binding.destination_type == "exchange":
             keys = (run_names(run)[1], *properties.routing_keys)
-            message = Message(keys, properties.headers, run.properties, node.chance)
+            message = Message(keys, properties.headers, run.properties, node.chance, node.serves)
             steps = contents.walk(binding.destination, message)
             names = yield from in_steps(node, steps)
         publication = None

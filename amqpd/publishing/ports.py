@@ -97,6 +97,11 @@ class PublishingNode(SessionNode):
         """Those that there are."""
 
     @abstractmethod
+    def serves(self, vhost: str, name: str) -> bool:
+        """Clients of this node may use the queue: its messages are here, it is not another node's exclusive one, and
+        it is not fenced."""
+
+    @abstractmethod
     def delay(
         self, vhost: str, run: Run, properties: Properties, delay_ms: int, publication: Publication | None
     ) -> Lanes | None:

@@ -65,6 +65,7 @@ def publish(node: PublishingNode, channel: PublishingChannel, run: Run) -> None:
     count, body_size, body_bytes, _ = run.measures
     connection.publishing = True
     connection.published += count
+    channel.published += count
     connection.published_bytes += body_bytes
     header_size = run.header_size
     if header_size > HEADER_BYTES_FREE:

@@ -14,6 +14,7 @@ from sys import getsizeof
 from amqpd.audit.publication import Address
 from amqpd.exchanges import Reads
 from amqpd.exchanges.cache_memory import CacheMemory
+from amqpd.publishing.traffic import Passed, Traffic
 from amqpd.publishing.unroutable import DROP, NACK
 from amqpd.queues.port import QueuePort
 from amqpd.topology.parameters import unroutable
@@ -28,7 +29,7 @@ ALL_ROUTES_BYTES_MAX = 32 * 1024 * 1024
 # What a tuple of queues takes beside eight bytes for each, and its place among those that routes share.
 QUEUES_BYTES = 160
 # What a route takes beside its names and its queues: itself, and its place in a dictionary.
-ROUTE_BYTES = 288
+ROUTE_BYTES = 296
 
 
 # Bindings, exchanges and nodes of tries that a message may meet so that its queues are looked up at once: less than a
@@ -46,12 +47,25 @@ class Entrance:
     `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; `reroutes_to` the
     exchange that gets it then, if there is one; an exchange of the type `topic` checks routing keys; `by_key` when
     the routing key alone decides; `light`: it may be asked at once, whatever the message is; `alone`: for one routing
-    key it may be asked at once, and no other exchange has to be."""
+    key it may be asked at once, and no other exchange has to be; `passed` counts what is published there."""
 
-    __slots__ = ("alone", "by_key", "exchange", "is_topic", "light", "nodes", "reads", "reroutes_to", "unroutable")
+    __slots__ = (
+        "alone",
+        "by_key",
+        "exchange",
+        "is_topic",
+        "light",
+        "nodes",
+        "passed",
+        "reads",
+        "reroutes_to",
+        "unroutable",
+    )
 
-    def __init__(self, contents: VhostTopology, exchange: str) -> None:
+    def __init__(self, contents: VhostTopology, exchange: str, traffic: Traffic) -> None:
         state = contents.exchanges.get(exchange)
+        # What is not there is never published to: a dead letter may look for it.
+        self.passed = traffic.of(contents.name, exchange) if state is not None or not exchange else Passed()
         self.exchange = exchange
         self.is_topic = state is not None and state.record.type == "topic"
         self.unroutable = unroutable(contents, exchange)
@@ -78,6 +92,7 @@ class Route(Address):
         "is_topic",
         "light",
         "mandatory",
+        "passed",
         "queues",
         "reads",
         "reroutes_to",
@@ -93,6 +108,7 @@ class Route(Address):
             not entrance.nodes or entrance.nodes * (routing_key.count(".") + 1) <= ALONE_VISITS_MAX
         )
         self.mandatory = mandatory
+        self.passed = entrance.passed
         self.is_topic = entrance.is_topic
         self.unroutable = entrance.unroutable
         self.reroutes_to = entrance.reroutes_to
@@ -136,6 +152,8 @@ class Routes:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self.traffic = Traffic()
+        """what is published to exchanges; entrances count there"""
         self.memory = CacheMemory(ALL_ROUTES_BYTES_MAX)
         """where connections' routes are charged"""
         self._known: dict[tuple[str, str, str], Route] = {}
@@ -154,7 +172,7 @@ class Routes:
             self._entrances_version = topology.version
         known = self._entrances.get((vhost, exchange))
         if known is None:
-            known = self._entrances[vhost, exchange] = Entrance(topology.vhosts[vhost], exchange)
+            known = self._entrances[vhost, exchange] = Entrance(topology.vhosts[vhost], exchange, self.traffic)
         return known
 
     def known(self, vhost: str, exchange: str, routing_key: str) -> Route | None:

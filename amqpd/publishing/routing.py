@@ -67,7 +67,7 @@ def queue_steps(
     contents = node.topology.vhosts.get(vhost)
     if contents is None:
         return ()
-    message = Message(keys, properties.headers, run.properties, node.chance)
+    message = Message(keys, properties.headers, run.properties, node.chance, node.serves)
     names = yield from contents.walk(route.exchange, message)
     queues = yield from named_in_steps(node, vhost, names)
     rerouted = not queues and route.reroutes_to is not None

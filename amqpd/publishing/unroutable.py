@@ -36,6 +36,7 @@ class Unroutable:
         self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
         self._by_vhost: dict[str, dict[Outcome, int]] = {}
         self._totals: dict[Outcome, int] = {}
+        self._touched: set[tuple[str, str]] = set()
 
     def count(self, vhost: str, exchange: str | None, outcome: Outcome, messages: int) -> None:
         """`exchange` is None when it is not there any more."""
@@ -43,10 +44,20 @@ class Unroutable:
         _add(self._by_vhost.setdefault(vhost, {}), outcome, messages)
         if exchange is not None:
             _add(self._by_exchange.setdefault((vhost, exchange), {}), outcome, messages)
+            self._touched.add((vhost, exchange))
+
+    def take_touched(self) -> set[tuple[str, str]]:
+        """The exchanges of which something was counted since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def totals(self) -> dict[Outcome, int]:
         """Since the start, those of virtual hosts that are gone included."""
         return _all(self._totals)
+
+    def vhosts(self) -> list[str]:
+        """Those in which something was counted."""
+        return list(self._by_vhost)
 
     def of_vhost(self, vhost: str) -> dict[Outcome, int]:
         """The count of each outcome."""
@@ -62,6 +73,7 @@ class Unroutable:
                 match change.key:
                     case ("exchange", vhost, name):
                         self._by_exchange.pop((vhost, name), None)
+                        self._touched.discard((vhost, name))
                     case ("vhost", name):
                         self._by_vhost.pop(name, None)
                         for key in [key for key in self._by_exchange if key[0] == name]:

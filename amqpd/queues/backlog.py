@@ -51,6 +51,8 @@ class Backlog:
         """at or behind the cursor: expired, counted as unacked, and not transferred yet"""
         self.transfers = False
         """what expires goes somewhere, so its body is needed"""
+        self.transferring = 0
+        """the sequence number of the first message of the run that is being transferred"""
         self.wanted: tuple[int, int] | None = None
         """first and last sequence number of the segment that must be read before anything can go on"""
         self.redelivered_below = 0

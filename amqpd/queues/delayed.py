@@ -18,6 +18,7 @@ from collections.abc import Callable
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
 from amqpd.kernel import Run
+from amqpd.message.rewriting import run_names
 from amqpd.queues.deadletters import is_letter
 from amqpd.queues.host import QueueHost, Released
 from amqpd.queues.messages import Messages
@@ -63,6 +64,9 @@ class DelayedMessages(Queue):
         """how often something fell due and was not released at once"""
         self._letters = self._letters_bytes = 0
         """letters of what was refused, which are here"""
+        self._by_exchange: dict[str, int] = {}
+        """how many there are, of those with numbers from `_known_from` on: the others were here at the start"""
+        self._known_from = 0
         self._stopped_by = ""
         self._stopped = 0
         """the queue that the last release met elsewhere, and how many messages alike wait for it with that"""
@@ -74,6 +78,20 @@ class DelayedMessages(Queue):
         level.transfers(True)
         self._find_plain()
         self.facts.begin(level.backlog.ready)
+        self._by_exchange.clear()
+        self._known_from = level.store.next_seq
+
+    def waiting_for(self, exchange: str, alone: bool) -> int | None:
+        """How many were published to this exchange; None: it is not known, as some were here at the start. `alone`:
+        no other exchange is made for delayed messages, so those are counted as this one's."""
+        there = self.ready_count + self.unacked_count
+        if not there:
+            self._by_exchange.clear()
+        before = there - sum(self._by_exchange.values())
+        known = self._by_exchange.get(exchange, 0)
+        if before <= 0:
+            return min(known, there)
+        return known + before if alone else None
 
     def earliest_ms(self) -> int | None:
         """The first time. (`next_due_ms` is when the store wants to look, which may be some time before.)"""
@@ -97,6 +115,8 @@ class DelayedMessages(Queue):
     def delay(self, run: Run, delay_ms: int, publication: Publication | None) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         self.facts.accepted += run.count
+        exchange = run_names(run)[0]
+        self._by_exchange[exchange] = self._by_exchange.get(exchange, 0) + run.count
         if is_letter(run):
             self._letters += run.count
             self._letters_bytes += run.nbytes
@@ -201,7 +221,19 @@ class DelayedMessages(Queue):
         self.host.work_left -= RELEASE_WORK
         gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
         self._stopped = high - low - gone
+        messages = self.messages
+        assert isinstance(messages, Messages), "it has no priorities"
+        if gone and messages.backlog.transferring >= self._known_from:
+            self._forget(run_names(run)[0], gone)
         if gone and self._letters and is_letter(run):
             self._letters = max(0, self._letters - gone)
             self._letters_bytes = max(0, self._letters_bytes - run.part(low, low + gone).nbytes)
         return gone, publication
+
+    def _forget(self, exchange: str, count: int) -> None:
+        """`count` that were published to it are here no more."""
+        left = self._by_exchange.get(exchange, 0) - count
+        if left > 0:
+            self._by_exchange[exchange] = left
+        else:
+            self._by_exchange.pop(exchange, None)

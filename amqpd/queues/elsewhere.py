@@ -112,7 +112,7 @@ class ElsewhereQueue(QueuePort):
         nothing = Facts(now_ms)
         return Statistics(
             *(settings_of(self.record.arguments, {}), 0, 0, 0, 0, 0, None, 0, 0.0, None),
-            *(nothing.totals(), nothing.rates(now_ms), nothing.time_in_queue),
+            *(nothing.totals(), nothing.rates(now_ms), nothing.time_in_queue, 0),
         )
 
     @property

@@ -159,6 +159,7 @@ class Expiry:
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
+                    self._backlog.transferring = begin
                     moved, instead = (
                         (end - begin + 1, 0) if transfer is None else transfer(run, at, at + end - begin + 1)
                     )
@@ -218,6 +219,7 @@ class Expiry:
                 self._backlog.wanted = (segment.first, segment.last)
                 break
             run, start, stop = segment.alike(low, min(last, segment.last) - segment.first + 1)
+            self._backlog.transferring = first
             moved, instead = transfer(run, start, stop)
             if moved:
                 count += self._backlog.settle(first, first + moved - 1, cause, instead)

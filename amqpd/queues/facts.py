@@ -13,6 +13,8 @@ Source for names: https://www.rabbitmq.com/docs/management, message_stats and co
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
 
 from amqpd.queues.deadletters import EXPIRED, MAXLEN, REJECTED
 
@@ -21,8 +23,20 @@ SAMPLE_MS = 5_000
 TIME_IN_QUEUE_MS = (1, 5, 20, 100, 500, 1_000, 5_000, 30_000, 60_000, 600_000, 3_600_000, 86_400_000)
 LEFT = ("acked", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn")
 TOTALS = ("accepted", "recovered", "delivered", "redelivered", *LEFT, "dead_lettered", "refused")
-RATES = ("accepted", "delivered", "redelivered", "acked", "left")
+WAYS = ("got", "got_nothing", "got_auto_acked", "auto_acked", "acked_by_clients")
+"""how messages were taken and acknowledged"""
+RATES = ("accepted", "delivered", "redelivered", "acked", "left", "refused", *WAYS)
 _NOTHING = (0,) * (1 + len(RATES))
+
+
+def taken(count: Callable[[str], Any]) -> tuple[Any, ...]:
+    """How messages were taken, as RabbitMQ counts: deliveries of any kind; again; acknowledgements by clients; to
+    consumers with and without acknowledgement; by basic.get with and without; basic.get in vain. `count` knows each
+    of our counters by its name: numbers are whole if its are."""
+    delivered, again, acked = count("delivered"), count("redelivered"), count("acked_by_clients")
+    got, got_no_ack, in_vain = count("got"), count("got_auto_acked"), count("got_nothing")
+    to_no_ack = count("auto_acked")
+    return delivered, again, acked, delivered - got - to_no_ack, to_no_ack, got - got_no_ack, got_no_ack, in_vain
 
 
 class Facts:
@@ -36,6 +50,7 @@ class Facts:
         "acked_by_clients",
         "auto_acked",
         "dead_lettered",
+        "dead_letters_in",
         "delivered",
         "delivery_limit",
         "dropped",
@@ -84,6 +99,8 @@ class Facts:
         """publishes not taken, over the length limit"""
         self.dead_lettered = 0
         """of those that left, how many went to a dead letter exchange"""
+        self.dead_letters_in = 0
+        """of those accepted, how many are dead letters of other queues"""
         self.time_in_queue = [0] * (len(TIME_IN_QUEUE_MS) + 1)
         self.waiting_ms = 0
         """how long messages were ready and no consumer had credit"""
@@ -169,8 +186,8 @@ class Facts:
         return 1.0 - waiting_ms / max(now_ms - begin_ms, 1)
 
     def totals(self) -> dict[str, int]:
-        """By the names in `TOTALS`."""
-        return {name: getattr(self, name) for name in TOTALS}
+        """By the names in `TOTALS` and `WAYS`."""
+        return {name: getattr(self, name) for name in (*TOTALS, *WAYS)}
 
     @property
     def left(self) -> int:

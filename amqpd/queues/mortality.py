@@ -85,11 +85,12 @@ class Mortality:
         self.used_ms = host.now_ms
         self.refuses = False
         """over a limit the queue does not take a publish, instead of letting older messages go"""
+        self.settings = settings
         self.settings_changed(settings)
 
     def settings_changed(self, settings: QueueSettings) -> None:
-        """Look at `wake_ms` then."""
-        self.settings = settings
+        """Look at `wake_ms` then. Begins the time of an unused queue again only when that became another one."""
+        expires_before_ms, self.settings = self.settings.expires_ms, settings
         limited = settings.max_length is not None or settings.max_length_bytes is not None
         drops = settings.overflow == DROP_HEAD or (settings.quorum and settings.overflow == REJECT_PUBLISH_DLX)
         self._drops = limited and drops
@@ -102,7 +103,8 @@ class Mortality:
                 level.expiry.expire_damaged()
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
-        self.used_ms = self._host.now_ms
+        if settings.expires_ms != expires_before_ms:
+            self.used_ms = self._host.now_ms
         self._retry_ms = 0
         if self._expires:
             self._schedule(not self._consumers)
@@ -219,6 +221,11 @@ class Mortality:
     def helps(self, run: Run) -> bool:
         """Not all of the run may come in, and a dispatch may change that."""
         return not self._sending and self.refuses and bool(self._consumers) and self._left(run.body_size) < run.count
+
+    @property
+    def pending_count(self) -> int:
+        """Messages that died and wait for a queue that takes them."""
+        return self._pending_count
 
     def capacity(self, run: Run) -> int:
         """As `capacity_after_dispatch` without one: a dead letter or a delayed message comes while another queue is

@@ -63,6 +63,8 @@ class Statistics(NamedTuple):
     totals: dict[str, int]
     rates: dict[str, float]
     time_in_queue: list[int]
+    dying: int
+    """of those that are unacked nobody's any more: dead letters that wait for a queue that takes them"""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

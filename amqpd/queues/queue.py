@@ -295,6 +295,7 @@ class Queue(HomeQueue):
             facts.totals(),
             facts.rates(now_ms),
             facts.time_in_queue,
+            self.mortality.pending_count,
         )
 
     @property

@@ -32,8 +32,9 @@ DEFAULT_ALGORITHM = "rabbit_password_hashing_sha256"
 _ARGON2_PREFIX = "$argon2"
 
 
-def stored_hash(algorithm: str, password_hash: str) -> str:
-    """What a user's record holds for these two; empty for the empty hash (no password is accepted).
+def stored_hash(algorithm: str | None, password_hash: str) -> str:
+    """What a user's record holds for these two; empty for the empty hash (no password is accepted). Without a named
+    algorithm it is that one of RabbitMQ's whose hashes have this length.
 
     Raises ValueError when the algorithm is not known, or the text is not such a hash."""
     if not password_hash:
@@ -42,6 +43,7 @@ def stored_hash(algorithm: str, password_hash: str) -> str:
         binary = base64.b64decode(password_hash, validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("the password_hash is not base64") from None
+    algorithm = algorithm or _by_length(len(binary))
     if algorithm == ARGON2_ALGORITHM:
         text = binary.decode("ascii", "replace")
         if not text.startswith(_ARGON2_PREFIX):
@@ -49,10 +51,30 @@ def stored_hash(algorithm: str, password_hash: str) -> str:
         return text
     if algorithm not in ALGORITHMS:
         raise ValueError(f"the hashing_algorithm '{algorithm}' is not known")
-    expected = SALT_BYTES + hashlib.new(ALGORITHMS[algorithm], usedforsecurity=False).digest_size
+    expected = _bytes_of(algorithm)
     if len(binary) != expected:
         raise ValueError(f"the password_hash has {len(binary)} bytes, one of {algorithm} has {expected}")
     return f"{algorithm}${password_hash}"
+
+
+def _bytes_of(algorithm: str) -> int:
+    return SALT_BYTES + hashlib.new(ALGORITHMS[algorithm], usedforsecurity=False).digest_size
+
+
+def _by_length(nbytes: int) -> str:
+    """The default for a length that no algorithm has: the refusal names it. RabbitMQ's weak one is to be named."""
+    strong = (each for each in ALGORITHMS if each != WEAK_ALGORITHM and _bytes_of(each) == nbytes)
+    return next(strong, DEFAULT_ALGORITHM)
+
+
+def rabbitmq_hash(algorithm: str, password: bytes, salt: bytes) -> str:
+    """What a user's record holds for a new password that RabbitMQ is to be able to check, too. It is quicker to guess
+    than our own hashes. `salt`: `SALT_BYTES` at random. Raises ValueError."""
+    if algorithm not in ALGORITHMS or algorithm == WEAK_ALGORITHM:
+        known = " or ".join(each for each in ALGORITHMS if each != WEAK_ALGORITHM)
+        raise ValueError(f"the hashing_algorithm of a new password is {known}, not '{algorithm}'")
+    digest = hashlib.new(ALGORITHMS[algorithm], salt + password, usedforsecurity=False).digest()
+    return stored_hash(algorithm, base64.b64encode(salt + digest).decode())
 
 
 def exported_hash(stored: str) -> tuple[str, str]:

@@ -16,6 +16,8 @@ the same end for the channel.
 
 from __future__ import annotations
 
+from amqpd.queues.port import QueuePort
+from amqpd.session.credit import Subscription
 from amqpd.session.unacked import Delivered
 
 # Checkpoints in the length of a timeout: it is exact to half a minute when it is RabbitMQ's 30 minutes.
@@ -42,14 +44,14 @@ class DeliveryAges:
         checkpoints = self._checkpoints
         while checkpoints and checkpoints[0][0] <= oldest.tag:
             del checkpoints[0]
-        timeout_ms = _timeout_ms(oldest, timeout_s)
-        interval_s = NO_TIMEOUT_INTERVAL_S if timeout_ms is None else timeout_ms / 1000 / CHECKPOINTS_PER_TIMEOUT
+        limit_ms = timeout_ms(oldest.consumer, oldest.queue, timeout_s)
+        interval_s = NO_TIMEOUT_INTERVAL_S if limit_ms is None else limit_ms / 1000 / CHECKPOINTS_PER_TIMEOUT
         if not checkpoints or (checkpoints[-1][0] < next_tag and now - checkpoints[-1][1] >= interval_s):
             checkpoints.append((next_tag, now))
             del checkpoints[:-CHECKPOINTS_MAX]
-        if timeout_ms is None or (now - checkpoints[0][1]) * 1000 <= timeout_ms:
+        if limit_ms is None or (now - checkpoints[0][1]) * 1000 <= limit_ms:
             return None
-        return timeout_ms
+        return limit_ms
 
 
 def timed_out(channel_id: int, timeout_ms: int) -> str:
@@ -60,12 +62,11 @@ def timed_out(channel_id: int, timeout_ms: int) -> str:
     )
 
 
-def _timeout_ms(delivered: Delivered, default_s: float) -> int | None:
-    """That of the consumer, else of the queue, else of the broker."""
-    consumer = delivered.consumer
+def timeout_ms(consumer: Subscription | None, queue: QueuePort, default_s: float) -> int | None:
+    """That of the consumer, else of the queue, else of the broker (`default_s`, 0 for none)."""
     if consumer is not None and consumer.ack_timeout_ms is not None:
         return consumer.ack_timeout_ms
-    of_queue = delivered.queue.consumer_timeout_ms
+    of_queue = queue.consumer_timeout_ms
     if of_queue is not None:
         return of_queue
     return round(default_s * 1000) if default_s else None

@@ -4,7 +4,8 @@ What comes in: what the connection published to, what its channels hold. What go
 and unblocked.
 Rules: 1. An alarm blocks a connection at its next publish, and tells it once for all alarms; consumers go on. Nothing
 of that publish is taken, nor the rest of one that was half received: it waits where it is, with what came behind it.
-2. What slows without an alarm is not told: it ends soon. 3. A connection that is paused is looked at again after each
+2. What slows without an alarm is not told, for it ends soon; except that no
+majority of a queue's nodes answers. 3. A connection that is paused is looked at again after each
 tick. 4. One that goes on begins with what was left in the middle, then come frames that its channels hold, then what
 came. Not here: when a queue slows its publishers (`limiting/congestion.py`), when memory or disk are short
 (`process/alarms.py`), how fast somebody may publish (`limiting/quotas.py`), how long a turn is (`limiting/turns.py`).
@@ -14,7 +15,7 @@ Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.c
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # What suspended channels of one connection may hold before the connection is not read any more.
 HELD_BYTES_MAX: Final = 1024 * 1024
+
+NO_MAJORITY: Final = "a majority of the nodes that keep a queue does not answer"
 
 _PUBLISH_ID = b"\x00\x3c\x00\x28"
 
@@ -76,17 +79,40 @@ class Intake(IntakeBase):
         connection = self._connection
         if not self.blocked:
             self.blocked = True
-            if connection.capabilities.get("connection.blocked"):
-                reason = "low on " + " & ".join(sorted(connection.shared.alarms.kinds))
-                connection.send(commands.Connection.Blocked(reason=reason))
+            if not self.cut_off:
+                self._tell_blocked("low on " + " & ".join(sorted(connection.shared.alarms.kinds)))
+
+    def _tell_blocked(self, reason: str) -> None:
+        connection = self._connection
+        if connection.capabilities.get("connection.blocked"):
+            connection.send(commands.Connection.Blocked(reason=reason))
+            connection.shared.touched[connection] = None
+
+    def _tell_unblocked(self) -> None:
+        connection = self._connection
+        if not (self.blocked or self.cut_off) and connection.capabilities.get("connection.blocked"):
+            connection.send(commands.Connection.Unblocked())
+            connection.shared.touched[connection] = None
+
+    def set_cut_off(self, on: bool) -> None:
+        """See `IntakeBase`."""
+        if on == self.cut_off or self._connection.ended:
+            return
+        self.cut_off = on
+        if on:
+            if not self.blocked:  # who is blocked already is told once, as by RabbitMQ
+                self._tell_blocked(NO_MAJORITY)
+        else:
+            self._tell_unblocked()
+            self._connection.shared.touched[self._connection] = None
+            self._connection.shared.turns.end(self._connection)
 
     def unblock(self) -> None:
         """No alarm is on any more."""
         connection = self._connection
         if self.blocked:
             self.blocked = False
-            if connection.capabilities.get("connection.blocked"):
-                connection.send(commands.Connection.Unblocked())
+            self._tell_unblocked()
             connection.shared.touched[connection] = None
             # In turns: very many may have waited, each with as much as one read brought.
             connection.shared.turns.end(connection)
@@ -146,14 +172,23 @@ class Intake(IntakeBase):
             connection.guard(self._finish)
         if connection in connection.shared.quotas.waiting:
             self.throttled = True
-        if self.held_bytes and not self.throttled:
-            for channel in list(connection.channels.values()):
-                if channel.held and not channel.suspended:
-                    connection.guard(channel.go_on)
-            connection.channel_went_on()
+        if self.stopped and not self.throttled:
+            self._go_on_in_channels(self.stopped)
         turns.tick_left -= work - self.work_left
         if not (self.throttled or connection.suspended):
             connection.resume()
+
+    def _go_on_in_channels(self, stopped: OrderedDict[ChannelBase, None]) -> None:
+        """One that is stopped again comes last. The others are not looked at: of thousands that wait for the metadata
+        store, that would be most of what a turn does."""
+        connection = self._connection
+        for _ in range(len(stopped)):
+            if self.throttled or connection.state is not State.RUNNING:
+                break
+            channel = stopped.popitem(last=False)[0]
+            if channel.held and not channel.suspended and not channel.closed:
+                connection.guard(channel.go_on)
+        connection.channel_went_on()
 
 
 def _translated(channel: ChannelBase, steps: Iterator[None], method_id: bytes) -> Iterator[None]:

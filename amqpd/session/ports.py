@@ -9,7 +9,7 @@ Not here: what only publishing needs (`publishing/ports.py`), what everything kn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -135,16 +135,21 @@ class SessionNode(ABC):
 class IntakeBase(Turn):
     """See `intake.py`."""
 
-    __slots__ = ("blocked", "congested", "held_bytes")
+    __slots__ = ("blocked", "congested", "cut_off", "held_bytes", "stopped")
 
     def __init__(self, work_left: int) -> None:
         super().__init__(work_left)
         self.blocked = False
         """it published while an alarm was on; that and what came behind it is not taken"""
+        self.cut_off = False
+        """it waits for queues of which no majority of the nodes answers, and was told so"""
         self.congested: dict[QueuePort, None] = {}
         """queues that it published to and that slowed their publishers then"""
         self.held_bytes = 0
         """what the suspended channels hold"""
+        self.stopped: OrderedDict[ChannelBase, None] | None = None
+        """channels with held frames that are not suspended: the turn ended, or an alarm is on; the one that has
+        waited longest first. None: none yet"""
 
     @property
     @abstractmethod
@@ -157,6 +162,10 @@ class IntakeBase(Turn):
     @abstractmethod
     def unblock(self) -> None:
         """No alarm is on any more."""
+
+    @abstractmethod
+    def set_cut_off(self, on: bool) -> None:
+        """It waits for queues of which no majority of the nodes answers, or does no more."""
 
     @abstractmethod
     def begin_apart(self, steps: Iterator[None]) -> None:
@@ -210,6 +219,8 @@ class ConnectionBase(LoginClient):
     counted_in: int
     """of these, what `node/totals.py` has counted when it went"""
     counted_out: int
+    summed: tuple[int, int, int, int]
+    """of what it has published, received, sent, and confirmed, what is in the sums of its node"""
     closed_to_confirm: int
     """publishes that its closed channels had to confirm, and did"""
     closed_confirmed: int
@@ -277,6 +288,11 @@ class ConnectionBase(LoginClient):
 
     # The end
 
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """connection.close was sent, or the socket is gone: nothing more is told."""
+
     @abstractmethod
     def close_with(self, code: int, text: str, method_id: bytes = b"\x00\x00\x00\x00") -> None: ...
 
@@ -318,6 +334,8 @@ class ChannelBase(ConfirmingChannel):
     """(kind, payload) of frames that wait until it goes on; None for none yet"""
     held_bytes: int
     tx: HeldBack | None
+    published: int
+    """messages that it has published"""
     consumers: dict[str, Subscription]
     traced: bool
     """its publishes and deliveries are copied, see `publishing/firehose.py`"""

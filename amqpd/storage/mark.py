@@ -12,6 +12,7 @@ Not here: what follows when the promise is broken (`amqpd.journal.sqlite.trust`,
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from contextlib import suppress
@@ -64,7 +65,8 @@ class Mark:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Written, not only made longer: a page that the disk has no space for would end the process later.
-            os.pwrite(descriptor, self._whole(number), 0)
+            if os.pwrite(descriptor, self._whole(number), 0) != FILE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.ftruncate(descriptor, FILE_BYTES)
             self._map: mmap.mmap | None = mmap.mmap(descriptor, FILE_BYTES)
         except BaseException:

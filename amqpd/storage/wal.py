@@ -1,6 +1,7 @@
 """Reads SQLite's write-ahead log by itself, to tell a torn end from damage in the middle.
 
-What comes in: the path of a `-wal` file that no process is writing. What goes out: `WalEnd`.
+What comes in: the path of a `-wal` file. What goes out: `WalEnd`; of a file that a process writes meanwhile, it may
+be wrong, and another reading says something else.
 Rules: 1. SQLite takes the first frame that does not fit its checksum for the end of the log, and forgets what stands
 behind it. That is right after a power cut, when the last transaction was not synced yet, and wrong after damage.
 2. Each transaction is synced before the next one begins. So at most one transaction may be torn, and a frame of the
@@ -22,6 +23,8 @@ from operator import mul
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
+
+from amqpd.storage.files import wal_path
 
 _HEADER = Struct(">8I")
 """magic, format version, page size, checkpoint number, two salts, two checksums"""
@@ -45,6 +48,13 @@ class WalEnd:
     torn: bool = False
     """behind the last whole commit stands a part of one transaction, or one that is not whole"""
 
+    def why_less(self, name: str) -> str:
+        """Why the database may have less than it had, by its log `name`: the rest of a sentence; empty: the log is
+        whole."""
+        if self.damage:
+            return f"{name} is damaged ({self.damage})"
+        return f"{name} is damaged at its end" if self.torn else ""
+
 
 def read_end(path: Path) -> WalEnd:
     """Of the log at `path`; one that is missing or empty has ended properly. Raises OSError."""
@@ -61,6 +71,16 @@ def read_end(path: Path) -> WalEnd:
         if start is None:
             return WalEnd(0) if _all_zero(head, file) else WalEnd(0, "its header is damaged")
         return _scan(file, *start, frames=(size - _HEADER.size) // (_FRAME.size + start[0]))
+
+
+def why_less(database: Path) -> str:
+    """What is wrong with the database's log (see `WalEnd.why_less`); empty too if the log cannot be read: opening the
+    database says that."""
+    log = wal_path(database)
+    try:
+        return read_end(log).why_less(log.name)
+    except OSError:
+        return ""
 
 
 def _read_header(head: bytes) -> tuple[int, bytes, Checksum, bool] | None:
@@ -121,6 +141,9 @@ def _frames(file: BinaryIO, page_bytes: int, count: int) -> Iterator[tuple[bytes
     """(header, page) of each; the file stands behind its own header."""
     for _ in range(count):
         frame = file.read(_FRAME.size + page_bytes)
+        if len(frame) < _FRAME.size + page_bytes:
+            # Another process has cut the file since its size was taken: a checkpoint ended.
+            return
         yield frame[: _FRAME.size], frame[_FRAME.size :]
 
 

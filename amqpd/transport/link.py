@@ -17,6 +17,7 @@ from typing import Any
 
 from amqpd.connection import Connection
 from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
+from amqpd.transport.tls_facts import tls_facts
 from amqpd.transport.tls_stream import TlsStream
 from amqpd.vocabulary.states import Peer
 
@@ -78,7 +79,7 @@ class Link:
         certificate = self.tls.certificate()
         peer = self.connection.peer
         user = certificate_user(certificate) if certificate else None
-        self.connection.peer = Peer(peer.name, peer.loopback, True, user)
+        self.connection.peer = Peer(peer.name, peer.loopback, True, user, tls_facts(*self.tls.agreed(), certificate))
 
     def receive_large(self) -> bytes:
         """While large messages or frames come: received where they are to stay, and enough that the last one is

@@ -34,7 +34,7 @@ FREE_PORT_ATTEMPTS = 16
 DESCRIPTORS_RESERVED = 256
 # Of the management API beside its connections: listening sockets, a copy of each, and a connection that is one more
 # than it may have.
-DESCRIPTORS_OF_HTTP = 32
+DESCRIPTORS_OF_HTTP = 48
 
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 

@@ -3,7 +3,7 @@
 What comes in: `TlsSettings`. What goes out: an `ssl.SSLContext` for a server, or StartupError with the file that is
 wrong.
 Rules: 1. Files are read once, at start: a certificate that cannot be used stops the start, not a client. 2. Nothing
-asks for a passphrase: a broker has no terminal.
+asks for a passphrase: a broker has no terminal. 3. A key that others can read is used, as RabbitMQ does, and told.
 Not here: the handshake and the bytes (`tls_stream.py`), the user in a client certificate (`security/external.py`).
 """
 
@@ -12,11 +12,16 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import structlog
+
 from amqpd.errors import StartupError
 from amqpd.setting_tables import TlsSettings
+from amqpd.storage.private_files import exposed
 
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+log = structlog.get_logger(component="tls")
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -43,6 +48,14 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             ) from None
     context.verify_mode = _VERIFY[settings.verify_peer]
     return context
+
+
+def tell_exposed_key(setting: str, path: Path | None) -> None:
+    """Once, at the start of a broker."""
+    if path is not None and (who := exposed(path)):
+        log.warning(
+            "a private key is not private", setting=setting, reason=who, hint="chmod 600 it, and make a new one"
+        )
 
 
 def _must_be_readable(path: Path, setting: str) -> None:

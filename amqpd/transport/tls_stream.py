@@ -113,6 +113,11 @@ class TlsStream:
         """Encrypted bytes that are due to be sent."""
         return self._outgoing.read() if not self.busy and self._outgoing.pending else b""
 
+    def agreed(self) -> tuple[str | None, str | None]:
+        """Protocol and cipher, by OpenSSL's names; after the handshake."""
+        cipher = self._tls.cipher()
+        return self._tls.version(), cipher and cipher[0]
+
     def certificate(self) -> dict[str, object] | None:
         """The client's verified certificate, as `ssl.SSLSocket.getpeercert` has it; None without one, or with
         one that cannot be read."""

@@ -133,6 +133,14 @@ class QueueRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadableQueue(QueueRecord):
+    """Stands in for the record of a queue that the store has and nobody can read. It is never stored."""
+
+    reason: str = ""
+    """the sentence for an operator"""
+
+
+@dataclass(frozen=True, slots=True)
 class BindingRecord:
     """`durable` is true when both ends are durable. `arguments_key` is the canonical text of the
     arguments: two bindings that differ only in arguments are two bindings (AMQP 0-9-1, queue.bind)."""

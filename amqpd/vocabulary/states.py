@@ -5,8 +5,15 @@ Not here: what happens in each state (`connection.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+
+TLS_FIELDS = (
+    *("ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash"),
+    *("peer_cert_subject", "peer_cert_issuer", "peer_cert_serial_number", "peer_cert_validity"),
+)
+"""what is told of TLS, by RabbitMQ's names"""
 
 
 class State(Enum):
@@ -30,3 +37,5 @@ class Peer:
     tls: bool = False
     certificate_user: str | None = None
     """the user that a verified client certificate names"""
+    facts: Mapping[str, str | None] = field(default_factory=dict)
+    """by the names in `TLS_FIELDS`; of those there is None where there is nothing to say; empty without TLS"""

@@ -39,7 +39,7 @@ class _Jobs(door.Group):
         if cmd_name not in JOBS:
             return None
         if importlib.util.find_spec("pyspark") is None:
-            raise door.Refused("PySpark is not installed: pip install 'amqpd[spark]'")
+            raise door.Refused("PySpark is not installed: pip install '.[spark]' in a checkout of amqpd")
         command: click.Command = importlib.import_module(f"amqpd_spark.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 

@@ -63,7 +63,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, Refused):
         return _line(str(error))
     if isinstance(error, ModuleNotFoundError):
-        return f"this job needs the module {error.name}, which is not installed: pip install 'amqpd[spark]'"
+        needed = f"the module {error.name}, which is not installed"
+        return f"this job needs {needed}: pip install '.[spark]' in a checkout of amqpd"
     if isinstance(error, OSError) and error.strerror:
         return _line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     return _of_spark(error) or _unforeseen(error)

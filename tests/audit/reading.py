@@ -13,6 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from amqpd.audit.files.damage import Reached
+from amqpd.audit.files.edges import Edges
+from amqpd.audit.files.footer import named
 from amqpd.audit.files.parquet import convert
 from amqpd.audit.recorder import Recorder
 
@@ -52,3 +55,11 @@ def only(rows: Iterable[Row], *events: str) -> list[Row]:
 def told(rows: Iterable[Row], *columns: str) -> list[tuple[Any, ...]]:
     """These columns of each."""
     return [tuple(row[column] for column in columns) for row in rows]
+
+
+def finish_spool(audit: Path) -> None:
+    """Of a broker that has ended: what it left, as the next start makes it files."""
+    edges, reached = Edges(audit / "events"), Reached()
+    for path in sorted((audit / "spool").glob("*.spool"), key=lambda path: named(path.stem)):
+        convert(path, audit / "events", reached, edges)
+        edges.ended(*named(path.stem)[:2])

@@ -188,7 +188,9 @@ async def test_it_is_made_from_the_files_again(
             await trio.testing.wait_all_tasks_blocked()
             await trio.to_thread.run_sync(lambda: None)
         nursery.cancel_scope.cancel()
-    assert known(tmp_path) == {
+    again = known(tmp_path)
+    again["lives"].pop("4", None)  # this one's own, if a file of it was written by then
+    assert again == {
         "lives": {"1": reach(4), "2": reach(4), "3": reach(3)},
         "removed": {"life": 1, "last": 3},
         "from": "files",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ import trio
 import trio.testing
 
 from amqpd.audit.coverage.coverage import Coverage
+from amqpd.audit.files import parquet, writer
 from amqpd.audit.files.retention import Retention
 from amqpd.audit.files.writer import LOOK_S, SUFFIX
 from amqpd.setting_types import KIB
 from amqpd.vocabulary.audit_levels import OFF
 from tests.audit.disk import Disk
 from tests.audit.reading import only, told
-from tests.audit.written import Written
+from tests.audit.written import Written, files_of
 
 pytestmark = pytest.mark.trio
 
@@ -420,3 +422,58 @@ async def test_old_files_that_cannot_be_removed_do_not_hold_new_ones_up(
         written.act(word)
         assert await written.writer.flush() == 0
     assert written.objects() == ["a", "b"]
+
+
+async def test_the_end_leaves_what_is_much_to_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "END_BYTES_MAX", 10_000)
+    written = Written(tmp_path)
+    written.act("a" * 20_000)
+    written.writer.hurry(60)
+    await written.writer.aclose()
+    assert written.spool() == ["n-1-1.spool"]
+    assert written.objects() == []
+    following = Written(tmp_path, life=2)
+    following.act("b")
+    following.writer.hurry(60)
+    await following.writer.aclose()
+    assert following.spool() == ["n-1-1.spool", "n-2-1.spool"], "both are left: together they are much"
+    last = Written(tmp_path, life=3)
+    await last.writer.flush()
+    assert [word[0] for word in last.objects()] == ["a", "b"]
+
+
+async def test_the_end_makes_what_is_little_parquet(tmp_path: Path) -> None:
+    written = Written(tmp_path)
+    written.act("a")
+    written.writer.hurry(60)
+    await written.writer.aclose()
+    assert (written.objects(), written.spool()) == (["a"], [])
+
+
+async def test_a_conversion_that_is_under_way_is_given_up_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took half a minute, while containers kill after ten seconds."""
+    monkeypatch.setattr(writer, "END_BYTES_MAX", 10_000)
+    written = Written(tmp_path)
+    for _ in range(50):
+        written.act("a" * 1000)
+    begun, go_on = threading.Event(), threading.Event()
+    table_of: Any = vars(parquet)["table_of"]
+
+    def slowly(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return table_of(*given)
+
+    monkeypatch.setattr(parquet, "table_of", slowly)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(written.writer.flush)
+        await trio.to_thread.run_sync(begun.wait)
+        written.writer.hurry(60)
+        go_on.set()
+    assert files_of(tmp_path / "events", "*") == [], "neither a file, nor half of one"
+    monkeypatch.setattr(parquet, "table_of", table_of)
+    following = Written(tmp_path, life=2)
+    await following.writer.flush()
+    assert len(following.objects()) == 50

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest
+from amqpd.__main__ import run
+from amqpd.backup.manifest import MANIFEST, BackupError, Manifest, digest, parse, read_manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.restore import RESTORING, data_in, refuse_unfinished, restore
 from amqpd.datadir.lock import open_data_directory
@@ -22,8 +23,9 @@ Made = tuple[Path, Manifest]
 
 
 def edit(target: Path, change: Callable[[dict[str, object]], None]) -> None:
-    """Its manifest."""
+    """Its manifest, as an earlier version wrote it, which has no checksum of its own."""
     said = json.loads((target / MANIFEST).read_text())
+    del said["sha256"]
     change(said)
     (target / MANIFEST).write_text(json.dumps(said))
 
@@ -104,22 +106,52 @@ def test_a_manifest_that_is_not_understood_is_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_newer_journal_is_refused_before_anything_is_moved(made: Made, tmp_path: Path, stopped: Path) -> None:
-    path = made[0] / "journal.db"
+def test_every_byte_of_the_manifest_is_covered(made: Made) -> None:
+    path = made[0] / MANIFEST
+    content = path.read_bytes()
+    flipped = (
+        content[:at] + bytes((octet ^ 1 << bit,)) + content[at + 1 :]
+        for at, octet in enumerate(content)
+        for bit in range(8)
+    )
+    for damaged in (*flipped, content[:-1], content + b" ", content * 2, b""):
+        with pytest.raises((ValueError, KeyError)):
+            parse(damaged, path)
+    path.write_bytes(content[:-1])
+    with pytest.raises(BackupError, match=r"backup\.json is damaged"):
+        read_manifest(made[0])
+    assert parse(content, path) == made[1]
+
+
+def test_a_manifest_of_an_earlier_version_is_restored_and_said_to_have_no_checksum(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(made[0], lambda _: None)
+    assert run(["restore", str(made[0]), "--data-dir", str(tmp_path / "new")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{made[0] / MANIFEST} has no checksum of its own, as those of earlier versions")
+    assert said[1].startswith("restored: ")
+
+
+@pytest.mark.parametrize(("name", "newer"), [("journal.db", "9999"), ("metadata.db", "metadata_9999")])
+def test_a_newer_format_is_refused_before_anything_is_moved(
+    made: Made, tmp_path: Path, stopped: Path, name: str, newer: str
+) -> None:
+    path = made[0] / name
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.execute("UPDATE alembic_version SET version_num = ?", (newer,))
     connection.commit()
     connection.close()
 
     def mend(said: dict[str, object]) -> None:
-        said["files"]["journal.db"] = {  # type: ignore[index]
+        said["files"][name] = {  # type: ignore[index]
             "nbytes": path.stat().st_size,
             "sha256": digest(path, lambda _: None),
         }
 
     edit(made[0], mend)
     before = data_in(stopped)
-    with pytest.raises(BackupError, match=r"was written by a newer amqpd \(format 9999"):
+    with pytest.raises(BackupError, match=rf"was written by a newer amqpd \(format {newer}"):
         restore(made[0], stopped, Progress(), replace=True)
     assert data_in(stopped) == before
 

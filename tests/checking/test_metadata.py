@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from amqpd.__main__ import run
 from amqpd.checking.check import check
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
@@ -115,3 +116,37 @@ def test_messages_of_a_queue_that_is_unknown_are_a_note(both):
     report = check(both).report
     assert [(each.severity, each.kind, each.queue_id) for each in report.findings] == [("note", "orphan", 1)]
     assert "28 messages of queue number 1, which the metadata do not know" in report.findings[0].line
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (METADATA, "format metadata_0099; this one knows metadata_0004"),
+        ("journal.db", "format 0099, this one knows up to"),
+    ],
+)
+def test_a_newer_format_is_not_damage_and_is_left_to_its_version(
+    both: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy in its place would give up what came since."""
+    shutil.copy(both / METADATA, both / "metadata.db.1")
+    with sqlite3.connect(both / name) as connection:
+        connection.execute(f"UPDATE alembic_version SET version_num = '{'metadata_' * (name == METADATA)}0099'")
+    connection.close()
+    before = contents(both)
+    assert run(["--data-dir", str(both), "check"]) == 1
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"newer format: {name}: it was written by a newer amqpd ({said}")
+    assert line.endswith("so it is not looked at; run that version, and its 'amqpd check'")
+    assert summary == f"{both}: no damage in what this amqpd knows, 1 file of a newer one"
+    assert run(["--data-dir", str(both), "check", "--repair"]) == 1
+    assert f"{name}: it was written by a newer amqpd" in capsys.readouterr().err
+    assert contents(both) == before
+
+
+@pytest.mark.parametrize("format_name", ["metadata_00", "metadata_0004x", ""])
+def test_what_is_no_name_of_a_format_is_damage(both: Path, format_name: str) -> None:
+    with sqlite3.connect(both / METADATA) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (format_name,))
+    connection.close()
+    assert any("it says that it is of format" in line for line in found(both))

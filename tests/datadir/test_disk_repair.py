@@ -74,6 +74,25 @@ def test_a_directory_that_was_used_alone_meanwhile_is_not_overruled(paths: list[
     commit(opened())
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_losses_are_accepted_with_one_of_three_the_first_time(paths: list[Path], opened: Open, number: int) -> None:
+    disks = opened()
+    commit_rows(disks, 3)
+    close(disks)
+    for at, each in enumerate(paths):
+        if at != number:
+            shutil.rmtree(each)
+    with pytest.raises(StartupError, match="1 of the 3 data directories"):
+        opened()
+    disks = open_disks(paths, accept_loss=True)
+    assert [row.first_seq for row in disks.disk.recover().queues[7].rows] == [1, 2, 3]
+    assert disks.disk.accepted == ["1 of 3 data directories have the node's data: what only the others had is gone"]
+    commit(disks)
+    close(disks)
+    disks = opened()
+    assert len(disks.group.counting()) >= 2
+
+
 @pytest.mark.parametrize("what", ["no record", "another node"])
 def test_a_repair_erases_nothing_that_is_not_of_this_node(paths: list[Path], opened: Open, what: str) -> None:
     disks = opened()

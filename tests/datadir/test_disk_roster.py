@@ -1,7 +1,8 @@
 """`datadir/disks/roster.py`: the list of a node's disks is on a majority, or it is said that it is not.
 
-What is verified: a list that too few took is written again, and `Unwritten` is raised each time; what the list says
-is asked when its turn has come; a kill between any two records of a first list leaves a majority.
+What is verified: a list that too few took is written again, and `Unwritten` is raised each time; what was erased is
+not waited for, while what was moved may come back; what the list says is asked when its turn has come; a kill between
+any two records of a first list leaves a majority.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.datadir.disk_record import DiskList, Listed, Record, read_record, write_record
+from amqpd.datadir.disk_record import RECORD, DiskList, Listed, Record, read_record, write_record
 from amqpd.datadir.disks import roster as roster_module
 from amqpd.datadir.disks.election import Seen, choose
 from amqpd.datadir.disks.roster import Roster, Unwritten
@@ -69,6 +70,60 @@ def test_what_was_in_effect_before_is_written_again(paths: list[Path]) -> None:
         each.rename(path)
     roster.changes(lambda: [0, 1, 2])
     assert [inside(each) for each in paths] == [[True] * 3] * 3
+
+
+def move(directory: Path) -> Path:
+    return directory.rename(directory.with_name(f"{directory.name}.moved"))
+
+
+def test_two_of_three_were_erased_and_one_of_them_is_new(paths: list[Path]) -> None:
+    """What they had is nowhere any more: no two of the list before can be met again."""
+    paths = paths[:3]
+    roster = begun(paths)
+    for each in paths[:2]:
+        shutil.rmtree(each)
+        each.mkdir()
+    assert not roster.in_the_way([2])
+    roster.is_new(0, "new")
+    roster.changes(lambda: [0, 2], {0: "new"})
+    assert inside(paths[0]) == inside(paths[2]) == [True, False, True]
+    roster.is_new(1, "newer")
+    roster.changes(lambda: [0, 1, 2], {1: "newer"})
+    seen = [Seen(str(each), read_record(each), True) for each in paths]
+    assert choose(seen, accept_loss=False).members == [0, 1, 2]
+
+
+@pytest.mark.parametrize("erased", [0, 1, 2])
+def test_what_was_moved_may_come_back(paths: list[Path], erased: int) -> None:
+    """Without the one that is left, two would be a majority; of three that are lost of five, all three are needed."""
+    paths = paths[: 3 if erased < 2 else 5]
+    roster = begun(paths)
+    left = [2] if erased < 2 else [3, 4]
+    lost = [at for at in range(len(paths)) if at not in left]
+    for at in lost:
+        move(paths[at]) if at >= erased else shutil.rmtree(paths[at])
+        paths[at].mkdir()
+    in_the_way = roster.in_the_way(left)
+    if erased:
+        assert not in_the_way
+        roster.is_new(0, "new")
+        roster.changes(lambda: [0, *left], {0: "new"})
+        return
+    assert list(in_the_way) == paths[:2]
+    roster.is_new(0, "new")
+    with pytest.raises(Unwritten, match="could not be written to 2 of them"):
+        roster.changes(lambda: [0, *left], {0: "new"})
+
+
+def test_a_record_that_was_erased_and_written_again_may_come_back(paths: list[Path]) -> None:
+    """Only the file was removed: what else is in the directory still counts with a new one."""
+    paths = paths[:3]
+    roster = begun(paths)
+    (paths[0] / RECORD).unlink()
+    roster.changes(lambda: [0, 1])
+    for each in paths[:2]:
+        move(each)
+    assert list(roster.in_the_way([2])) == paths[:2]
 
 
 def test_the_list_is_of_the_moment_when_its_turn_comes(paths: list[Path]) -> None:

@@ -2,17 +2,22 @@
 
 What is verified: whatever it raises, the disk is not repaired, the watch goes on, disks are asked as before, and it
 is tried again; what ends the node does; only the end of the node, by whatever, is the end of what is asked of disks.
-While the list is written, which a disk that hangs makes slow, disks are looked at.
+While the list is written, which a disk that hangs makes slow, disks are looked at. Two of three that are lost are
+repaired when they were erased, and said once when they were moved.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog.testing
 import trio
 
+from amqpd.datadir.disk_record import read_record
 from amqpd.datadir.disks import repair as repair_module
 from amqpd.datadir.disks import watch as watch_module
 from amqpd.datadir.disks.copying import copy_journal
@@ -20,6 +25,7 @@ from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.standing import State
 from amqpd.datadir.disks.watch import DisksWatch
 from amqpd.journal.errors import JournalInUse, NewerFormat
+from amqpd.journal.transaction import Transaction
 from amqpd.topology.metadata.store import MetadataStoreError
 from tests.harness.slow import slow
 
@@ -59,7 +65,7 @@ def watch(disks: OpenDisks, until: Callable[[DisksWatch], bool]) -> DisksWatch:
 
 
 @pytest.mark.parametrize(
-    "raised", [JournalInUse("in use"), slow(NewerFormat("newer")), slow(MemoryError()), slow(TypeError("None"))]
+    "raised", [JournalInUse("in use"), slow(NewerFormat("newer", "9")), slow(MemoryError()), slow(TypeError("None"))]
 )
 def test_whatever_a_repair_raises_the_node_goes_on(
     disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, raised: Exception
@@ -87,6 +93,50 @@ def test_why_it_is_not_repaired_is_told(disks: OpenDisks, monkeypatch: pytest.Mo
     assert found.facts()[1].endswith("not repaired: another process has it open)")
 
 
+def test_a_directory_that_is_left_behind_has_a_row_until_it_is_repaired(
+    disks: OpenDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def copy(*given: object, **named: object) -> object:
+        if not seen:
+            raise JournalInUse("another process has it open")
+        return copy_journal(*given, **named)  # type: ignore[arg-type]
+
+    def until(made: DisksWatch) -> bool:
+        seen.extend(row for row in made.rows() if row["unrepaired"])
+        return disks.group.state(1) is State.IN
+
+    monkeypatch.setattr(repair_module, "copy_journal", copy)
+    found = watch(disks, until)
+    assert seen[0] == {
+        "path": str(disks.paths[1]),
+        "state": "behind",
+        "reason": "it failed",
+        "unrepaired": "another process has it open",
+        "counting": 2,
+        "listed": 3,
+    }
+    assert found.rows() == []
+
+
+def test_a_directory_that_is_named_no_more_has_a_row_and_one_that_was_moved_has_none(tmp_path: Path) -> None:
+    def left_out(*names: str) -> list[tuple[str, str]]:
+        found = open_disks([tmp_path / name for name in names], accept_loss=False)
+        found.disk.recover()
+        rows = [(row["path"], row["state"]) for row in DisksWatch(found, None).rows() if row["state"] == "left out"]
+        found.disk.close()
+        found.close()
+        return rows
+
+    assert left_out("a", "b", "c") == []
+    (tmp_path / "b").rename(tmp_path / "moved")
+    assert left_out("a", "moved", "c") == []
+    with structlog.testing.capture_logs() as said:
+        assert left_out("a", "c", "new") == [(str(tmp_path / "moved"), "left out")]
+    assert [each["data_dir"] for each in said if "not named any more" in each["event"]] == [str(tmp_path / "moved")]
+
+
 def test_what_ends_the_node_does(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:
     async def end(*_: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -96,6 +146,64 @@ def test_what_ends_the_node_does(disks: OpenDisks, monkeypatch: pytest.MonkeyPat
     with pytest.RaisesGroup(pytest.RaisesGroup(MetadataStoreError)):
         watch(disks, lambda _: False)
     assert disks.group.ending
+
+
+def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[Path], object]) -> list[Any]:
+    """Two of three directories, while it is watched; what the log said."""
+    monkeypatch.setattr("amqpd.datadir.disks.watch.AGAIN_S_MAX", 0.05)
+    failed: list[int] = []
+    not_repaired = DisksWatch._not_repaired
+
+    def count(made: DisksWatch, number: int, reason: str) -> None:
+        failed.append(number)
+        not_repaired(made, number, reason)
+
+    monkeypatch.setattr(DisksWatch, "_not_repaired", count)
+    made = DisksWatch(disks, None)
+    made.begin()
+    disks.disk.commit(Transaction(disks.disk.index + 1))
+
+    def until() -> bool:
+        return len(failed) > 10 or all(disks.group.state(at) is State.IN for at in range(3))
+
+    async def run() -> None:
+        with trio.fail_after(LONG_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(made.run)
+                for each in disks.paths[:2]:
+                    lose_one(each)
+                while disks.group.state(0) is State.IN or disks.group.state(1) is State.IN:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                while not until():  # noqa: ASYNC110 - threads make it true
+                    await trio.sleep(0.01)
+                if not failed:
+                    disks.disk.commit(Transaction(disks.disk.index + 1))
+                nursery.cancel_scope.cancel()
+
+    with structlog.testing.capture_logs() as said:
+        trio.run(run)
+    return said
+
+
+def test_two_of_three_that_were_emptied_are_repaired(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = lose(disks, monkeypatch, shutil.rmtree)
+    assert [disks.group.state(at) for at in range(3)] == [State.IN] * 3
+    assert [each["event"] for each in said].count("disk left behind") == 2
+    records = [read_record(each) for each in disks.paths]
+    assert all(each is not None and each.whole and each.list == records[0].list for each in records if records[0])
+
+
+def test_two_of_three_that_were_moved_are_said_once_and_left_alone(
+    disks: OpenDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be a majority if they came back without the third one, and would lack what came meanwhile."""
+    said = lose(disks, monkeypatch, lambda path: path.rename(path.with_name(f"{path.name}.moved")))
+    assert disks.group.counting() == [2]
+    events = [each["event"] for each in said]
+    assert events.count("disk left behind") == 2
+    reasons = [each["reason"] for each in said if each["event"] == "disk not repaired"]
+    assert len(reasons) == 2
+    assert all("a and " in each and "start the broker once with --accept-loss" in each for each in reasons)
 
 
 def test_disks_are_looked_at_while_the_list_is_written(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 import structlog
 import trio
 
+from amqpd.checking.check import check
 from amqpd.datadir.opening import Pair, open_pair
 from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.errors import StartupError
@@ -236,3 +237,41 @@ async def test_another_brokers_log_is_refused(tmp_path, name):
     with pytest.raises(StartupError, match=r"damaged|replaced|another"):
         await open_pair(data, accept_loss=False)
     assert contents(data) == before
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(("database", "frames"), [("metadata", 3), ("metadata", 1), ("journal", 1)])
+async def test_a_log_that_is_damaged_is_no_older_copy(
+    tmp_path: Path, database: str, frames: int, marked: bool
+) -> None:
+    """A byte of its last transaction, or of one before. The copies of the metadata are a way out of it."""
+    pair = await open_pair(tmp_path / "data", accept_loss=False)
+    await bootstrap(pair.store)
+    await pair.store.keep_copies()
+    pair.disk.recover()
+    last = await pair.begin()
+    await pair.store.transact((), transaction_of([Put(QueueRecord("/", "q", 1))]).operations)
+    await pair.store.transact((), transaction_of([Put(QueueRecord("/", "r", 2))]).operations)
+    pair.applied(await pair.store.refresh())
+    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
+    if database == "journal":
+        await pair.store.set_journal(pair.disk.names["identity"], pair.disk.stored_index)
+    else:
+        await pair.note(both=False)
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    await pair.store.aclose()
+    pair.disk.close()
+    if not marked:
+        (tmp_path / "killed" / f"{database}.mark").unlink()
+    log = tmp_path / "killed" / f"{database}.db-wal"
+    content = bytearray(log.read_bytes())
+    page_bytes = int.from_bytes(content[8:12], "big")
+    content[-frames * (24 + page_bytes) + 100] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(StartupError, match=rf"{database}\.db-wal is damaged") as refused:
+        await open_pair(tmp_path / "killed", accept_loss=False)
+    assert "older copy" not in refused.value.sentence
+    assert ("restore-copy" in refused.value.sentence) == (marked and database == "metadata")
+    found = [each.line for each in check(tmp_path / "killed").report.findings]
+    assert not [line for line in found if "older copy" in line], found

@@ -13,7 +13,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.exchanges import EXCHANGE_TYPES, Matcher, Message, Reads, check_exchange, new_matcher
 from amqpd.message.propertylist import APP_ID, MESSAGE_ID, TIMESTAMP, PropertyList
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord
+from amqpd.vocabulary.records import BindingRecord, DestinationType, ExchangeRecord, QueueRecord
 from amqpd.wire.fieldtypes import Byte, SignedInt, UnsignedInt
 from tests.topology.test_state import exchange, queue, to_exchange, to_queue, topology_of
 
@@ -197,6 +197,55 @@ def test_what_may_reach_a_random_exchange_is_drawn_anew() -> None:
     assert vhost.reads("in") == Reads.ROUTING_KEY | Reads.CHANCE
     assert vhost.routes_on_headers("in")
     assert not vhost.routes_on_headers("plain")
+
+
+# -- x-local-random
+
+
+def test_local_random_draws_one_of_the_queues_that_are_served_and_none_more_often() -> None:
+    matcher = bound("x-local-random", *(binding(name, "") for name in "abcd"))
+    drawn = Counter(
+        found
+        for i in range(400)
+        for found in matcher.match_message(
+            Message(("any key",), chance=lambda i=i: i / 400, serves=lambda vhost, name: name != "c")  # type: ignore[misc]
+        )
+    )
+    # What was drawn for c is drawn again, with the same number here: it is from the middle, and so is b's.
+    assert set(drawn) == {("queue", "a"), ("queue", "b"), ("queue", "d")}
+    assert sum(drawn.values()) == 400
+    assert min(drawn.values()) >= 100
+
+
+def test_local_random_without_a_queue_that_is_served_goes_nowhere() -> None:
+    def never() -> float:
+        raise AssertionError
+
+    matcher = bound("x-local-random", binding("a", ""))
+    assert tuple(matcher.match_message(Message(("",), chance=never))) == (("queue", "a"),)
+    assert not matcher.match_message(Message(("",), chance=never, serves=lambda vhost, name: False))
+    assert not bound("x-local-random").match_message(Message(("",), chance=never))
+
+
+@pytest.mark.parametrize(
+    ("key", "destination", "told"),
+    [
+        ("k", queue("q"), "Non empty binding 'k' key not permitted"),
+        ("", None, "Destination not found"),
+        (
+            "",
+            QueueRecord("/", "q", 1, arguments={"x-queue-type": "quorum"}),
+            "Queue type rabbit_quorum_queue not valid for this exchange type",
+        ),
+    ],
+)
+def test_local_random_takes_classic_queues_with_an_empty_key(
+    key: str, destination: QueueRecord | None, told: str
+) -> None:
+    with pytest.raises(AMQPPreconditionFailed) as refused:
+        bound("x-local-random").validate(binding("q", key), destination)
+    assert str(refused.value) == told
+    bound("x-local-random").validate(binding("q", ""), queue("q"))
 
 
 # -- x-modulus-hash

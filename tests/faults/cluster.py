@@ -29,6 +29,7 @@ from ..harness.etcd import free_ports, members, start_all
 from ..harness.namespaces import HERE, Machines
 from .power import PowerDisk
 
+SECRET = "of the clusters of these tests"
 FOUND_DEADLINE_S = 120.0
 DECLARED_DEADLINE_S = 120.0
 BETWEEN_QUESTIONS_S = 0.02
@@ -55,7 +56,8 @@ class Cluster:
         self.disks: dict[str, PowerDisk] = {}
         """by forwarder, with `power`, from the start on"""
         store = ",".join(etcd.endpoint for etcd in self.etcds)
-        links = dict(zip(names, free_ports(len(names)), strict=True))
+        self.links = links = dict(zip(names, free_ports(len(names)), strict=True))
+        """the ports where nodes listen for each other"""
         self.brokers = {
             name: BrokerProcess(
                 directory / f"power-{name}" / "disk" / "data" if power else directory / name,
@@ -63,6 +65,7 @@ class Cluster:
                     "AMQPD_NODE_NAME": name,
                     "AMQPD_CLUSTER_STORE": f"etcd://{store}/test",
                     "AMQPD_CLUSTER_LISTEN": f"{self._address(name)}:{links[name]}",
+                    "AMQPD_CLUSTER_SECRET": SECRET,
                     "AMQPD_CLUSTER_LABEL": name,
                     **(environment or {}),
                 },

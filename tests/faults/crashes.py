@@ -6,7 +6,8 @@ violation.
 Rules: 1. A session is some rounds on one data directory: everyone at full speed, a crash, a start; then
 everything is drained and judged. Its faults follow from the seed and its number, and are set off by counts of
 confirms. 2. `kill` is SIGKILL, `power` a power cut (needs root), `eio` and `enospc` are system calls that fail
-(needs strace). 3. After eio the node must have ended, and said why in a sentence; after enospc it has, or goes on
+(needs strace), `full` is SIGKILL, starts on a disk without a free byte, and one with space again (`full.py`;
+needs root). 3. After eio the node must have ended, and said why in a sentence; after enospc it has, or goes on
 when there is space.
 Not here: the loads (`workload.py`, `fates.py`, `churn.py`), the judgement (`checker.py`).
 """
@@ -32,6 +33,7 @@ from .churn import Churn, Passing, wrong_with
 from .damage.forked import ForkedBroker
 from .drain import drain, look, wait_for_rest
 from .fates import FATES, add_fates
+from .full import SmallDisk, add_alone, go_through
 from .history import History
 from .power import NoPowerDisk, PowerDisk
 from .strace import FailingCalls
@@ -40,7 +42,7 @@ from .test_kill import CONSUMED, ROUTES, declare_fates, declare_topology, kill_w
 from .unpromised import unpromised
 from .workload import Consumer, Progress, start_workers
 
-KINDS = ("kill", "power", "eio", "enospc")
+KINDS = ("kill", "power", "eio", "enospc", "full")
 ROUNDS_A_SESSION = 4
 CONFIRMS_MAX = 10_000
 CHURNS = 4
@@ -66,7 +68,12 @@ class Session:
         self.history = new_history()
         add_fates(self.history)
         self.passing: list[list[Passing]] = [[] for _ in range(CHURNS)]
-        self.disk = PowerDisk(folder) if kind == "power" else None
+        self.disk: PowerDisk | None = None
+        if kind == "power":
+            self.disk = PowerDisk(folder)
+        elif kind == "full":
+            self.disk = SmallDisk(folder, number)
+            add_alone(self.history)
         data = (self.disk.path if self.disk else folder) / "data"
         self.broker = ForkedBroker(data, {"AMQPD_DISK_FREE_BYTES_MIN": "0"})
         self.start_s = 1.0
@@ -120,6 +127,10 @@ class Session:
                     assert not started_one.is_alive(), started_one.name
         history.events.append(f"life {history.life}: {said}, after {confirms} confirms")
         history.life += 1
+        if isinstance(self.disk, SmallDisk):
+            first = history.life
+            said = go_through(self.broker, self.disk, history, self.chance, self.done)
+            history.events.append(f"lives {first} to {history.life}: {said}")
         if self.chance.random() < 0.25:
             kill_while_it_starts(self.broker, history, self.chance, self.start_s)
             self.done["kill in a start"] += 1
@@ -152,6 +163,8 @@ class Session:
         progress.killed = True
         self.disk.cut(self.broker.broker_pid, self.broker.kill)
         return "power cut"
+
+    _full = _kill
 
     def _eio(self, progress: Progress) -> str:
         return self._failing(progress, "EIO")

@@ -39,9 +39,7 @@ class PowerDisk:
     def __init__(self, folder: Path) -> None:
         self.image, self.path = folder / "disk.ext4", folder / "disk"
         self.path.mkdir()
-        with self.image.open("wb") as file:
-            file.truncate(DISK_BYTES)
-        self._run("mkfs.ext4", "-q", "-F", str(self.image))
+        self._make(DISK_BYTES)
         self._mount()
 
     def cut(self, pid: int, kill: Callable[[], None]) -> None:
@@ -66,6 +64,11 @@ class PowerDisk:
             except NoPowerDisk:
                 # It was told to end while it started a broker, which nobody knows yet, and which ends with it.
                 self._run("umount", "--lazy", str(self.path))
+
+    def _make(self, nbytes: int, *options: str) -> None:
+        with self.image.open("wb") as file:
+            file.truncate(nbytes)
+        self._run("mkfs.ext4", "-q", "-F", *options, str(self.image))
 
     def _mount(self) -> None:
         self._run("mount", "-o", "loop", str(self.image), str(self.path))

@@ -1,11 +1,12 @@
-"""How long a quorum queue is not served when its home, or its leader, is lost: amqpd beside RabbitMQ.
+"""How long a quorum queue is not served when its leader is lost, or stopped: amqpd beside RabbitMQ.
 
     python -m tests.faults.takeover_times --rounds 20 --fault kill
+    python -m tests.faults.takeover_times --rounds 20 --fault stop
     python -m tests.faults.takeover_times --rounds 20 --fault cut
 
-What comes in: rounds; `kill` (the process is killed, all on one machine) or `cut` (its machine is cut off from all
-others, each on a machine of its own; root). What goes out: a table: median and worst seconds from the fault to the
-first confirm, by either broker.
+What comes in: rounds; `kill` (the process is killed, all on one machine), `stop` (it is told to end, SIGTERM, with
+the settings between machines) or `cut` (its machine is cut off from all others, each on a machine of its own; root).
+What goes out: a table: median and worst seconds from the fault to the first confirm, by either broker.
 Rules: 1. One harness for both: a client at each of three nodes publishes one message after the other, persistent and
 with confirms, and what was sent after the fault counts when it is confirmed at a node that was not hurt. 2. Each has
 its own settings for this: amqpd's `fast_takeover` where processes are killed on one machine, else the defaults of
@@ -17,6 +18,7 @@ Not here: whether anything is lost (`test_cluster_kill.py`, `test_cluster_networ
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import tempfile
@@ -31,24 +33,24 @@ from .rabbitmq_cluster import RabbitMQCluster
 
 NAMES = "abc"
 SERVED_S = 180.0
-FAULTS = ("kill", "cut")
+FAULTS = ("kill", "stop", "cut")
 
 
-def amqpd(directory: Path, machines: Machines | None) -> Cluster:
-    return Cluster(directory, NAMES, {} if machines else {"AMQPD_FAST_TAKEOVER": "true"}, machines)
+def amqpd(directory: Path, machines: Machines | None, fault: str) -> Cluster:
+    return Cluster(directory, NAMES, {"AMQPD_FAST_TAKEOVER": "true"} if fault == "kill" else {}, machines)
 
 
-def rabbitmq(directory: Path, machines: Machines | None) -> RabbitMQCluster:
+def rabbitmq(directory: Path, machines: Machines | None, _: str) -> RabbitMQCluster:
     return RabbitMQCluster(directory, NAMES, machines)
 
 
-MAKERS: dict[str, Callable[[Path, Machines | None], Cluster | RabbitMQCluster]] = {
+MAKERS: dict[str, Callable[[Path, Machines | None, str], Cluster | RabbitMQCluster]] = {
     "amqpd": amqpd,
     "RabbitMQ": rabbitmq,
 }
 
 
-def measured(cluster: Cluster | RabbitMQCluster, rounds: int) -> list[float]:
+def measured(cluster: Cluster | RabbitMQCluster, rounds: int, fault: str) -> list[float]:
     """Seconds, of each round."""
     cluster.start()
     if isinstance(cluster, Cluster):
@@ -58,24 +60,28 @@ def measured(cluster: Cluster | RabbitMQCluster, rounds: int) -> list[float]:
     probes = Probes(cluster)
     probes.start()
     try:
-        return [_round(cluster, probes) for _ in range(rounds)]
+        return [_round(cluster, probes, fault) for _ in range(rounds)]
     finally:
         probes.end()
 
 
-def _round(cluster: Cluster | RabbitMQCluster, probes: Probes) -> float:
+def _round(cluster: Cluster | RabbitMQCluster, probes: Probes, fault: str) -> float:
     machines = cluster.machines
     # The home of amqpd's is where it confirms; RabbitMQ confirms everywhere, and its nodes know who leads.
     confirmed_at = probes.first_after(time.monotonic(), SERVED_S).forwarder
     home = confirmed_at if isinstance(cluster, Cluster) else cluster.home_of(QUEUE)
     others = [name for name in NAMES if name != home]
     fault_s = time.monotonic()
-    if machines is None:
+    if fault == "stop":
+        cluster.brokers[home].send_signal(signal.SIGTERM)
+    elif machines is None:
         cluster.brokers[home].kill()
     else:
         machines.part([[home], [*others, HERE]])
         fault_s = time.monotonic()  # some links are cut before others: until now a majority may have been reached
     found = probes.first_after(fault_s, SERVED_S, others)
+    if fault == "stop":
+        cluster.brokers[home].wait()
     if machines is None:
         cluster.brokers[home].start()
     else:
@@ -101,9 +107,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="takeover-") as directory:
             machines = Machines(NAMES) if given.fault == "cut" else None
             try:
-                cluster = MAKERS[broker](Path(directory), machines)
+                cluster = MAKERS[broker](Path(directory), machines, given.fault)
                 try:
-                    found_s = measured(cluster, given.rounds)
+                    found_s = measured(cluster, given.rounds, given.fault)
                 except BaseException:
                     print(cluster.log, file=sys.stderr)
                     raise

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from ..audit.reading import finish_spool
 from ..clients.broker_process import REPOSITORY, BrokerProcess
 from .audit_books import Books, Rounds, missing_from
 from .checker import check
@@ -78,6 +79,9 @@ def run_rounds(broker: BrokerProcess, seed: int, rounds: int, confirms_max: int,
 
 
 def events_of(broker: BrokerProcess) -> Path:
+    """Of one that has ended, with what its end left in the spool."""
+    if not broker.running:
+        finish_spool(broker.data_dir / "audit")
     return broker.data_dir / "audit" / "events"
 
 

@@ -84,6 +84,7 @@ def test_everything_confirmed_before_it_began_is_in_it(make_broker: MakeBroker, 
         flood.wait(flood.confirmed + 1)
     assert said["journal"]["index"] > 0
     assert done(elsewhere, "restore", tmp_path / "backup").startswith("restored: ")
+    elsewhere.environment["AMQPD_NODE_NAME"] = "look"  # beside its original
     elsewhere.start()
     restored = numbers_in(elsewhere.port, QUEUE, BODY_BYTES)
     assert before <= len(restored) <= flood.sent

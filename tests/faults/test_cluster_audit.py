@@ -15,6 +15,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from ..audit.reading import finish_spool
 from .cluster import Cluster
 from .epoch_books import ENDS, Message, Row, account_of, rows_of
 from .test_cluster_kill import ALL, run_rounds
@@ -48,6 +49,7 @@ def end_in_order(cluster: Cluster) -> tuple[list[Path], int]:
     for broker in cluster.brokers.values():
         if broker.running:
             assert broker.terminate() == 0
+        finish_spool(broker.data_dir / "audit")
     return [broker.data_dir / "audit" / "events" for broker in cluster.brokers.values()], left
 
 

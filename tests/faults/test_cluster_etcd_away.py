@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ REFUSED_S = 30.0
 BETWEEN_DECLARATIONS_S = 5.0
 PACE_S = 0.02
 """between two messages: what is tried is whether they get through, not how many"""
+ENDED_S = 9.0
+"""what begins with SIGTERM is over: containers are killed after ten seconds"""
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -208,3 +211,16 @@ def test_an_older_copy_of_etcd_erases_no_message_of_a_cluster(cluster: Cluster, 
     cluster.brokers["c"].spawn()
     assert cluster.brokers["c"].wait() == 1
     assert "was put back to an older copy" in cluster.brokers["c"].log
+
+
+@pytest.mark.slow
+def test_a_node_ends_in_time_while_etcd_is_away(cluster: Cluster) -> None:
+    declare_at_each(cluster)
+    for etcd in cluster.etcds:
+        etcd.stop()
+    broker = cluster.brokers["a"]
+    began = time.monotonic()
+    broker.send_signal(signal.SIGTERM)
+    broker.wait()
+    assert time.monotonic() - began < ENDED_S, broker.log[-3000:]
+    assert "event=drained" in broker.log

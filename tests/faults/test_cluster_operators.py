@@ -26,6 +26,8 @@ from .cluster import Cluster
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
+LARGE, LARGE_BYTES = 120, 1 << 20
+"""Messages of a backlog that takes longer to be sent than a dialer pauses."""
 QUORUM = {"x-queue-type": "quorum"}
 COMMAND_DEADLINE_S = 120.0
 SEEN_DEADLINE_S = 60.0
@@ -211,6 +213,28 @@ def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     cluster.brokers["b"].kill()
     assert set(cluster.drain("orders")) == set(bodies(0))
     assert set(cluster.drain("bills")) == set(bodies(0))
+
+
+@pytest.mark.heavy
+def test_a_machine_is_replaced_at_its_address(make: Make) -> None:
+    """Nobody goes on dialing the old name there: each of those would end the new one's link, and with it the copy
+    that is on its way."""
+    cluster = make("abcd", "abc")
+    listen = "AMQPD_CLUSTER_LISTEN"
+    cluster.brokers["d"].environment[listen] = cluster.brokers["c"].environment[listen]
+    cluster.declare_one("a", "orders")
+    large = [number.to_bytes(4, "big") * (LARGE_BYTES // 4) for number in range(LARGE)]
+    cluster.publish("a", "orders", large)
+    cluster.brokers["c"].kill()
+    start(cluster, "d")
+    assert cluster.ok("a", "cluster", "forget", "c").endswith("is forgotten\n")
+    rows = cluster.until("a", lambda rows: all(row["well"] for row in rows.values()))
+    assert {names(row["members"]) for row in rows.values()} == {"abd"}
+    for name in "ab":
+        facts = json.loads(cluster.ok(name, "status", "--json"))["cluster"]
+        assert facts["links_lost_total"] <= 2, "to c, and to d at most once while that comes"
+        assert facts["state_bytes_sent_total"] < 2 * LARGE * LARGE_BYTES
+    assert cluster.drain("orders") == large
 
 
 @pytest.mark.heavy

@@ -224,10 +224,10 @@ def ended(port: int, context: ssl.SSLContext) -> None:
 
 def test_a_command_that_fails_is_answered(broker: BrokenBroker) -> None:
     broker.breaking = (
-        "import amqpd.management.figures.inventory as i\n"
+        "import amqpd.management.peers.led_queues as i\n"
         "def broken(*_):\n"
         "    raise RuntimeError('queues')\n"
-        "i.LISTINGS['queue list'] = broken\n"
+        "i.listed = broken\n"
         "import amqpd.management.control.socket as c\n"
         "c._uid = lambda stream: 1 // 0\n"
     )

@@ -1,5 +1,5 @@
-"""What judges crashes is given fabricated lives; and one power cut (`python -m tests.faults.crashes` makes
-hundreds)."""
+"""What judges crashes is given fabricated lives; and one power cut and one full disk (`python -m
+tests.faults.crashes` makes hundreds)."""
 
 from __future__ import annotations
 
@@ -88,18 +88,19 @@ def test_duplicates_are_counted_by_what_explains_them() -> None:
 
 def test_rounds_are_cut_into_sessions() -> None:
     assert sessions("kill", 10) == [("kill", 0, 4), ("kill", 1, 4), ("kill", 2, 2)]
-    assert [kind for kind, _, _ in sessions("all", 3)] == ["kill", "power", "eio", "enospc"]
+    assert [kind for kind, _, _ in sessions("all", 3)] == ["kill", "power", "eio", "enospc", "full"]
 
 
 @pytest.mark.slow
-def test_a_power_cut(only_amqpd: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["power", "full"])
+def test_a_round(only_amqpd: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(crashes, "QUEUES_MAX", 1)
     monkeypatch.setattr(crashes, "CONFIRMS_MAX", 3000)
     done: Counter[str] = Counter()
     seed = fault_seed()
-    found = run("power", seed, 0, 1, done, tmp_path)
+    found = run(kind, seed, 0, 1, done, tmp_path)
     if impossible := [name for name in done if NOT_POSSIBLE in name]:
         pytest.skip(impossible[0])
     assert not found, "\n".join([*found, f"Again with: AMQPD_FAULT_SEED={seed}"])
-    assert done["power"] == 1
+    assert done[kind] == 1
     assert done["messages confirmed"]

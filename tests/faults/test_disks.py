@@ -201,6 +201,50 @@ def test_a_disk_is_emptied_while_the_node_runs(broker: BrokerProcess, disks: lis
     book.check_all_there()
 
 
+@pytest.mark.slow
+def test_two_of_three_are_emptied_while_the_node_runs(broker: BrokerProcess, disks: list[Path]) -> None:
+    """What they had is on the third one, and nowhere else: they are repaired from that."""
+    broker.start()
+    book = Book(broker)
+    book.publish(50)
+    for each in disks[:2]:
+        empty(each)
+    for each in disks[:2]:
+        wait_repaired(broker, each)
+    book.publish(50)
+    with opened(broker) as channel:
+        channel.queue_declare("declared after the repair", durable=True)
+    stop(broker)
+    assert_equal(disks)
+    # Either of the two is enough beside another one.
+    empty(disks[2])
+    broker.start()
+    book.check_all_there()
+
+
+@pytest.mark.slow
+def test_two_of_three_are_moved_while_the_node_runs(broker: BrokerProcess, disks: list[Path]) -> None:
+    """They may come back: nobody is kept waiting for an answer, and they are not replaced."""
+    broker.start()
+    book = Book(broker)
+    book.publish(50)
+    moved = [each.rename(each.with_name(f"{each.name}.moved")) for each in disks[:2]]
+    for each in disks[:2]:
+        broker.wait_log(rf'disk not repaired".*path={re.escape(str(each))} .*was not erased.*--accept-loss')
+    with (
+        opened(broker) as channel,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match="too few of the broker"),
+    ):
+        channel.queue_declare("refused", durable=True)
+    broker.kill()
+    for path, each in zip(disks, moved, strict=False):
+        shutil.rmtree(path, ignore_errors=True)
+        each.rename(path)
+    broker.start()
+    wait_all_in(broker, disks)
+    book.check_all_there()
+
+
 @pytest.mark.heavy
 def test_a_second_disk_fails_after_the_first_was_repaired(broker: BrokerProcess, disks: list[Path]) -> None:
     """So what was repaired has everything by itself."""
@@ -228,7 +272,9 @@ def test_a_node_starts_without_its_first_disk(broker: BrokerProcess, disks: list
     in_the_way.mkdir()
     broker.start()
     book.publish(20)
-    assert f"{disks[0]} left behind" in status_of(broker, disks[2])
+    said = status_of(broker, disks[2])
+    assert f"{disks[0]} left behind" in said
+    assert f"Data directory {disks[0]} is left behind (" in said, "it needs attention"
     in_the_way.rmdir()
     wait_repaired(broker, disks[0])
     stop(broker)
@@ -293,6 +339,28 @@ def test_two_of_three_are_missing_at_the_start(broker: BrokerProcess, disks: lis
     assert str(disks[1]) in broker.log
     shutil.rmtree(disks[1])
     kept.rename(disks[1])
+    broker.start()
+    book.check_all_there()
+
+
+@pytest.mark.slow
+def test_two_of_three_are_lost_for_good(make_broker: MakeBroker, broker: BrokerProcess, disks: list[Path]) -> None:
+    broker.start()
+    book = Book(broker)
+    book.publish(20)
+    stop(broker)
+    empty(disks[0])
+    shutil.rmtree(disks[2])
+    with pytest.raises(BrokerFailed):
+        broker.start()
+    more = ["--data-dir", str(disks[1]), "--data-dir", str(disks[2]), "--accept-loss"]
+    once = book.broker = make_broker(disks[0], arguments=more)
+    once.start()
+    wait_all_in(once, disks)
+    book.publish(10)
+    stop(once)
+    assert_equal(disks)
+    book.broker = broker
     broker.start()
     book.check_all_there()
 

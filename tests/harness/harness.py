@@ -81,6 +81,8 @@ class Harness:
         self._chances = 0
         self.loses: Callable[[Any], bool] = lambda record: False
         """which records the next restart does not find any more"""
+        self.finds: Callable[[Any], Any] = lambda record: record
+        """as what the next restart finds a record"""
         self.tombstones: set[int] = set()
         """the journal's ids of what was deleted"""
         self.topology = Topology()
@@ -297,7 +299,7 @@ class Harness:
                 [e.record for e in vhost.exchanges.values()] + list(vhost.queues.values()) + list(vhost.bindings())
             )
             kept = [record for record in records if record.durable and not self.loses(record)]
-            changes += [Put(record) for record in kept]
+            changes += [Put(self.finds(record)) for record in kept]
         self._apply(changes)
         self.node.recovery_ended(self.tombstones)
 

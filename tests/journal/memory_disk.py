@@ -233,7 +233,7 @@ class MemoryDisk:
             found.append(read)
         return found
 
-    def vacuum_step(self) -> bool:
+    def vacuum_step(self, rests: bool = False) -> bool:
         return False
 
     def release_reserve(self) -> None:

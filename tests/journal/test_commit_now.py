@@ -345,6 +345,7 @@ async def test_what_is_committed_later_is_told_to_the_disk_when_no_commit_follow
     monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
     steps: list[bool] = []
     monkeypatch.setattr(disk, "vacuum_step", lambda: bool(steps.append(False)))
+    buffer.replicates = True
     buffer.write([appended(disk, SourceEntry(1, 1, 1))])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)

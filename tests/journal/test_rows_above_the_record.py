@@ -3,6 +3,7 @@ rows, and missed when it is gone."""
 
 from __future__ import annotations
 
+import resource
 import shutil
 import sqlite3
 from contextlib import closing
@@ -14,15 +15,16 @@ from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
-from amqpd.journal.errors import DiskFull
+from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import JournalDamaged, Range
 from amqpd.journal.sqlite import disk as disk_module
-from amqpd.journal.sqlite import statements
+from amqpd.journal.sqlite import recovery, statements
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import BEHIND_MAX
 from amqpd.journal.transaction import Transaction
+from amqpd.storage.files import log_bytes
 from tests.journal.disks import SqliteDrive, idle, row, store, undo
 
 RECORD = "SELECT epoch, idx, rows, rows_check FROM source WHERE source = 0"
@@ -177,6 +179,47 @@ def test_an_epoch_that_found_no_space_is_written_with_its_first_row(
     disk.close()
 
 
+def test_an_epoch_whose_write_fails_ends_the_start(tmp_path: Path) -> None:
+    """The error comes with the call, not when the cursor goes, where the driver drops it: what is above the record
+    would be counted as written."""
+    disk = SqliteDrive(tmp_path / "data").open()
+    disk.recover()
+    commit_rows(disk, 40)
+    drive = killed(disk, tmp_path / "killed")
+    disk.close()
+    disk = drive.open()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        # The log cannot grow.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log_bytes(disk.path), hard))
+        with pytest.raises(DiskFailure, match="failed: disk I/O error"):
+            disk.recover()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    disk.close()
+    assert recovered(drive) == (40, 40)
+
+
+def test_an_epoch_that_is_not_there_when_it_is_read_back_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever SQLite said of it."""
+    disk = SqliteDrive(tmp_path / "data").open()
+    disk.recover()
+    commit_rows(disk, 40)
+    drive = killed(disk, tmp_path / "killed")
+    disk.close()
+    disk = drive.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(statements, "PUT_HEAD", "UPDATE source SET rows = 0 WHERE source = 7")
+        with pytest.raises(DiskFailure, match="the record of transaction 40 was written, and is not there; start"):
+            disk.recover()
+    with pytest.raises(DiskFailure):
+        commit_rows(disk, 1)
+    disk.close()
+    assert recovered(drive) == (40, 40)
+
+
 def test_an_undo_of_another_source_leaves_what_is_above_it(tmp_path: Path) -> None:
     disk = SqliteDrive(tmp_path / "data").open()
     disk.recover()
@@ -295,3 +338,12 @@ def test_a_copy_of_a_damaged_record_is_no_error_of_its_own(idx: str, tmp_path: P
     execute(drive, f"UPDATE source SET idx = {idx}")
     with closing(sqlite3.connect(drive.directory / JOURNAL)) as connection:
         assert journal_facts(connection)["index"] in ("x", b"\0")
+
+
+def test_a_start_tells_how_much_of_the_index_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive = stopped(tmp_path / "data", 7)
+    monkeypatch.setattr(recovery, "TOLD_ROWS", 3)
+    disk, told = drive.open(), list[tuple[int, int]]()
+    disk.examine(lambda rows, read: told.append((rows, read)))
+    disk.close()
+    assert told == [(7, 3), (7, 6)]

@@ -15,6 +15,7 @@ from amqpd.journal.records import Range, Recovered
 from amqpd.journal.sqlite import checkpoints
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.schema import PAGE_BYTES
 from tests.journal.disks import row, transaction
 
 MEGABYTE = 1 << 20
@@ -30,7 +31,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"needs root and tmpfs: {error}")
     yield mounted
-    subprocess.run(["umount", mounted], check=True)
+    subprocess.run(["umount", "--lazy", mounted], check=True)
 
 
 def free(directory: Path) -> int:
@@ -178,6 +179,49 @@ def test_a_journal_recovers_on_a_full_disk(small):
     while disk.vacuum_step():
         pass
     assert disk._writer.execute("SELECT first_seq FROM batch").fetchall() == [(8,)]
+    disk.close()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """What a process leaves that is killed: by how many transactions are above the record."""
+    folder = tmp_path_factory.mktemp("images")
+    disk, made = SqliteDisk(folder / "made", reserve_bytes=MEGABYTE), {}
+    disk.recover()
+    for index in range(1, 41):
+        disk.commit(transaction(index, row(1, index, index, nbytes=500)))
+        if index in (1, 40):
+            made[index] = folder / str(index)
+            shutil.copytree(folder / "made", made[index])
+    disk.close()
+    return made
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+@pytest.mark.parametrize("left", [0, PAGE_BYTES, 3 * PAGE_BYTES])
+@pytest.mark.parametrize("behind", [1, 40])
+def test_what_is_above_the_record_is_counted_once_when_the_start_finds_no_space(
+    small: Path, tmp_path: Path, images: dict[int, Path], behind: int, left: int, orderly: bool
+) -> None:
+    """Killed with some transactions above the record, started on a disk with few bytes left or none, acknowledged
+    what fits, stopped or killed, started with space: each start finds every row."""
+    shutil.copytree(images[behind], small / "data")
+    ballast = use_up(small, leave=left)
+    disk = SqliteDisk(small / "data", reserve_bytes=MEGABYTE)
+    assert disk.recover().index == behind
+    disk.release_reserve()
+    disk.commit(transaction(behind + 1, Range(1, 1, 1)))
+    if orderly:
+        disk.close()
+    shutil.copytree(small / "data", tmp_path / "then")
+    disk.close()
+    ballast.unlink()
+    disk = SqliteDisk(tmp_path / "then", reserve_bytes=MEGABYTE)
+    recovered = disk.recover()
+    assert recovered.index == behind + 1
+    assert [each.first_seq for queue in recovered.queues.values() for each in queue.rows] == list(
+        range(2, behind + 1)
+    )
     disk.close()
 
 

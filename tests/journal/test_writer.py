@@ -9,11 +9,13 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
+from tests.journal.disks import MemoryDrive, row, store
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -109,6 +111,66 @@ async def test_the_reserve_is_given_up_also_when_the_disk_was_full_at_the_start(
             await durable.wait()
         nursery.cancel_scope.cancel()
     assert not disk.reserve_held
+
+
+@pytest.mark.parametrize("replicates", [False, True])
+async def test_the_file_shrinks_once_after_a_long_rest(monkeypatch: pytest.MonkeyPatch, replicates: bool) -> None:
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.001)
+    monkeypatch.setattr(writer_module, "RESTING_S", 0.001)
+    disk, buffer, asked, shrunk = MemoryDisk(), JournalBuffer(), [], trio.Event()
+    buffer.replicates = replicates
+    disk.recover()
+    token = trio.lowlevel.current_trio_token()
+
+    def step(rests: bool = False) -> bool:
+        asked.append(rests)
+        if rests:
+            token.run_sync_soon(shrunk.set)
+        return False
+
+    monkeypatch.setattr(disk, "vacuum_step", step)
+    writer = JournalWriter(buffer, disk, lambda index: None, lambda full: None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        with trio.fail_after(60):
+            await shrunk.wait()
+            if not replicates:  # else it looks again and again whether it was told something
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            assert asked == [False, True]
+            shrunk = trio.Event()
+            buffer.drop(1)
+            writer.want_commit()
+            await shrunk.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_is_known_to_be_committed_is_told_to_a_disk_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a node that was started again, has all entries of a source, and is sent nothing after that."""
+    monkeypatch.setattr(writer_module, "HOUSEKEEPING_IDLE_S", 0.1)
+    drive, stepped, told = MemoryDrive(), trio.Event(), trio.Event()
+    before = drive.open()
+    before.recover()
+    store(before, 1, 1, 1, row(1, 1, 1))
+    disk = drive.open()
+    buffer = JournalBuffer(disk.recover().index)
+    token = trio.lowlevel.current_trio_token()
+
+    def step(rests: bool = False) -> bool:
+        token.run_sync_soon(stepped.set)
+        return False
+
+    monkeypatch.setattr(disk, "vacuum_step", step)
+    writer = JournalWriter(buffer, disk, lambda index: told.set(), lambda full: None)
+    OwnDisk(disk, buffer, writer)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        with trio.fail_after(60):
+            await stepped.wait()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            buffer.is_committed(1, (1, 1))
+            await told.wait()
+        nursery.cancel_scope.cancel()
+    assert disk.head(1).committed == (1, 1)
 
 
 async def test_a_disk_that_stays_full_gets_its_log_copied_at_each_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pamqp import commands
+import pytest
+from pamqp import commands, frame
 
+from amqpd.channels import Channel
 from amqpd.limiting.turns import COPY_WORK, FRAME_WORK, TURN_WORK_MAX
+from amqpd.node.changes import CHANGE_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 
 QUEUES = 200
@@ -139,3 +142,61 @@ def test_a_batch_of_many_new_keys_looks_up_what_a_turn_has_time_for() -> None:
     client.consume("q", no_ack=True)
     harness.step()
     assert client.bodies() == [b"%d" % n for n in range(count)]
+
+
+def on_channels(client: Client, channels: int) -> None:
+    for number in range(2, channels + 1):
+        client.raw(frame.marshal(commands.Channel.Open(), number))
+
+
+def test_declarations_are_paid_for_by_the_turn() -> None:
+    """Of a frame and a method alone there were two hundred in a tick, of a quarter of a millisecond each."""
+    harness = Harness()
+    client = harness.client()
+    harness.automatic = False
+    on_channels(client, 300)
+    declares = (commands.Queue.Declare(queue=f"q{number}", exclusive=True) for number in range(1, 301))
+    client.connection.receive(b"".join(frame.marshal(each, number + 1) for number, each in enumerate(declares)))
+    suspended = sum(channel.suspended for channel in client.connection.channels.values())
+    assert 0 < suspended <= TURN_WORK_MAX // CHANGE_WORK
+    assert client.connection in harness.node.turns.waiting
+
+
+def test_a_turn_does_not_look_at_channels_that_wait_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be two thousand, and each turn looked at all of them."""
+    harness = Harness()
+    client = harness.client()
+    harness.automatic = False
+    on_channels(client, 50)
+    turns, looked = harness.node.turns, []
+    for number in range(1, 51):
+        for part in "ab":
+            declare = commands.Queue.Declare(queue=f"q{number}{part}", exclusive=True)
+            client.connection.receive(frame.marshal(declare, number))
+            while client.connection in turns.waiting:
+                turns.next()
+    assert all(channel.held for channel in client.connection.channels.values())
+    monkeypatch.setattr(Channel, "go_on", lambda self: looked.append(self.id))
+    turns.end(client.connection)
+    turns.next()
+    assert looked == []
+
+
+def test_channels_that_a_turn_had_no_time_for_go_on_in_the_next_in_their_order() -> None:
+    harness = Harness()
+    client = harness.client()
+    harness.automatic = False
+    on_channels(client, 50)
+    for number in range(1, 51):
+        for part in "ab":
+            declare = commands.Queue.Declare(queue=f"q{number}{part}", exclusive=True, nowait=True)
+            client.connection.receive(frame.marshal(declare, number))
+    harness.node.turns.turn_work = 250
+    harness.automatic = True
+    harness.step()
+    assert sorted(name for _, name in harness.node.queues) == sorted(
+        f"q{number}{part}" for number in range(1, 51) for part in "ab"
+    )
+    assert not any(channel.held for channel in client.connection.channels.values())
+    assert not client.connection.intake.stopped
+    assert not client.connection.intake.held_bytes

@@ -9,7 +9,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.publishing import histories
-from amqpd.vocabulary.records import Delete
+from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, Harness, publish_bytes
 
 
@@ -53,6 +53,48 @@ def test_random_draws_for_each_message_of_a_run_and_keeps_the_order(client: Clie
     found = {queue: bodies(client, queue) for queue in "abc"}
     assert sorted(body for each in found.values() for body in each) == [b"%03d" % i for i in range(300)]
     assert all(each == sorted(each) and 80 < len(each) < 120 for each in found.values())
+
+
+def test_local_random_draws_for_each_message_of_a_run_whatever_its_key(client: Client) -> None:
+    declare(client, "l", "x-local-random")
+    for queue in "abc":
+        client.declare(queue)
+        bind(client, queue, "l")
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    client.raw(b"".join(publish_bytes(b"%03d" % i, "k", "l") for i in range(300)))
+    assert client.take(commands.Basic.Ack)[-1].delivery_tag == 300
+    found = {queue: bodies(client, queue) for queue in "abc"}
+    assert sorted(body for each in found.values() for body in each) == [b"%03d" % i for i in range(300)]
+    assert all(each == sorted(each) and 80 < len(each) < 120 for each in found.values())
+
+
+def test_local_random_refuses_what_is_no_classic_queue_with_an_empty_key(client: Client) -> None:
+    declare(client, "l", "x-local-random")
+    declare(client, "other", "fanout")
+    client.declare("q")
+    client.declare("big", durable=True, arguments={"x-queue-type": "quorum"})
+    client.send(commands.Queue.Bind(0, "q", "l", "key", False, {}))
+    assert closed(client) == "PRECONDITION_FAILED - Non empty binding 'key' key not permitted"
+    client.send(commands.Queue.Bind(0, "big", "l", "", False, {}))
+    assert closed(client) == "PRECONDITION_FAILED - Queue type rabbit_quorum_queue not valid for this exchange type"
+    client.send(commands.Exchange.Bind(0, "other", "l", "", False, {}))
+    assert closed(client) == "PRECONDITION_FAILED - Destination not found"
+
+
+def test_local_random_does_not_draw_another_nodes_exclusive_queue() -> None:
+    harness = Harness()
+    client = harness.client()
+    declare(client, "l", "x-local-random")
+    client.declare("here")
+    bind(client, "here", "l")
+    foreign = QueueRecord("/", "foreign", 99, False, exclusive=True, owner="a connection", owner_node="another node")
+    to_it = BindingRecord("/", "l", "foreign", "queue", "", durable=False)
+    harness.submit([Put(foreign), Put(to_it)], lambda _: None)
+    harness.step()
+    assert ("/", "foreign") in harness.node.queues
+    for i in range(20):
+        client.publish(b"%d" % i, "", "l")
+    assert len(bodies(client, "here")) == 20
 
 
 def test_a_consistent_hash_sends_one_key_one_way(client: Client) -> None:

@@ -14,7 +14,7 @@ from amqpd.node.orphans import Orphan, done_with, grouped, parted
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.topology import plans
 from amqpd.vocabulary.journal_numbers import delayed_id
-from amqpd.vocabulary.records import Delete, ExchangeRecord, QueueRecord, VhostRecord
+from amqpd.vocabulary.records import Delete, ExchangeRecord, QueueRecord, UnreadableQueue, VhostRecord
 from tests.harness.harness import Client, Harness
 
 DELAYED = {"exchange_type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}
@@ -272,3 +272,35 @@ def test_an_orphan_that_contradicts_itself_keeps_nobody_from_starting() -> None:
     assert only(harness).backlog.ready == 1
     assert harness.rows[bad_id]
     assert len(harness.bugs) == 1
+
+
+def test_a_queue_whose_record_cannot_be_read_is_out_of_service_and_keeps_what_it_has() -> None:
+    harness = Harness()
+    filled(harness)
+    queue_id = harness.node.queues["/", "q"].record.id
+    rows = dict(harness.rows[queue_id])
+
+    def unreadable(record: Any) -> Any:
+        if not isinstance(record, QueueRecord):
+            return record
+        return UnreadableQueue(record.vhost, record.name, record.id, reason="it cannot be read")
+
+    harness.finds = unreadable
+    harness.restart()
+    assert not harness.node.orphans
+    assert harness.rows[queue_id] == rows
+    client = harness.client()
+    assert overview(harness.node)["queues_out_of_service"] == [
+        {"vhost": "/", "name": "q", "reason": "it cannot be read"}
+    ]
+    client.call(commands.Confirm.Select(), commands.Confirm.SelectOk)
+    client.publish(b"x", "q", delivery_mode=2)
+    assert client.take(commands.Basic.Nack)
+    client.send(commands.Queue.Declare(queue="q", durable=True))
+    assert client.take(commands.Channel.Close)[0].reply_code == 404
+    # It can be read again at the next start.
+    harness.finds = lambda found: found if found.key[0] != "queue" else QueueRecord("/", "q", queue_id)
+    harness.restart()
+    consumer = harness.client()
+    consumer.consume("q", "c")
+    assert [message.body for message in consumer.messages()] == [b"0", b"1", b"2"]

@@ -14,11 +14,11 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.management.errors import NotFound
-from amqpd.management.figures import inventory
 from amqpd.management.messages.home_queues import home_queue
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client
+from tests.management.rig import queue_rows
 from tests.node.test_source_moves import QUORUM, SOURCE, Scene, declared, scene
 
 __all__ = ["scene"]
@@ -73,9 +73,8 @@ def test_it_can_be_deleted(scene: Scene, client: Client) -> None:
 
 def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, client: Client) -> None:
     node = scene.node
-    assert [(row["name"], row["state"], row["messages"]) for row in inventory.queues(node, {})] == [
-        ("theirs", "elsewhere", 0)
-    ]
+    # Nobody says how many messages it has: no 0 is made up.
+    assert [(row["name"], row["state"], row["messages"]) for row in queue_rows(node)] == [("theirs", "down", None)]
     assert len(node.ports) == 1
     node.census._limits = replace(node.limits, node_queues_max=1)
     with pytest.raises(AMQPPreconditionFailed):
@@ -86,7 +85,10 @@ def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, 
 
 
 def test_an_operator_who_asks_for_its_messages_is_sent_to_its_home(scene: Scene, client: Client) -> None:
-    with pytest.raises(NotFound, match="is another node"):
+    with pytest.raises(NotFound, match="node 'b' leads the queue 'theirs'"):
+        home_queue(scene.node, "/", "theirs")
+    scene.node.sources.home_of = lambda source: ""
+    with pytest.raises(NotFound, match="no node leads the queue 'theirs'"):
         home_queue(scene.node, "/", "theirs")
     with pytest.raises(NotFound, match="there is no queue"):
         home_queue(scene.node, "/", "none")

@@ -7,15 +7,18 @@ becomes of them when the source ends or they are deleted meanwhile. Not verified
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from typing import Any
+
 import pytest
 from pamqp import commands, frame
 
 from amqpd import KERNEL
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.limiting.turns import TURN_WORK_MAX
-from amqpd.management.figures import inventory
 from amqpd.management.figures.overview import overview, vhosts
 from amqpd.management.messages.home_queues import home_queue
+from amqpd.management.peers.led_queues import ROWS_AT_ONCE
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
@@ -25,6 +28,7 @@ from amqpd.queues.queue import Queue
 from amqpd.scrub.found import FENCED, DamagedRow, damage_found
 from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, publish_bytes
+from tests.management.rig import listed, rows_of
 from tests.node.test_source_moves import QUORUM, SOURCE, Scene
 
 QUEUES = 1_000
@@ -337,13 +341,17 @@ def test_a_history_that_goes_to_very_many_queues_makes_them_in_ticks(many: Many)
 
 
 def test_a_listing_says_what_is_in_a_queue_that_was_not_made_yet(many: Many) -> None:
-    rows = inventory.queues(many.node, {})
-    assert next(rows)["state"] == "elsewhere"
-    begin_without_time(many, {QUEUES - 1: 3})
-    found = {row["name"]: row for row in rows}
-    assert {row["state"] for row in found.values()} == {"running"}
+    async def pages() -> AsyncGenerator[list[dict[str, Any]], None]:
+        rows = listed(many.node)
+        yield await anext(rows)
+        begin_without_time(many, {QUEUES - 1: 3})
+        async for page in rows:
+            yield page
+
+    found = {row["name"]: row for row in rows_of(pages())}
+    assert [row["state"] for row in found.values()] == ["down"] * ROWS_AT_ONCE + ["running"] * (QUEUES - ROWS_AT_ONCE)
     assert found[LAST]["messages"] == 3
-    assert len(found) == QUEUES - 1
+    assert found["q0"]["messages"] is None, "it was not made when its row was: nobody knew"
 
 
 def test_sums_have_what_is_in_queues_that_are_not_made_yet(many: Many) -> None:

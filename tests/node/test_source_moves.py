@@ -6,6 +6,8 @@ home (`tests/cluster`), letters to another source (`tests/journal/test_withheld.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pamqp import commands
 
@@ -185,3 +187,134 @@ def test_a_queue_that_is_kept_while_its_home_moves_gives_nothing(scene: Scene) -
     answers: list[object] = []
     queue.get(False, lambda piece: bool(answers.append(piece)))
     assert answers == [None]
+
+
+@pytest.mark.parametrize("first", ["alarm", "cut off"])
+def test_who_is_blocked_for_two_reasons_is_told_once_and_goes_on_when_both_have_ended(
+    scene: Scene, first: str
+) -> None:
+    client, node, harness = declared(scene), scene.node, scene.harness
+    client.call(Confirm.Select(), Confirm.SelectOk)
+    client.publish(b"m", "q", delivery_mode=2)
+
+    def alarm(on: bool) -> None:
+        node.alarms.set("memory", on)
+        if on:
+            client.publish(b"m", "q", delivery_mode=2)
+        harness.step()
+
+    def cut_off(on: bool) -> None:
+        node.cut_off([scene.lane] if on else [])
+        harness.step()
+
+    one, other = (alarm, cut_off) if first == "alarm" else (cut_off, alarm)
+    one(True)
+    assert len(client.take(Connection.Blocked)) == 1
+    other(True)
+    assert not client.take(Connection.Blocked), "once, as by RabbitMQ"
+    one(False)
+    assert not client.take(Connection.Unblocked)
+    other(False)
+    assert len(client.take(Connection.Unblocked)) == 1
+
+
+def test_a_node_without_links_refuses_new_quorum_queues_at_once_and_says_why(scene: Scene) -> None:
+    client, node, waits = declared(scene), scene.node, list[object]()
+    node.sources.isolated = lambda: "node c@x has no link to a majority of the cluster's nodes (a@x refuses c@x: why)"
+    node.sources.want = lambda wanted, answer: waits.append(answer)
+    client.declare("classic", durable=True)
+    assert client.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).queue == "q"
+    client.send(Queue.Declare(queue="new", durable=True, arguments=dict[str, Any](QUORUM)))
+    [closed] = client.take(commands.Channel.Close)
+    assert closed.reply_code == 406
+    assert closed.reply_text == (
+        "PRECONDITION_FAILED - queue 'new' in vhost '/' cannot be declared here: node c@x has no link to a majority "
+        "of the cluster's nodes (a@x refuses c@x: why)"
+    )
+    assert waits == []
+
+
+def test_who_waits_for_a_source_at_a_node_that_loses_its_links_is_told_why(scene: Scene) -> None:
+    node, waits = scene.node, list[object]()
+    node.sources.clustered = True
+    node.sources.want = lambda wanted, answer: waits.append(answer)
+    client = scene.harness.client()
+    balanced: Any = {**QUORUM, "x-queue-leader-locator": "balanced"}
+    client.send(Queue.Declare(queue="new", durable=True, arguments=balanced))
+    [answer] = waits
+    node.sources.isolated = lambda: "node c@x has no link to a majority of the cluster's nodes (why)"
+    answer(False)  # type: ignore[operator]
+    scene.harness.step()
+    [closed] = client.take(commands.Channel.Close)
+    assert closed.reply_text.endswith(
+        "cannot be declared here: node c@x has no link to a majority of the cluster's nodes (why)"
+    )
+    assert len(waits) == 1, "it is not asked for again"
+
+
+def test_who_waits_for_a_majority_is_told_and_who_comes_is_refused(scene: Scene) -> None:
+    scene.begin()
+    harness, node = scene.harness, scene.node
+    capable, other = harness.client(), harness.client()
+    plain = harness.client(**{"connection.blocked": False})
+    capable.declare("q", durable=True, arguments=QUORUM)
+    other.declare("classic", durable=True)
+    for client, queue in ((capable, "q"), (plain, "q"), (other, "classic")):
+        client.call(Confirm.Select(), Confirm.SelectOk)
+        client.publish(b"m", queue, delivery_mode=2)
+    node.cut_off([scene.lane])
+    harness.step()
+    [blocked] = capable.take(Connection.Blocked)
+    assert "majority" in blocked.reason
+    assert not plain.take(Connection.Blocked)
+    assert not other.take(Connection.Blocked)
+    node.cut_off([scene.lane])
+    harness.step()
+    assert not capable.take(Connection.Blocked), "once"
+    for asked in (Queue.Declare(queue="q", passive=True), Basic.Get(queue="q"), Basic.Consume(queue="q")):
+        new = harness.client()
+        new.send(asked)
+        [closed] = new.take(commands.Channel.Close)
+        assert closed.reply_code == 404
+        assert "a majority of the nodes that keep it does not answer" in closed.reply_text
+    # It answers again.
+    scene.report()
+    node.cut_off([])
+    harness.step()
+    assert capable.take(Connection.Unblocked)
+    assert capable.take(Basic.Ack)
+    assert harness.client().call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).queue == "q"
+    # And then it does not for too long: who waits is sent away.
+    capable.publish(b"m", "q", delivery_mode=2)
+    node.cut_off([scene.lane])
+    scene.end()
+    [end] = capable.take(Connection.Close)
+    assert (end.reply_code, "majority" in end.reply_text) == (320, True)
+    # The last word: a client may take anything behind it for an error.
+    node.cut_off([])
+    harness.step()
+    assert capable.take(Connection.Unblocked) == []
+    assert not other.closed
+    assert not plain.take(Connection.Close), "nothing of it waits"
+
+
+def test_who_is_blocked_by_an_alarm_already_is_not_told_again(scene: Scene) -> None:
+    scene.begin()
+    harness, node = scene.harness, scene.node
+    client = harness.client()
+    client.declare("q", durable=True, arguments=QUORUM)
+    client.call(Confirm.Select(), Confirm.SelectOk)
+    client.publish(b"m", "q", delivery_mode=2)
+    node.alarms.set("memory", True)
+    client.publish(b"m", "q", delivery_mode=2)
+    assert len(client.take(Connection.Blocked)) == 1
+    node.cut_off([scene.lane])
+    harness.step()
+    assert client.take(Connection.Blocked) == []
+    node.alarms.set("memory", False)
+    harness.step()
+    assert client.take(Connection.Unblocked) == []
+    scene.report()
+    node.cut_off([])
+    harness.step()
+    assert len(client.take(Connection.Unblocked)) == 1

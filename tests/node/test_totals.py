@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.node.totals import ConnectionCounts, QueueCounts, Totals
+from amqpd.node.totals import SUMS, ConnectionCounts, QueueCounts, Rated, Totals
 from amqpd.queues.facts import Facts
 from tests.harness.harness import Client, Harness, Message
 
 Basic, Channel, Confirm, Queue = commands.Basic, commands.Channel, commands.Confirm, commands.Queue
+
+
+def sums(**counts: int) -> list[int]:
+    """What is delivered here is delivered to consumers that acknowledge."""
+    assert counts.keys() <= set(SUMS)
+    counts["deliver"] = counts.get("deliver_get", 0)
+    return [counts.get(name, 0) for name in SUMS]
 
 
 def counted(harness: Harness) -> tuple[ConnectionCounts, QueueCounts]:
@@ -126,33 +133,102 @@ def test_bytes_that_go_through_a_socket_after_its_connection_has_ended_are_count
 
 def test_a_queue_that_stands_when_its_virtual_host_is_made_again_is_in_the_new_one() -> None:
     totals, facts, other = Totals(), Facts(0), Facts(0)
-    facts.accepted = other.accepted = 5
+    facts.delivered = other.delivered = 5
     totals.look_at("v", facts, 5, 0)
     totals.keep_vhosts({"/"})
     totals.look_at("v", other, 5, 0)
-    facts.accepted = 6
+    facts.delivered = 6
     totals.look_at("v", facts, 6, 0)
-    assert totals.sums_by_vhost["v"] == [6, 0, 0, 0, 11, 0]
-    assert totals.of_gone_vhosts == [5, 0, 0, 0, 0, 0], "what it had counted there"
+    assert totals.sums_by_vhost["v"] == sums(deliver_get=6, messages_ready=11)
+    assert totals.of_gone_vhosts == sums(deliver_get=5), "what it had counted there"
     totals.queue_gone("v", "classic", facts)
     totals.queue_gone("v", "classic", other)
-    assert totals.sums_by_vhost["v"] == [6, 0, 0, 0, 0, 0]
-    assert totals.sums == [11, 0, 0, 0, 0, 0]
+    assert totals.sums_by_vhost["v"] == sums(deliver_get=6)
+    assert totals.sums == sums(deliver_get=11)
 
 
 def test_what_ends_after_its_virtual_host_takes_nothing_from_the_next_of_that_name() -> None:
     totals, facts, unseen = Totals(), Facts(0), Facts(0)
-    facts.accepted = 10
+    facts.delivered = 10
     totals.look_at("gone", facts, 10, 0)
-    assert totals.sums_by_vhost["gone"] == [10, 0, 0, 0, 10, 0]
+    assert totals.sums_by_vhost["gone"] == sums(deliver_get=10, messages_ready=10)
     totals.keep_vhosts({"/"})
     totals.queue_gone("gone", "classic", facts)
     assert totals.sums_by_vhost == {}
-    assert totals.sums == [10, 0, 0, 0, 0, 0], "the node counts on"
-    unseen.accepted = 3
+    assert totals.sums == sums(deliver_get=10), "the node counts on"
+    unseen.delivered = 3
     totals.queue_gone("gone", "classic", unseen)
-    assert totals.sums_by_vhost == {"gone": [3, 0, 0, 0, 0, 0]}, "it went before anybody looked at it"
-    assert totals.of_gone_vhosts == [10, 0, 0, 0, 0, 0]
+    assert totals.sums_by_vhost == {"gone": sums(deliver_get=3)}, "it went before anybody looked at it"
+    assert totals.of_gone_vhosts == sums(deliver_get=10)
     totals.keep_vhosts({"/", "others"})
-    assert totals.of_gone_vhosts == totals.sums == [13, 0, 0, 0, 0, 0]
+    assert totals.of_gone_vhosts == totals.sums == sums(deliver_get=13)
     assert totals.sums_by_vhost == {}, "although there are more names than entries"
+
+
+def test_a_publish_counts_where_it_came_from_also_when_its_virtual_host_is_gone() -> None:
+    harness = Harness()
+    client, totals = harness.client(), harness.node.totals
+    for name in ("a", "b", "c"):
+        client.declare(name)
+        client.call(commands.Queue.Bind(queue=name, exchange="amq.fanout"), commands.Queue.BindOk)
+    client.publish(b"x", "", "amq.fanout")
+    client.publish(b"to nobody", "none")
+    totals.look_at_connection(client.connection)
+    totals.look_at_connection(client.connection)
+    assert totals.sums_by_vhost["/"][0] == totals.sums[0] == 2
+    client.publish(b"x", "", "amq.fanout")
+    client.lose()
+    assert totals.sums[0] == 3
+    totals.keep_vhosts({"other"})
+    assert (totals.of_gone_vhosts[0], totals.rated) == (3, {})
+
+
+def test_each_virtual_host_has_its_octets_confirms_and_what_reached_no_queue() -> None:
+    harness = Harness()
+    client = publisher(harness)
+    totals, connection = harness.node.totals, client.connection
+    connection.bytes_in, connection.bytes_out = 100, 30
+    client.publish(b"x", "nowhere", mandatory=True)
+    for _ in range(2):
+        totals.look_at_connection(connection)
+        totals.look_at_unroutable(harness.node.unroutable)
+        found = dict(zip(SUMS, totals.sums_by_vhost["/"], strict=True))
+        wanted = {"publish": 5, "confirm": 4, "recv_oct": 100, "send_oct": 30}
+        assert found.items() >= {**wanted, "return_unroutable": 1, "drop_unroutable": 1}.items()
+    client.lose()
+    connection.bytes_out += 5
+    totals.socket_closed(connection)
+    assert totals.sums_by_vhost["/"][SUMS.index("send_oct")] == 35
+    totals.keep_vhosts({"other"})
+    assert totals.of_gone_vhosts[SUMS.index("drop_unroutable")] == 1
+    assert totals.rated == {}
+
+
+def test_the_ways_in_which_messages_are_taken_are_told_apart() -> None:
+    harness = Harness()
+    client = harness.client()
+    client.declare("q")
+    client.call(Basic.Get(queue="q"), Basic.GetEmpty)
+    for number in range(5):
+        client.publish(b"%d" % number, "q")
+    client.call(Basic.Get(queue="q", no_ack=True), Message)
+    client.send(Basic.Ack(delivery_tag=client.call(Basic.Get(queue="q"), Message).tag))
+    client.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+    client.consume("q", "with")
+    client.messages()
+    client.consume("q", "without", no_ack=True)
+    harness.node.totals.look_at("/", harness.node.queues["/", "q"].facts, 0, 1)
+    found = dict(zip(SUMS, harness.node.totals.sums_by_vhost["/"], strict=True))
+    assert (found["get"], found["get_no_ack"], found["get_empty"]) == (1, 1, 1)
+    assert (found["deliver"], found["deliver_no_ack"]) == (1, 2)
+    assert (found["deliver_get"], found["ack"]) == (5, 1), "taken without acknowledgement is no acknowledgement"
+
+
+def test_the_rate_of_publishes_is_that_of_the_last_two_samples() -> None:
+    published = Rated()
+    published.count = 50
+    assert published.rate(100_000) == 5
+    published.count = 100
+    assert published.rate(104_000) == 100 / 14
+    assert published.rate(110_000) == 5
+    assert published.rate(200_000) == 0

@@ -12,7 +12,7 @@ import trio
 from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.process import garbage
 from amqpd.process.garbage import ENDED_MANY_MAX, ENDED_MAX, LOOK_S, THRESHOLDS, collect_garbage
-from amqpd.pump import YOUNG_LOOKS, YOUNG_WORK_MAX
+from amqpd.pump import CHANGE_WORK, YOUNG_LOOKS, YOUNG_WORK_MAX
 from tests.harness.harness import Harness
 from tests.test_pump import pump_of
 
@@ -139,3 +139,21 @@ def test_the_young_are_looked_at_by_the_work_that_was_done() -> None:
     gc.set_threshold(0)
     trio.run(main)
     assert found == [looks - looks // YOUNG_LOOKS, looks // YOUNG_LOOKS, 0]
+
+
+@pytest.mark.usefixtures("settings_of_python")
+def test_the_young_are_looked_at_while_very_much_is_declared() -> None:
+    """What declarations needed goes while queues come: twelve thousand made 157,000 objects young, 73 ms of one."""
+
+    async def main() -> None:
+        pump = pump_of(Harness())
+        before = [each["collections"] for each in gc.get_stats()]
+        for _ in range(YOUNG_LOOKS * (YOUNG_WORK_MAX // CHANGE_WORK + 1)):
+            pump.settle_changes(1)
+        found.extend(each["collections"] - was for each, was in zip(gc.get_stats(), before, strict=True))
+        pump.close()
+
+    found: list[int] = []
+    gc.set_threshold(0)
+    trio.run(main)
+    assert found == [YOUNG_LOOKS - 1, 1, 0]

@@ -93,9 +93,9 @@ def test_rates_are_those_of_the_last_seconds_also_after_a_long_rest(client: Clie
     assert 90 <= rate(client, "publish") <= 110
     assert rate(client, "deliver") == 0.0
     client.consume("q", no_ack=True)
-    assert rate(client, "deliver") >= 2000 / (2 * SAMPLE_MS / 1000)
+    assert rate(client, "deliver_no_ack") >= 2000 / (2 * SAMPLE_MS / 1000)
     wait(client, 3_600_000)
-    assert (rate(client, "publish"), rate(client, "deliver"), rate(client, "ack")) == (0.0, 0.0, 0.0)
+    assert (rate(client, "publish"), rate(client, "deliver_get"), rate(client, "deliver_no_ack")) == (0.0, 0.0, 0.0)
     publish(client, 1000)
     wait(client, 1000)
     assert 1000 / 11 <= rate(client, "publish") <= 1000, "a burst after the rest is seen"
@@ -162,7 +162,9 @@ def test_policies_settings_and_the_single_active_consumer_are_told(client: Clien
     for tag in ("first", "second"):
         client.consume("sac", tag)
     node = client.harness.node
-    [row] = inventory.queues(node, {"name": "sac"})
+    queue = node.ports.get(("/", "sac"))
+    assert queue is not None
+    row = inventory.queue_row(node, queue)
     assert (row["policy"], row["operator_policy"], row["arguments"]) == ("p", None, arguments)
     assert row["effective_policy_definition"] == definition
     assert (row["settings"]["max_length"], row["settings"]["message_ttl_ms"]) == (5, 1000)

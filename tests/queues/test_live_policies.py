@@ -125,3 +125,57 @@ def test_a_policy_of_another_vhost_or_for_exchanges_changes_no_queue(harness: Ha
     harness._apply([Put(PolicyRecord("/", "p", "", "exchanges", {"max-length": 1}))])
     harness.step()
     assert ready(harness) == 3
+
+
+def stands_after(harness: Harness, ms: int) -> bool:
+    harness.node.now_ms += ms
+    harness.step()
+    return ("/", "q") in harness.node.queues
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"pattern": "^none$", "max_length": 9},
+        {"pattern": "^none$", "max_length": 9, "operator": True},
+        {"pattern": "^q$", "max_length": 9},
+        {"pattern": "^q$", "max_length": 9, "operator": True},
+        {"pattern": "^q$", "expires": 500, "operator": True},
+    ],
+)
+def test_no_policy_begins_the_time_of_an_unused_queue_again(
+    harness: Harness, client: Client, other: dict[str, Any], by_policy: bool
+) -> None:
+    if by_policy:
+        set_policy(harness, "a", "^q$", expires=100)
+    client.declare("q", arguments={} if by_policy else {"x-expires": 100})
+    for _ in range(9):
+        assert stands_after(harness, 10)
+        set_policy(harness, "other", **other)
+        if by_policy:
+            set_policy(harness, "a", "^q$", expires=100)  # as it is
+    assert not stands_after(harness, 10)
+
+
+def test_another_time_for_unused_queues_begins_when_it_is_set(harness: Harness, client: Client) -> None:
+    client.declare("q")
+    assert stands_after(harness, 500)
+    set_policy(harness, expires=100)
+    assert stands_after(harness, 90)
+    set_policy(harness, expires=50)
+    assert stands_after(harness, 40)
+    clear_policy(harness)
+    assert stands_after(harness, 500)
+
+
+def test_a_policy_begins_no_other_time_again(harness: Harness, client: Client) -> None:
+    """Of a message, of a delivery."""
+    client.declare("q", arguments={"x-message-ttl": 100})
+    fill(client, 1)
+    for _ in range(9):
+        assert stands_after(harness, 10)
+        set_policy(harness, "other", "^q$", max_length=9)
+    assert ready(harness) == 1
+    assert stands_after(harness, 11)
+    assert ready(harness) == 0

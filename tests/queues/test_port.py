@@ -22,6 +22,7 @@ BEHIND = {"backlog", "consumers", "settings", "mortality", "messages", "getters"
 # Names under which queues go.
 QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
 AT_HOME = {
+    "management/attention/watch.py": "the bounds of a full queue are told by the node that has it",
     "node/queue_registry.py": "the home's queues are made here",
     "node/orphans.py": "parked messages are on this node's disk",
     "publishing/dead_lettering.py": "a message dies at home, and its queue's settings say what becomes of it",
@@ -40,6 +41,8 @@ IMPORTS = {
         "audit/coverage/counts.py": "its figures, too",
         "audit/coverage/coverage.py": "its books are opened here",
         "limiting/congestion.py": "how fast it drains",
+        "management/attention/watch.py": "what needs attention is told by the node that has the queue",
+        "management/figures/conditions.py": "whether consumers hold all that they may is known where they are",
         "management/damage/damaged_rows.py": "damage is on this node's disk",
         "management/messages/home_queues.py": "which of them an operator means",
         "management/messages/operations.py": "an operator's look at what is on this node's disk",

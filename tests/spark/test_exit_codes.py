@@ -253,7 +253,7 @@ def test_what_nobody_foresaw_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.delitem(sys.modules, "amqpd_spark.report", raising=False)
-    refused(called("report", "--help"), "jinja2", "pip install 'amqpd[spark]'")
+    refused(called("report", "--help"), "jinja2", "pip install '.[spark]'")
 
 
 def process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -11,13 +11,13 @@ import tempfile
 from pathlib import Path
 
 from tests.stalls.rig import rig
-from tests.stalls.shapes import SHAPES
+from tests.stalls.shapes import SHAPES, environment_of
 
 
 def main(names: list[str]) -> None:
     print(f"{'':45} {'hold ms':>9} {'victim ms':>9} {'asked':>7}")
     for name in names or SHAPES:
-        with tempfile.TemporaryDirectory() as directory, rig(Path(directory)) as made:
+        with tempfile.TemporaryDirectory() as directory, rig(Path(directory), environment_of(name)) as made:
             made.figures.clear()
             SHAPES[name](made)
             made.settle()

@@ -115,7 +115,9 @@ class Rig:
         """`patience_s`: how long attackers wait for an answer."""
         self._patience_s = patience_s
         directory.mkdir(parents=True, exist_ok=True)
-        self.broker = Watched(directory, environment or {})
+        self.directory = directory
+        self.environment = environment or {}
+        self.broker = Watched(directory, self.environment)
         self.figures = Figures(self.broker.figures_path)
         self.broker.start()
         self._attackers: list[Attacker] = []

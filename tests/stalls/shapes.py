@@ -4,7 +4,7 @@ What comes in: a rig. What goes out: SHAPES by name, and which of them are QUICK
 Rules: 1. A shape is a function that makes attackers and lets them act; its preparations count too, they are input as
 well. 2. Each stands for a cause, not for a case: the sizes are those at which the fault took seconds.
 Not here: what is measured (`rig.py`), random shapes (`drawn.py`), long backlogs (`backlog_shapes.py`), consumers
-(`consumer_shapes.py`).
+(`consumer_shapes.py`), definitions (`definition_shapes.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pamqp import commands
 
 from tests.stalls.backlog_shapes import BACKLOG_SHAPES
 from tests.stalls.consumer_shapes import CONSUMER_SHAPES
+from tests.stalls.definition_shapes import DEFINITION_SHAPES, environment
 from tests.stalls.rig import Attacker, Rig
 from tests.stalls.wire import method, methods, publish
 
@@ -159,6 +160,28 @@ def a_history_that_goes_through_many_exchanges(rig: Rig) -> None:
     attacker.run(method(Exchange.Bind(destination="after-0", source="kept", nowait=True)))
 
 
+def declares_on_all_channels(rig: Rig) -> None:
+    """Each channel waits for the metadata store, and holds one frame more."""
+    attackers, channels = [rig.attacker() for _ in range(6)], range(1, 2_041)
+    for attacker in attackers:
+        attacker.run(methods_on({number: commands.Channel.Open() for number in channels if number > 1}))
+    for number, attacker in enumerate(attackers):
+        for part in "ab":
+            wanted = {
+                channel: Queue.Declare(queue=f"all-{number}-{channel}-{part}", exclusive=True, nowait=True)
+                for channel in channels
+            }
+            attacker.send(methods_on(wanted))
+    another = rig.attacker()
+    another.run(declares(["of another"]))
+    for attacker in attackers:
+        attacker.run(b"")
+
+
+def methods_on(wanted: dict[int, object]) -> bytes:
+    return b"".join(method(each, channel) for channel, each in wanted.items())
+
+
 def slots_of_a_hash_exchange(rig: Rig) -> None:
     attacker = rig.attacker()
     names = [f"slot-{number}" for number in range(10_000)]
@@ -220,6 +243,7 @@ def messages_that_expire_together(rig: Rig) -> None:
 SHAPES: dict[str, Shape] = (
     CONSUMER_SHAPES
     | BACKLOG_SHAPES
+    | DEFINITION_SHAPES
     | {
         shape.__name__: shape
         for shape in (
@@ -233,6 +257,7 @@ SHAPES: dict[str, Shape] = (
             chained_exchanges,
             headers_of_many_small_publishes,
             a_history_that_goes_through_many_exchanges,
+            declares_on_all_channels,
             slots_of_a_hash_exchange,
             one_message_to_very_many_queues,
             queues_of_a_connection_that_ends,
@@ -250,3 +275,8 @@ QUICK = {
 }
 """Of a backlog, dead letters, transactions and consumers: `make test` runs these, and `make test-heavy` the others,
 of which three take a minute and more each."""
+
+
+def environment_of(name: str) -> dict[str, str]:
+    """What the broker of this shape needs beside the defaults."""
+    return environment() if name in DEFINITION_SHAPES else {}

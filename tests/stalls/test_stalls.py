@@ -13,7 +13,7 @@ import pytest
 from tests.harness.slow import slow_but
 from tests.stalls.rig import rig
 from tests.stalls.search import HOLD_MAX_S
-from tests.stalls.shapes import QUICK, SHAPES
+from tests.stalls.shapes import QUICK, SHAPES, environment_of
 
 # The plain build, on a processor a third as fast.
 SLOWER = 8
@@ -21,7 +21,7 @@ SLOWER = 8
 
 @pytest.mark.parametrize("name", slow_but(QUICK, SHAPES))
 def test_a_connection_does_not_hold_the_others_up(name: str, tmp_path: Path) -> None:
-    with rig(tmp_path) as made:
+    with rig(tmp_path, environment_of(name)) as made:
         made.figures.clear()
         SHAPES[name](made)
         made.settle()

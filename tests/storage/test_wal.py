@@ -7,6 +7,7 @@ import sqlite3
 
 import pytest
 
+from amqpd.storage import wal
 from amqpd.storage.wal import WalEnd, read_end
 
 PAGE = 4096
@@ -91,6 +92,24 @@ def test_a_log_that_is_cut_short_is_torn(log, cut):
     end = read_end(path)
     assert (end.damage, end.torn) == ("", True)
     assert rows(path) == count - 1
+
+
+@pytest.mark.parametrize("left", [0, 32, 32 + 10, 32 + FRAME, 32 + FRAME + 30])
+def test_a_log_that_another_process_cuts_while_it_is_read_ends_there(log, left, monkeypatch):
+    path, _ = log
+    read_header = wal._read_header
+
+    def read_and_cut(head):
+        with path.open("rb+") as file:
+            file.truncate(left)
+        return read_header(head)
+
+    # The header comes with some of the frames in one read of the file: without a buffer it comes alone.
+    open_path = type(path).open
+    monkeypatch.setattr(type(path), "open", lambda self, mode: open_path(self, mode, buffering=0))
+    monkeypatch.setattr(wal, "_read_header", read_and_cut)
+    end = read_end(path)
+    assert (end.frames, end.damage) == (0, "")
 
 
 def test_what_an_older_log_left_behind_a_short_new_one_is_no_damage(tmp_path):

@@ -26,11 +26,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.admin.both_brokers import ManagedRabbitMQ
 from tests.clients.broker_process import REPOSITORY, BrokerProcess
-from tests.clients.rabbitmq_process import NODE_NAME, SCRIPTS, RabbitMQProcess
+from tests.clients.rabbitmq_process import NODE_NAME, PLUGINS, SCRIPTS, RabbitMQProcess
 
 from . import preloaded
-from .catalogue import DOCKER_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
+from .catalogue import DOCKER_PORT, MANAGEMENT_PORT, PORT, SUITES, TLS_PORT, Certificates, Suite
 from .docker_stand_in import docker_stand_in
 from .network import IPV4, IPV6, isolated, with_hosts_of, with_localhost
 from .node import operated
@@ -98,7 +99,7 @@ def run_inside(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="suite-broker-")))
         certificates = suite.certificates(options.checkout, scratch) if suite.certificates else made_up(scratch)
-        broker = make_broker(options.inside, scratch, certificates)
+        broker = make_broker(options.inside, scratch, certificates, suite.plugins)
         if options.inside != "RabbitMQ":
             broker.environment |= suite.settings
         stack.callback(keep_logs, broker, folder)
@@ -201,7 +202,8 @@ def made_up(scratch: Path) -> Certificates:
     return files
 
 
-def make_broker(name: str, scratch: Path, files: Certificates) -> BrokerProcess:
+def make_broker(name: str, scratch: Path, files: Certificates, plugins: tuple[str, ...]) -> BrokerProcess:
+    """`plugins`: RabbitMQ's. With any, both have the management API."""
     if name == "RabbitMQ":
         lines = {
             "listeners.tcp.1": f"{IPV4}:{PORT}",
@@ -217,7 +219,13 @@ def make_broker(name: str, scratch: Path, files: Certificates) -> BrokerProcess:
         # An address in the environment would take the place of the listeners.
         nowhere = {"RABBITMQ_NODE_IP_ADDRESS": "", "RABBITMQ_NODE_PORT": ""}
         arguments = [f"{key} = {it}" for key, it in lines.items()]
-        return RabbitMQProcess(scratch / "data", port=PORT, arguments=arguments, environment=nowhere)
+        if not plugins:
+            return RabbitMQProcess(scratch / "data", port=PORT, arguments=arguments, environment=nowhere)
+        # Statistics each second: suites wait a few seconds for them, as their authors' machines are fast.
+        arguments += [f"management.tcp.port = {MANAGEMENT_PORT}", "collect_statistics_interval = 1000"]
+        managed = ManagedRabbitMQ(scratch / "data", port=PORT, arguments=arguments, environment=nowhere)
+        managed.plugins = (*PLUGINS, *plugins)
+        return managed
     settings = {
         "AMQPD_TLS_PORT": str(TLS_PORT),
         "AMQPD_TLS_CA": str(files.authority),
@@ -225,6 +233,8 @@ def make_broker(name: str, scratch: Path, files: Certificates) -> BrokerProcess:
         "AMQPD_TLS_KEY": str(files.key),
         "AMQPD_TLS_VERIFY_PEER": "optional",
     }
+    if plugins:
+        settings |= {"AMQPD_HTTP_ENABLED": "true", "AMQPD_HTTP_PORT": str(MANAGEMENT_PORT)}
     return BrokerProcess(scratch / "data", port=PORT, environment=settings)
 
 

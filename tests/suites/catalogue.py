@@ -19,6 +19,7 @@ from tests.clients.rabbitmq_process import NODE_NAME
 PORT = 5672
 TLS_PORT = 5671
 DOCKER_PORT = 2375
+MANAGEMENT_PORT = 15672
 MINUTES = 60.0
 PEM = re.compile(r"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
@@ -43,6 +44,8 @@ class Suite:
     certificates: Callable[[Path, Path], Certificates] | None = None
     # The suite wants to start a container with the broker: a stand-in tells it where the broker is.
     docker: bool = False
+    # RabbitMQ's plugins, where the suite speaks to the management API (`MANAGEMENT_PORT` of both brokers).
+    plugins: tuple[str, ...] = ()
     # Where in the checkout the command runs.
     folder: str = "."
     # What rabbitmqctl does first: the users and virtual hosts that the suite expects.
@@ -77,10 +80,19 @@ def in_dockerfile(checkout: Path, scratch: Path) -> Certificates:
     return files
 
 
+MANAGED = (
+    *("rabbitmq_management", "rabbitmq_shovel_management", "rabbitmq_federation_management"),
+    "rabbitmq_stream_management",
+)
 PYTEST = ("{python}", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml={results}/junit.xml")
 ONE_TRY = ("-p", "no:rerunfailures", "-p", "no:sugar")
 GO = {"GOPROXY": "off", "AMQP_URL": f"amqp://guest:guest@localhost:{PORT}/"}
 EVERYTHING = (".*", ".*", ".*")
+ALL_FLAGS = ("enable_feature_flag", "all")
+# Optimized dependencies, which a profile asks for, take an hour to compile.
+CARGO = ("cargo", "test", "--offline", "--no-fail-fast")
+CARGO_LIGHT = (*CARGO, "--config", 'profile.dev.package."*".opt-level=0', "--config", "profile.test.debug=0")
+CLUSTER_NAME = ("set_cluster_name", "rabbitmq@localhost")
 HTTP_API = "needs the HTTP interface of RabbitMQ's management plugin"
 RECOVERY = "TestConnectionRecovery"
 EXPIRED = "TestTLSHandshake"
@@ -243,5 +255,74 @@ SUITES: dict[str, Suite] = {
         ("cargo", "test", "--offline", "--no-fail-fast", "--lib", "--tests"),
         environment={"AMQP_ADDR": f"amqp://localhost:{PORT}/%2f"},
         output="cargo-test.txt",
+    ),
+    # What follows speaks to the management API.
+    "rabbit-hole": Suite(
+        ("go", "test", "-count=1", "-timeout=55m", "-ginkgo.junit-report={results}/junit.xml", "."),
+        environment={"GOPROXY": "off", "GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT": "5s"},
+        plugins=MANAGED,
+        setup=(
+            ("add_user", "policymaker", "policymaker"),
+            ("set_user_tags", "policymaker", "policymaker"),
+            ("set_permissions", "-p", "/", "policymaker", *EVERYTHING),
+            ("add_vhost", "rabbit/hole"),
+            ("set_permissions", "-p", "rabbit/hole", "guest", *EVERYTHING),
+            ("set_permissions", "-p", "rabbit/hole", "policymaker", *EVERYTHING),
+            CLUSTER_NAME,
+            ALL_FLAGS,
+        ),
+    ),
+    "hop": Suite(
+        ("mvn", "--offline", "--batch-mode", "-Dspotless.check.skip", "-Dmaven.test.failure.ignore", "test"),
+        reports="target/surefire-reports",
+        plugins=(*MANAGED, "rabbitmq_mqtt"),
+        setup=(
+            ("set_topic_permissions", "-p", "/", "guest", "amq.topic", ".*", ".*"),
+            ("add_vhost", "vh1"),
+            ("set_permissions", "-p", "vh1", "guest", *EVERYTHING),
+            ("add_vhost", "vh2"),
+            ("set_permissions", "-p", "vh2", "guest", *EVERYTHING),
+            ALL_FLAGS,
+        ),
+    ),
+    # After `cargo-nextest`, a program that only its authors' command needs, was taken out of its Cargo.toml.
+    "rabbitmq-http-api-rs": Suite(
+        (*CARGO_LIGHT, "--all-features", "--test=integration", "--", "--test-threads=1"),
+        plugins=MANAGED,
+        setup=(
+            ("add_user", "rust3", "rust3"),
+            ("set_permissions", "-p", "/", "rust3", *EVERYTHING),
+            ("add_vhost", "rust/http/api/client"),
+            ("set_permissions", "-p", "rust/http/api/client", "guest", *EVERYTHING),
+            CLUSTER_NAME,
+            ALL_FLAGS,
+        ),
+        output="cargo-test.txt",
+    ),
+    "rabbitmqadmin-ng": Suite(
+        (*CARGO_LIGHT, "--test=integration", "--", "--test-threads=1"),
+        plugins=MANAGED,
+        setup=(
+            ("add_vhost", "rust/rabbitmqadmin"),
+            ("set_permissions", "-p", "rust/rabbitmqadmin", "guest", *EVERYTHING),
+            CLUSTER_NAME,
+            ALL_FLAGS,
+        ),
+        output="cargo-test.txt",
+    ),
+    "pyrabbit2": Suite((*PYTEST, "tests"), plugins=MANAGED),
+    "rabbitmq-admin": Suite(
+        (*PYTEST, "rabbitmq_admin/tests/api_tests.py", "rabbitmq_admin/tests/base_tests.py"),
+        environment={"RABBITMQ_HOST": "127.0.0.1"},
+        plugins=MANAGED,
+    ),
+    "rabbitmq_exporter": Suite(
+        ("go", "test", "-tags=integration", "-count=1", "-json", "./..."),
+        environment={"GOPROXY": "off", "DOCKER_HOST": f"tcp://127.0.0.1:{DOCKER_PORT}"},
+        docker=True,
+        plugins=MANAGED,
+        # The name that a container of the host `localtest` gives its cluster.
+        setup=(("set_cluster_name", "rabbit@localtest"),),
+        output="go-test.json",
     ),
 }

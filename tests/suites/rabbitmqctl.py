@@ -53,6 +53,8 @@ COMMANDS: dict[str, Callable[[Words, Options], Words]] = {
         "set" if float(words[0]) < 0.01 else "clear",
         "memory",
     ],
+    "set_cluster_name": lambda words, _: ["ctl", "set_cluster_name", *words],
+    "enable_feature_flag": lambda words, _: ["ctl", "enable_feature_flag", *words],
     "trace_on": lambda _, options: ["trace", "on", "--vhost", options["-p"]],
     "trace_off": lambda _, options: ["trace", "off", "--vhost", options["-p"]],
     "eval": lambda words, _: alarm(words[0]),

@@ -156,7 +156,7 @@ def test_off_nothing_of_it_is_there(tmp_path: Path) -> None:
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "amqpd.process.otel", None)
-    with pytest.raises(StartupError, match=r"otel.enabled is true .* pip install 'amqpd\[otel\]'"):
+    with pytest.raises(StartupError, match=r"otel.enabled is true .* pip install '\.\[otel\]' in a checkout"):
         spans_of(Settings(data_dir=tmp_path, otel=OtelSettings(enabled=True)))
 
 

@@ -3,17 +3,21 @@ certificates."""
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trustme
 from cryptography.hazmat.primitives import serialization
 
 from amqpd.errors import StartupError
 from amqpd.setting_tables import TlsSettings
-from amqpd.transport.tls import server_context
+from amqpd.transport.tls import server_context, tell_exposed_key
+from amqpd.transport.tls_facts import TEXT_LENGTH_MAX, tls_facts
+from amqpd.vocabulary.states import TLS_FIELDS
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +120,48 @@ def test_client_certificates(
     assert names == ([identity] if identity else [])
 
 
+@pytest.mark.parametrize(
+    ("version", "cipher", "parts"),
+    [
+        ("TLSv1.3", "TLS_AES_256_GCM_SHA384", ("any", "aes_256_gcm", "aead")),
+        ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256", ("ecdhe_ecdsa", "aes_128_gcm", "aead")),
+        ("TLSv1.2", "ECDHE-RSA-CHACHA20-POLY1305", ("ecdhe_rsa", "chacha20_poly1305", "aead")),
+        ("TLSv1.2", "AES256-SHA256", ("rsa", "aes_256_cbc", "sha256")),
+        ("TLSv9", "none that is known", (None, None, None)),
+    ],
+)
+def test_what_was_agreed_is_said_as_rabbitmq_says_it(
+    version: str, cipher: str, parts: tuple[str | None, ...]
+) -> None:
+    facts = tls_facts(version, cipher, None)
+    assert facts["ssl_protocol"] == version.lower()
+    assert (facts["ssl_key_exchange"], facts["ssl_cipher"], facts["ssl_hash"]) == parts
+    assert {facts[name] for name in TLS_FIELDS if name.startswith("peer")} == {None}
+
+
+def test_a_client_s_certificate_is_described_as_rabbitmq_does_it(files: Path, authority: trustme.CA) -> None:
+    context = server_context(settings(files, verify_peer="required", ca=files / "ca.pem"))
+    server = handshake(context, client_context(authority, "app.example"))
+    agreed = server.cipher()
+    assert agreed is not None
+    facts = tls_facts(server.version(), agreed[0], server.getpeercert())
+    assert facts.keys() == set(TLS_FIELDS)
+    assert None not in facts.values()
+    assert re.fullmatch(r"OU=Testing cert .+,O=trustme v.+", str(facts["peer_cert_subject"]))
+    assert re.fullmatch(r"OU=Testing CA .+,O=trustme v.+", str(facts["peer_cert_issuer"]))
+    assert re.fullmatch(r"[1-9A-F][0-9A-F]*", str(facts["peer_cert_serial_number"]))
+    moment = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert re.fullmatch(f"{moment} - {moment}", str(facts["peer_cert_validity"]))
+
+
+def test_a_name_in_a_certificate_is_written_as_rfc_4514_has_it_and_no_longer_than_its_bound() -> None:
+    subject = ((("countryName", "DE"),), (("organizationName", "A, B"),), (("commonName", "#x"), ("serial", "1")))
+    assert tls_facts(None, None, {"subject": subject})["peer_cert_subject"] == "CN=\\#x+serial=1,O=A\\, B,C=DE"
+    long = tls_facts(None, None, {"subject": ((("commonName", "x" * 9_999),),), "notBefore": "never"})
+    assert len(str(long["peer_cert_subject"])) == TEXT_LENGTH_MAX
+    assert long["peer_cert_validity"] == "never - "
+
+
 @pytest.mark.parametrize("verify_peer", ["optional", "required"])
 def test_a_certificate_of_a_stranger_is_refused(verify_peer: str, files: Path, authority: trustme.CA) -> None:
     context = server_context(settings(files, verify_peer=verify_peer, ca=files / "ca.pem"))
@@ -159,3 +205,16 @@ def test_unusable_files_are_one_sentence(changes: dict[str, str | None], sentenc
     with pytest.raises(StartupError) as caught:
         server_context(settings(files, **paths))
     assert caught.value.sentence.startswith(sentence.format(d=files))
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, False), (0o644, True), (0o660, True)])
+def test_a_key_that_others_can_read_is_used_and_told(mode: int, told: bool, files: Path) -> None:
+    (files / "server.key").chmod(mode)
+    assert server_context(settings(files)) is not None
+    with structlog.testing.capture_logs() as lines:
+        tell_exposed_key("tls.key", files / "server.key")
+        tell_exposed_key("tls.key", None)
+    assert [line["event"] for line in lines] == ["a private key is not private"] * told
+    assert all(
+        f"others can read or change {files / 'server.key'} (mode {mode:o})" in line["reason"] for line in lines
+    )

@@ -21,6 +21,10 @@ DAMAGED = ".damaged"
 _log = structlog.get_logger("amqpd.audit")
 
 
+class GivenUp(Exception):
+    """A conversion is no longer wanted: the spool file is as it was."""
+
+
 class SpoolDamaged(Exception):
     """What a spool file held is not all there. `written`: the file of the log with what comes before the damage, if
     there was something; `end`: the last row before it, if that is known."""

@@ -11,6 +11,7 @@ Not here: the components themselves.
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -126,10 +127,12 @@ class AuditLog:
                     self.recorder.later()
                 self.writer.sink.record()
 
-    async def end(self, flushed: bool) -> None:
+    async def end(self, flushed: bool, seconds: float = math.inf) -> None:
         """The node does nothing any more: what would be recorded from now on has no place. `flushed`: the journal has
-        all that the log tells of; else an end of a message may be undone, as by a kill."""
+        all that the log tells of; else an end of a message may be undone, as by a kill. `seconds`: how long it may
+        take; what it has no time for is left to the next start."""
         assert self._node is not None
+        self.writer.hurry(seconds)
         # What is found damaged in the spool can still be told of.
         await self.writer.convert_finished()
         self.recorder.later()

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amqpd.audit.files.columns import SCHEMA, TEXTS
-from amqpd.audit.files.damage import Reached, SpoolDamaged
+from amqpd.audit.files.damage import GivenUp, Reached, SpoolDamaged
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.footer import FileRows, Range, named
 from amqpd.audit.files.rows import LAYOUT, Part, rows_of, table_of
@@ -47,9 +47,15 @@ _PARQUET: dict[str, Any] = {
 _MAGIC = struct.pack("<I", BLOCK_MAGIC)
 
 
-def convert(spool: Path, events: Path, reached: Reached | None = None, edges: Edges | None = None) -> Path | None:
-    """Write the spool file's events below `events`, and remove it; the file written, if there was something. Raises
-    OSError, SpoolDamaged."""
+def convert(
+    spool: Path,
+    events: Path,
+    reached: Reached | None = None,
+    edges: Edges | None = None,
+    unwanted: Callable[[], bool] = lambda: False,
+) -> Path | None:
+    """Write the spool file's events below `events`, and remove it; the file written, if there was something.
+    `unwanted` is asked for each block, some hundred times a second. Raises OSError, SpoolDamaged, GivenUp."""
     node, life, number = named(spool.stem)
     key = node, life
     reached = reached or Reached()
@@ -58,7 +64,7 @@ def convert(spool: Path, events: Path, reached: Reached | None = None, edges: Ed
         edges.begin(node)
     end = reached.rows.get(key, 0 if number == 1 else None)
     rows = FileRows(node, life, number)
-    written, damage = _write(spool, events, rows, reached, end)
+    written, damage = _write(spool, events, rows, reached, end, unwanted)
     if written is not None:
         end = rows.last
         if edges is not None:
@@ -75,7 +81,7 @@ def convert(spool: Path, events: Path, reached: Reached | None = None, edges: Ed
 
 
 def _write(
-    spool: Path, events: Path, rows: FileRows, reached: Reached, end: int | None
+    spool: Path, events: Path, rows: FileRows, reached: Reached, end: int | None, unwanted: Callable[[], bool]
 ) -> tuple[Path | None, SpoolDamaged | None]:
     """The file, if there is something for one, and what ended it too early. `rows` is told what is in it, `reached`
     what is missing before it."""
@@ -85,8 +91,9 @@ def _write(
     names: list[dict[str, Any]] = [{}]
     damage: SpoolDamaged | None = None
     try:
-        for part in _parts(spool, names, end):
+        for part in _parts(spool, names, end, unwanted):
             table = table_of(part, names, rows.node, rows.life)
+            _go_on_unless(unwanted)
             if writer is None:
                 begun = datetime.fromtimestamp(table["time"][0].as_py().timestamp(), UTC)
                 folder = events / f"date={begun:%Y-%m-%d}" / f"hour={begun:%H}"
@@ -100,6 +107,9 @@ def _write(
             rows.add(part.first, part.end, (times["min"].as_py(), times["max"].as_py()), table.num_rows)
     except SpoolDamaged as error:
         damage = error
+    except GivenUp:
+        temporary.unlink(missing_ok=True)
+        raise
     finally:
         if writer is not None:
             try:
@@ -211,14 +221,25 @@ def _whole_block_in(data: memoryview) -> bool:
     return False
 
 
-def _parts(spool: Path, names: list[dict[str, Any]], rows_before: int | None = None) -> Iterator[Part]:
-    """Raises SpoolDamaged behind the last one that can be told."""
+def _go_on_unless(unwanted: Callable[[], bool]) -> None:
+    if unwanted():
+        raise GivenUp
+
+
+def _parts(
+    spool: Path,
+    names: list[dict[str, Any]],
+    rows_before: int | None = None,
+    unwanted: Callable[[], bool] = lambda: False,
+) -> Iterator[Part]:
+    """Raises SpoolDamaged behind the last one that can be told; GivenUp."""
     part, ids = Part(), [0]
     damage: SpoolDamaged | None = None
     reached = rows_before
     first_block = True
     try:
         for raw, said, acted, before in _blocks(spool):
+            _go_on_unless(unwanted)
             records = np.frombuffer(raw, LAYOUT)
             acts = [_texts(json.loads(line)) for line in acted.decode().split("\n")] if acted else []
             if reached is not None and before != reached and (before < reached or not first_block):

@@ -6,7 +6,8 @@ Rules: 1. What was handed to the system survives a kill of the broker: so a conf
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
 are dropped, and when there is space again the gap is in the log, with anchors behind it. So it is from the start of
 the broker on, if the disk is full then. 3. Spool files of earlier lives are finished first. 4. A life's number is on
-disk before any row of that life. 5. A spool file that is damaged is set aside, and said as a gap in the same way.
+disk before any row of that life. 5. A spool file that is damaged is set aside, and said as a gap in the same way. 6.
+The end of the node waits for Parquet of `END_BYTES_MAX` at most: what is more stays in the spool, for the next start.
 Not here: what is recorded (`audit/recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
 """
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,7 +29,7 @@ from typing import Any
 import structlog
 import trio
 
-from amqpd.audit.files.damage import Reached, SpoolDamaged, set_aside
+from amqpd.audit.files.damage import GivenUp, Reached, SpoolDamaged, set_aside
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.footer import named
 from amqpd.audit.files.retention import Retention
@@ -37,11 +40,16 @@ from amqpd.setting_tables import AuditSettings
 
 # How often it is looked whether a file is old enough, and whether a full disk has space again.
 LOOK_S = 1.0
+# Some tenths of a second of processor time, and one for pyarrow, where it was not needed before.
+END_BYTES_MAX = 4 << 20
 SUFFIX = ".spool"
 # An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
 GAP = "gap"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r".+-\d+-\d+")
+
+Convert = Callable[[Path, Path, Reached, Edges, Callable[[], bool]], Path | None]
+"""`parquet.convert`"""
 
 _log = structlog.get_logger("amqpd.audit")
 
@@ -84,6 +92,10 @@ class AuditWriter:
         self._converting = trio.Lock()
         self.threads = trio.CapacityLimiter(1)
         self._failed_at: float | None = None
+        self._end_at = math.inf
+        """of time.monotonic: no conversion goes on behind it"""
+        self._much_waits = False
+        """more is finished than the end of the node waits for"""
         self._gap: dict[str, Any] | None = None
         self._gap_rows = 0
         """the last row before the gap"""
@@ -278,14 +290,19 @@ class AuditWriter:
         async with self._converting:
             return await self._convert_first(convert) if self._finished else True
 
-    async def _convert_first(self, convert: Callable[[Path, Path, Reached, Edges], Path | None]) -> bool:
+    async def _convert_first(self, convert: Convert) -> bool:
+        if self._end_at < math.inf:
+            self._much_waits = self._waiting_bytes > END_BYTES_MAX
+        if self._is_unwanted():
+            return False
         path = self._finished[0]
         written: Path | None = None
         try:
             with trio.CancelScope(shield=True):
-                written = await trio.to_thread.run_sync(
-                    convert, path, self.events, self._reached, self._edges, limiter=self.threads
-                )
+                parts = (path, self.events, self._reached, self._edges, self._is_unwanted)
+                written = await trio.to_thread.run_sync(convert, *parts, limiter=self.threads)
+        except GivenUp:
+            return False
         except (OSError, MemoryError) as error:
             return self._postpone(path, error)
         except SpoolDamaged as damage:
@@ -306,6 +323,23 @@ class AuditWriter:
         self.files += written is not None
         await self._remove_old()
         return True
+
+    def hurry(self, seconds: float) -> None:
+        """The node ends within this time: what is converted now is given up if much waits."""
+        self._much_waits = self._waiting_bytes > END_BYTES_MAX
+        self._end_at = time.monotonic() + seconds
+
+    @property
+    def _waiting_bytes(self) -> int:
+        sizes = 0
+        for path in self._finished:
+            with suppress(OSError):
+                sizes += path.stat().st_size
+        return sizes
+
+    def _is_unwanted(self) -> bool:
+        """Asked by the thread that converts."""
+        return self._end_at < math.inf and (self._much_waits or time.monotonic() >= self._end_at)
 
     def _postpone(self, path: Path, error: Exception) -> bool:
         """There is no space for it now, on the disk or in memory."""
@@ -345,7 +379,10 @@ class AuditWriter:
         self.sink.record()
         self._end_file()
         await self.convert_finished()
-        if not (self._finished or self.full):
+        if self._finished:
+            files, nbytes = len(self._finished), self._waiting_bytes
+            _log.info("the last part of the audit log is made Parquet at the next start", files=files, bytes=nbytes)
+        elif not self.full:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(
                     self._edges.ended, self._node, self._recorder.life, limiter=self.threads

@@ -36,6 +36,13 @@ class DisksOutside:
         return self._disks.group.state(number) in (State.IN, State.FULL)
 
     @property
+    def lost(self) -> str:
+        """See `Outside`."""
+        with self._disks.group.changed:
+            standings = self._disks.group.standings
+            return self._disks.group.sentence() if standings.counting < standings.majority else ""
+
+    @property
     def ending(self) -> bool:
         """See `Outside`."""
         return self._disks.group.ending

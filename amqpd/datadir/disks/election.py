@@ -61,13 +61,13 @@ def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:
     nodes = {record.list.node for record in records}
     if len(nodes) > 1:
         raise Refused(
-            f"the data directories {_named(each.path for each in seen if each.record)} belong to different nodes: "
+            f"the data directories {named(each.path for each in seen if each.record)} belong to different nodes: "
             "name those of one node"
         )
     if alone := [each.path for each in seen if has_own_journal(each)]:
         having = "have journals of their own" if alone[1:] else "has a journal of its own"
-        others = _named(each.path for each in seen if each.record)
-        raise Refused(f"{_named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
+        others = named(each.path for each in seen if each.record)
+        raise Refused(f"{named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
     newest = max((record.list for record in records), key=lambda each: each.version)
     members = [at for at, each in enumerate(seen) if is_member(each, newest)]
     enough(seen, newest, members, accept_loss=accept_loss)
@@ -98,7 +98,7 @@ def enough(seen: Sequence[Seen], of: DiskList, members: Collection[int], *, acce
     way_out = "or start once with --accept-loss to go on with what is there" if members else "or restore a backup"
     raise Refused(
         f"{len(members)} of the {len(of.disks)} data directories of this node have its data, {needed} are needed: "
-        f"{_named(lacking)} {'are' if lacking[1:] else 'is'} missing, empty, unusable or not named with --data-dir"
+        f"{named(lacking)} {'are' if lacking[1:] else 'is'} missing, empty, unusable or not named with --data-dir"
         f"{why}; bring them back, {way_out}"
     )
 
@@ -137,12 +137,19 @@ def next_list(
     return DiskList(node, version, tuple(disks))
 
 
+def not_named(seen: Sequence[Seen], before: DiskList) -> list[str]:
+    """Paths of the list before that are not of the setting. One that was moved is there under another path."""
+    taken = {each.record.generation for each in seen if each.record is not None}
+    paths = {each.path for each in seen}
+    return [each.path for each in before.disks if each.path not in paths and each.generation not in taken]
+
+
 def _origin(seen: Sequence[Seen]) -> int:
     """Of a node that has no list yet: the directory that it had alone, or the first one. Raises Refused."""
     with_journal = [at for at, each in enumerate(seen) if each.has_journal]
     if len(with_journal) > 1:
         raise Refused(
-            f"{_named(seen[at].path for at in with_journal)} have a journal each, and none says which is the node's: "
+            f"{named(seen[at].path for at in with_journal)} have a journal each, and none says which is the node's: "
             "name one of them, and empty directories beside it"
         )
     usable = [at for at, each in enumerate(seen) if not each.unusable]
@@ -152,6 +159,7 @@ def _origin(seen: Sequence[Seen]) -> int:
     return with_journal[0] if with_journal else usable[0]
 
 
-def _named(paths: Iterable[str]) -> str:
+def named(paths: Iterable[str]) -> str:
+    """For a sentence; at least one."""
     names = list(paths)
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

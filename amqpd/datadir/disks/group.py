@@ -158,18 +158,23 @@ class DiskGroup:
 
     def leave(self, number: int, reason: str, *, damaged: bool = False, gone: bool = False) -> None:
         """The disk counts no more; `damaged`: nor does what it has; `gone`: its files are not those that are open. A
-        second time it does nothing."""
+        second time it does nothing. One that is repaired meanwhile keeps the reason why it has to be: who repairs it
+        tells why that failed."""
         member = self.members[number]
         with self.changed:
             if self.standings.disks[number].state is State.BEHIND:
                 return
-            self.standings.leave(number)
-            member.reason, member.gone = reason, gone
+            counted = self.standings.leave(number)
+            member.unrepaired = reason
+            if counted:
+                member.reason = reason
+            member.gone = gone
             member.damaged = member.damaged or damaged or gone
             member.steps.clear()
             counting, majority = self.standings.counting, self.standings.majority
             self.changed.notify_all()
-        _log.error("disk left behind", path=str(member.path), reason=reason, disks=counting, needed=majority)
+        if counted:
+            _log.error("disk left behind", path=str(member.path), reason=reason, disks=counting, needed=majority)
         self.at_change()
 
     def sentence(self) -> str:
@@ -275,7 +280,7 @@ class DiskGroup:
 
     def _repairing(self, number: int) -> None:
         if self.standings.disks[number].state is not State.REPAIR:
-            raise TimeoutError(self.members[number].reason)
+            raise TimeoutError(self.members[number].unrepaired)
 
     def _worker(self, number: int) -> Worker:
         worker = self.members[number].worker

@@ -22,6 +22,7 @@ from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.outcome import Outcome
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.storing import bytes_of
@@ -74,11 +75,12 @@ class MirroredDisk:
             for row in transaction.rows:
                 row.join()  # once, and not by each disk
             names, self._noted = self._noted, {}
+            outcome = Outcome(transaction)
 
             def step(disk: SqliteDisk) -> None:
                 if names:
                     disk.note(**names)
-                disk.commit(transaction)
+                disk.commit(transaction, outcome=outcome)
 
             self._transaction, self._step = transaction, self.group.hand(step, _bytes_of(transaction))
         self.group.wait(self._step)
@@ -102,8 +104,8 @@ class MirroredDisk:
                 return rows
             self.group.leave(number, damage, damaged=True)
 
-    def vacuum_step(self) -> bool:
-        """Each disk's thread does its own housekeeping."""
+    def vacuum_step(self, rests: bool = False) -> bool:
+        """Each disk's thread does its own housekeeping, and knows by itself how long it rests."""
         return False
 
     def release_reserve(self) -> None:

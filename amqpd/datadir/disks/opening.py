@@ -12,7 +12,7 @@ Not here: one directory (`datadir/opening.py`), copying (`copying.py`).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ from amqpd.datadir.disks.election import (
     enough,
     furthest,
     next_list,
+    not_named,
     with_definitions,
 )
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
@@ -45,6 +46,7 @@ from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerForma
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.sqlite.own_names import own_names
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.storage.bounded import end_within
 
@@ -67,6 +69,8 @@ class OpenDisks:
     """directories whose metadata.db is the same; the first one is worked with"""
     definitions_lost: bool = False
     """some were, and the operator accepts it"""
+    left_out: list[str] = field(default_factory=list)
+    """paths of directories that the list before this start has, and the setting not"""
 
     @property
     def directory(self) -> Path:
@@ -94,10 +98,17 @@ class OpenDisks:
             log.error("data directories do not answer: they are left as they are")
 
 
-def open_disks(paths: list[Path], *, accept_loss: bool, keep_free_bytes: int = 0) -> OpenDisks:
-    """Blocking. Raises StartupError."""
+def open_disks(
+    paths: list[Path],
+    *,
+    accept_loss: bool,
+    keep_free_bytes: int = 0,
+    found: Callable[[Mapping[str, str]], None] = lambda _: None,
+) -> OpenDisks:
+    """`found`: told the journals' names before one is opened, in this thread, if they can be read so and are of one
+    node; raises StartupError. Blocking. Raises StartupError."""
     with ExitStack() as failing:
-        opening = _Opening(paths, accept_loss, keep_free_bytes, failing)
+        opening = _Opening(paths, accept_loss, keep_free_bytes, failing, found)
         try:
             opened = opening.run()
         except Refused as refused:
@@ -113,11 +124,19 @@ def open_disks(paths: list[Path], *, accept_loss: bool, keep_free_bytes: int = 0
 class _Opening:
     """A start that is under way."""
 
-    def __init__(self, paths: list[Path], accept_loss: bool, keep_free_bytes: int, failing: ExitStack) -> None:
+    def __init__(
+        self,
+        paths: list[Path],
+        accept_loss: bool,
+        keep_free_bytes: int,
+        failing: ExitStack,
+        found: Callable[[Mapping[str, str]], None],
+    ) -> None:
         self._paths = paths
         self._accept_loss = accept_loss
         self._keep_free_bytes = keep_free_bytes
         self._failing = failing
+        self._found = found
         self._locks: dict[int, DataDirectory] = {}
         self._seen = [Seen(str(path)) for path in paths]
         self._disks: dict[int, SqliteDisk] = {}
@@ -127,6 +146,7 @@ class _Opening:
     def run(self) -> OpenDisks:
         self._lock()
         chosen = choose(self._seen, accept_loss=self._accept_loss)
+        self._tell(chosen)
         self._open(chosen)
         before = chosen.newest or self._first_list(chosen)
         if chosen.newest is not None:
@@ -141,7 +161,9 @@ class _Opening:
         definitions = self._definitions.choose(candidates, list(self._disks))
         inside = self._make_equal(best, before, life)
         self._copy_definitions(definitions, inside)
-        accepting = self._accept_loss and len(self._disks) < majority_of(len(before.disks))
+        # What was empty and was made equal is open by now, too, and is not of the list before.
+        left = [at for at in chosen.members if at in self._disks]
+        accepting = self._accept_loss and len(left) < majority_of(len(before.disks))
         roster = Roster(self._paths, life, None if accepting else before)
         following = next_list(self._seen, before, before.node, (life, 0), inside, draw)
         roster.begin(following, sorted({*inside, *self._disks}), before)
@@ -153,8 +175,11 @@ class _Opening:
                 f"{len(chosen.members)} of {len(before.disks)} data directories have the node's data: what only the "
                 "others had is gone"
             )
-        lost = self._definitions.lost
-        return OpenDisks(self._paths, self._locks, disk, roster, life, self._keep_free_bytes, inside, lost)
+        left_out = [] if chosen.newest is None else not_named(self._seen, chosen.newest)
+        for path in left_out:
+            log.warning("data directory is not named any more, and is not kept up", data_dir=path)
+        lost, keep = self._definitions.lost, self._keep_free_bytes
+        return OpenDisks(self._paths, self._locks, disk, roster, life, keep, inside, lost, left_out)
 
     def _lock(self) -> None:
         devices: dict[int, str] = {}
@@ -179,6 +204,13 @@ class _Opening:
                     data_dir=seen.path,
                     beside=beside,
                 )
+
+    def _tell(self, chosen: Chosen) -> None:
+        """Whose these are. Copies of a running node's directories lack what that one has written since, so this comes
+        before it is asked what they have."""
+        told = [names for at in chosen.members if (names := own_names(self._paths[at] / JOURNAL))]
+        if len({names["identity"] for names in told}) == 1:
+            self._found(told[0])
 
     def _open(self, chosen: Chosen) -> None:
         for accept_loss in (False, True) if self._accept_loss else (False,):

@@ -7,6 +7,7 @@ Not here: which directories these are (`opening.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -32,9 +33,11 @@ class StoreOnDisks:
         self.file = file
 
 
-async def open_disks_of(paths: list[Path], *, accept_loss: bool, keep_free_bytes: int) -> OpenDisks:
-    """Raises StartupError."""
-    make = partial(open_disks, paths, accept_loss=accept_loss, keep_free_bytes=keep_free_bytes)
+async def open_disks_of(
+    paths: list[Path], *, accept_loss: bool, keep_free_bytes: int, found: Callable[[Mapping[str, str]], None]
+) -> OpenDisks:
+    """See `open_disks`. Raises StartupError."""
+    make = partial(open_disks, paths, accept_loss=accept_loss, keep_free_bytes=keep_free_bytes, found=found)
     return await trio.to_thread.run_sync(make)
 
 

@@ -6,9 +6,9 @@ Rules: 1. A large journal is copied in rounds, each of one moment of a disk that
 the round before, until that is little. What follows the moment of the last round, between two steps, waits for the
 disk that is repaired, up to a bound; when more comes there are more rounds. 2. A disk that has lost anything is of a
 new generation, and counts for nothing until the list has that. What would count at the next start is given up only
-while a majority has everything. 3. One that is only behind is brought up in one transaction of each round, and never
-counts for less than it did. 4. A directory of another node, or one that this node went on with alone, is not erased.
-5. Blocking, in threads; one repair at a time.
+while a majority has everything, and while what was lost cannot count without them if it comes back. 3. One that is
+only behind is brought up in one transaction of each round, and never counts for less than it did. 4. A directory of
+another node, or one that this node went on with alone, is not erased. 5. Blocking, in threads; one repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
@@ -25,6 +25,7 @@ import structlog
 
 from amqpd.datadir.disk_record import has_record, read_record
 from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
+from amqpd.datadir.disks.election import named
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
 from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
@@ -106,6 +107,8 @@ class Repair:
             if not whole:
                 if listed:
                     self._require_others()
+                else:
+                    self._require_no_way_back()
                 self.generation = draw()
                 self._disks.roster.is_new(self._number, self.generation)
             return self._copy(whole=whole)
@@ -211,7 +214,7 @@ class Repair:
         """What follows waits for it."""
         self._goes_on()
         if self._group.state(self._number) is not State.REPAIR:
-            raise TimeoutError(self._member.reason)
+            raise TimeoutError(self._member.unrepaired)
 
     def _hold_lock(self) -> None:
         """Of the directory that is there now. Raises StartupError, OSError."""
@@ -241,7 +244,17 @@ class Repair:
         if counting < majority:
             raise NotRepaired(
                 f"it is not emptied while only {counting} of the others have everything, and {majority} are needed: "
-                "start the node again when the directories can be written"
+                "start the broker again when the directories are in place and can be written"
+            )
+
+    def _require_no_way_back(self) -> None:
+        """What was in the directories that are lost cannot come back and be taken for what this node has, without the
+        disks that go on here. Raises NotRepaired."""
+        if paths := self._disks.roster.in_the_way(self._group.counting()):
+            raise NotRepaired(
+                f"what was in {named(map(str, paths))} was not erased (it was moved or unmounted, or cannot be "
+                "written), and would count if it came back: bring it back and start the broker again, or, if it is "
+                "lost for good, start the broker once with --accept-loss"
             )
 
     def _check_space(self) -> None:

@@ -1,7 +1,7 @@
 """Watches the disks of a node while it runs: what is left behind is told, repaired, and counts again.
 
 What comes in: the disks; the store of definitions, when that is on them. What goes out: the list on a majority;
-repaired disks; a line for each for `amqpd status`.
+repaired disks; a line for each for `amqpd status`, and a row for each that is not well.
 Rules: 1. A directory that is not the one that was opened leaves its disk behind; so does one that does not answer
 (`group.py`). 2. One repair at a time, beside which the others are watched; one that failed is tried again, later each
 time, up to a bound. A disk that hangs is repaired when it answers. 3. Nothing here ends the node, or waits for a disk
@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import structlog
 import trio
@@ -32,6 +33,7 @@ from amqpd.journal.sqlite.likeness import Likeness
 
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 60.0
 CATCH_UP_LOOK_S = 0.02
+LEFT_OUT = "left out"
 
 log = structlog.get_logger(component="disks")
 
@@ -135,14 +137,34 @@ class DisksWatch:
         """A text for each directory."""
         return [self._fact(number) for number in range(len(self._disks.paths))]
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Of each directory that is not in use: `path`, `state` (of `State`, or "left out": the start before this one
+        had it, and it is not named any more), `reason`, `unrepaired` (why it could not be made equal), how many of
+        all are `counting`, of how many that are `listed`."""
+        of_all = {"counting": len(self._group.counting()), "listed": len(self._disks.paths)}
+        rows = []
+        for number, path in enumerate(self._disks.paths):
+            state, reason, unrepaired = self._standing(number)
+            if state is not State.IN:
+                row = {"path": str(path), "state": state.value, "reason": reason, "unrepaired": unrepaired}
+                rows.append({**row, **of_all})
+        left_out = {"state": LEFT_OUT, "reason": "", "unrepaired": "", **of_all}
+        return [*rows, *({"path": path, **left_out} for path in self._disks.left_out)]
+
     def _fact(self, number: int) -> str:
-        state, member = self._group.state(number), self._group.members[number]
+        state, reason, unrepaired = self._standing(number)
+        if unrepaired:
+            reason += f"; not repaired: {unrepaired}"
+        return f"{self._group.members[number].path} {_SAID[state]}" + f" ({reason})" * bool(reason)
+
+    def _standing(self, number: int) -> tuple[State, str, str]:
+        """And why it is so, and why it was not repaired."""
+        state = self._group.state(number)
         if state is State.BEHIND and number in self._repairs:
             state = State.REPAIR
-        reason = "" if state in (State.IN, State.FULL) else member.reason
-        if state is State.BEHIND and number in self._failed:
-            reason += f"; not repaired: {self._failed[number][2]}"
-        return f"{member.path} {_SAID[state]}" + f" ({reason})" * bool(reason)
+        reason = "" if state in (State.IN, State.FULL) else self._group.members[number].reason
+        failed = state is State.BEHIND and number in self._failed
+        return state, reason, self._failed[number][2] if failed else ""
 
     async def _write_list(self) -> None:
         try:

@@ -3,13 +3,15 @@
 What comes in: steps, and what is to be done between two of them. What goes out: what is stored, into the standings.
 Rules: 1. A step is taken off the queue when the disk has it. 2. DiskFull: the reserve is given up, and the same step
 tried again until there is space. 3. Any other failure of the disk leaves it behind. 4. When nothing is to be done for
-a while, the disk does its housekeeping. 5. A disk that was left behind is closed as it is; one whose files are not
-there any more stays open until the process ends (`datadir/presence.py` says why).
+a while, the disk does its housekeeping; after a long one what is kept for the next backlog goes, too. 5. A disk that
+was left behind is closed as it is; one whose files are not there any more stays open until the process ends
+(`datadir/presence.py` says why).
 Not here: which disks count (`standing.py`), what a majority has (`group.py`).
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 import time
@@ -25,6 +27,7 @@ from amqpd.datadir.disks.standing import Standings, State
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.disk import SqliteDisk
+from amqpd.journal.writer import RESTING_S
 from amqpd.storage.bounded import HANG_S, BoundedCalls, Call
 from amqpd.storage.closing import leave_open
 
@@ -47,6 +50,8 @@ class Member:
     """None: it is not open"""
     reason: str = ""
     """why it does not count"""
+    unrepaired: str = ""
+    """why it was left the last time, maybe while it was repaired"""
     damaged: bool = False
     """what it has cannot be trusted"""
     gone: bool = False
@@ -88,6 +93,10 @@ class Worker:
         """nothing is done any more"""
         self._resting = True
         """housekeeping has nothing left to do, as before the first step"""
+        self._shrunk = False
+        """nor has what is done after a long rest"""
+        self._idle_since_s = time.monotonic()
+        """when the last step ended, or housekeeping found no space"""
         self.began_s: float | None = None
         """since when something is under way, by time.monotonic"""
         self.answered_elsewhere: Call[Any] | None = None
@@ -161,7 +170,6 @@ class Worker:
     def _next(self) -> Callable[[], None] | None:
         """What is to be done now; None: nothing ever again."""
         with self._group.changed:
-            waited = False
             while not self._left:
                 if self._beside:
                     beside = self._beside.popleft()
@@ -170,10 +178,18 @@ class Worker:
                     return self._step
                 if self._group.closing:
                     return None
-                if waited and not self._resting:
+                wait_s = self._housekeeping_s - time.monotonic()
+                if wait_s <= 0:
                     return self._housekeeping
-                waited = not self._group.changed.wait(None if self._resting else HOUSEKEEPING_IDLE_S)
+                self._group.changed.wait(None if wait_s == math.inf else wait_s)
         return None
+
+    @property
+    def _housekeeping_s(self) -> float:
+        """When it is due, if nothing else is to be done until then."""
+        if self._resting and self._shrunk:
+            return math.inf
+        return self._idle_since_s + (RESTING_S if self._resting else HOUSEKEEPING_IDLE_S)
 
     def _aside(self, work: Step) -> None:
         work(self._disk)
@@ -184,12 +200,13 @@ class Worker:
             if not member.steps:
                 return
             step, number = member.steps[0], group.standings.disks[member.number].stored + 1
-        self._resting = False
+        self._resting = self._shrunk = False
         try:
             step(self._disk)
         except DiskFull as error:
             self._has_no_space(str(error))
             return
+        self._idle_since_s = time.monotonic()
         with group.changed:
             if self._left:
                 return
@@ -215,13 +232,19 @@ class Worker:
                 group.changed.wait_for(lambda: self._left or group.closing, FULL_RETRY_S)
 
     def _housekeeping(self) -> None:
+        rests = self._resting
         try:
-            more = self._disk.vacuum_step()
+            more, full = self._disk.vacuum_step(rests), False
         except DiskFull:
-            more = True
+            more, full = True, True
         if self._short:
             self._short = not self._disk.restore_reserve()
-        self._resting = not more and not self._short
+        if full or self._short:
+            self._idle_since_s = time.monotonic()  # it is tried again later
+        if rests:
+            self._shrunk = not more
+        else:
+            self._resting = not more and not self._short
 
     def _end(self) -> None:
         member, disk = self._member, self._disk

@@ -22,7 +22,7 @@ from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
 from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
 from amqpd.journal.sqlite.sources import Held
-from amqpd.replication.entry import LogEntry
+from amqpd.replication.entry import NUMBER_MAX, LogEntry
 
 
 def payload_of(entry: LogEntry) -> Payload:
@@ -30,7 +30,21 @@ def payload_of(entry: LogEntry) -> Payload:
     payload = decode(entry.payload)
     if (payload.source, payload.epoch, payload.idx) != (entry.source, *entry.position):
         raise BadPayload(f"entry {entry.position} of source {entry.source} has a payload of another one")
+    for packed, width in ((payload.retired, 3), (payload.delivered, 2), (payload.counts, 3), (payload.dropped, 1)):
+        _require_numbers(packed, width)
+    if not 0 <= payload.reserved <= NUMBER_MAX:
+        raise BadPayload(f"entry {entry.position} of source {entry.source} reserves numbers up to {payload.reserved}")
     return payload
+
+
+def _require_numbers(packed: bytes, width: int) -> None:
+    """Of what is used later, or goes into several tables. Raises BadPayload."""
+    if len(packed) % (8 * width):
+        raise BadPayload(f"{len(packed)} bytes are no list of {width} numbers each")
+    if packed:
+        values = numbers(packed)
+        if min(values) < 0 or max(values) >= SEQ_MAX:  # what follows the last one is a number, too
+            raise BadPayload(f"{min(values)} or {max(values)} is no number of a queue or a message")
 
 
 def record_of(entry: LogEntry, payload: Payload, draft: Draft) -> TailRecord:

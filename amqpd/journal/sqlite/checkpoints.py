@@ -31,6 +31,8 @@ VACUUM_PAGES = 256
 """Free pages that one idle step gives back to the file system: 2 MB, 1 to 3 ms."""
 FREE_BYTES_KEPT = 64 << 20
 """Free pages are kept for the next backlog up to this, or a quarter of the file if that is more."""
+RESTING_BYTES_KEPT = 8 << 20
+"""The same, when nothing has been written for long."""
 WAL_BYTES_MAX = 2 * CHECKPOINT_BYTES
 """WAL bytes after which that waits for the reader to finish, instead of leaving pages for the next time; half of
 the reserve, which must be enough for the WAL and a transaction (`reserve.py`)."""
@@ -135,12 +137,13 @@ class Checkpoints:
         self._queues.clear()
         self._at = self._wal_bytes + CHECKPOINT_BYTES
 
-    def idle_step(self) -> bool:
+    def idle_step(self, rests: bool = False) -> bool:
         """Some free pages go back to the file system, or the log's file gets longer; True when there is more to do.
-        Raises sqlite3.Error."""
+        `rests`: nothing has been written for long. Raises sqlite3.Error."""
         (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
-        spare = int(free - max(FREE_BYTES_KEPT // PAGE_BYTES, (pages - free) // 4))
+        kept = RESTING_BYTES_KEPT if rests else FREE_BYTES_KEPT
+        spare = int(free - max(kept // PAGE_BYTES, (pages - free) // 4))
         if spare > 0:
             # executescript: SQLite returns after each page, and `execute` would stop at the first.
             self._writer.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUM_PAGES)})")

@@ -346,9 +346,13 @@ def _known_revision(path: Path, connection: sqlite3.Connection) -> str:
     (revision,) = found
     if not isinstance(revision, str) or not _FORMAT.match(revision):
         raise JournalDamaged(f"{path} is damaged (its format is {revision!r}); {trust.REMEDY_OF_RECORDS}")
-    if revision not in REVISIONS:
-        raise NewerFormat(
-            f"{path} was written by a newer amqpd (format {revision}, this one knows up to {REVISIONS[-1]}); "
-            "start that version again, or give another data directory"
-        )
+    if newer := newer_format(revision):
+        sentence = f"{path} was written by a newer amqpd ({newer})"
+        raise NewerFormat(f"{sentence}; start that version again, or give another data directory", newer)
     return revision
+
+
+def newer_format(revision: str) -> str:
+    """What a newer amqpd wrote, as a part of a sentence; empty: this one knows it, or it is no name of a format."""
+    newer = _FORMAT.match(revision) and revision not in REVISIONS
+    return f"format {revision}, this one knows up to {REVISIONS[-1]}" if newer else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from amqpd.journal.errors import DiskFailure, DiskFull
+from amqpd.journal.errors import DiskFailure, DiskFull, UnusableWrites
 from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite import statements, trust
 from amqpd.journal.sqlite.adoption import Adopts
@@ -27,10 +27,11 @@ from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.entries import Known, work_of_dead, write_sources
 from amqpd.journal.sqlite.one_row import PAGES, write_row
+from amqpd.journal.sqlite.outcome import Outcome
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
-from amqpd.journal.sqlite.recovery import Found, examine
+from amqpd.journal.sqlite.recovery import Found, Tell, examine
 from amqpd.journal.sqlite.replica_reading import AsksReplicas, ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
@@ -87,13 +88,13 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._failure: str | None = None
         self.kept: str | None = None  # why settled messages do not leave the disk any more: a damaged page
 
-    def examine(self) -> None:
+    def examine(self, tell: Tell | None = None) -> None:
         """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
-        self._found = self._look()
+        self._found = self._look(tell)
 
-    def _look(self) -> Found:
+    def _look(self, tell: Tell | None = None) -> Found:
         try:
-            found = examine(self.path, self._reader)
+            found = examine(self.path, self._reader, tell)
             try_to_write(self._writer, self.path)
             return found
         except sqlite3.Error as error:
@@ -116,7 +117,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         written before all is read. `epoch`: of this life, if it is not the next one."""
         found, self._found = self._found or self._look(), None
         self._take_over(found)
-        self._begin_epoch(epoch)
+        self._begin_epoch(epoch, found.rows)
         self._recovered = True
         self._reserve.restore()
         # A node has to start on a full disk, to let its consumers empty it. What is dead stays so, and is found again
@@ -132,15 +133,16 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._make_mark()
         return found.of((SOURCE,))
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
-        """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again."""
+    def commit(self, transaction: Transaction, *, housekeeping: bool = True, outcome: Outcome | None = None) -> None:
+        """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again. `outcome`:
+        of several disks."""
         if self._failure is not None:  # not by a call: this is done for each commit
             raise DiskFailure(self._failure)
         sources, local = self._sources, self._sources.local
         if not self._recovered or transaction.index != local.idx + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {local.idx}")
-        if transaction.writes or transaction.committed or transaction.entries:
-            self._commit_of_sources(transaction)
+        if transaction.writes or transaction.committed or transaction.entries or transaction.unusable:
+            self._commit_of_sources(transaction, outcome)
         elif transaction.is_one_row and not (self._discards.pending or self._noted or self.checkpoints.shared):
             try:
                 nbytes = write_row(self._writer, transaction, sources, self.names["identity"])
@@ -167,7 +169,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         """See `Disk`."""
         return self._rows.read(queue_id, first_seq, last_seq, bytes_max)
 
-    def vacuum_step(self) -> bool:
+    def vacuum_step(self, rests: bool = False) -> bool:
         """See `Disk`. Deletes what was discarded, gives free pages back to the file system, empties the WAL."""
         if not self._recovered:
             raise ValueError("the journal is not recovered yet")
@@ -181,7 +183,7 @@ class SqliteDisk(AsksReplicas, Adopts):
             self._write(work, self._piece(work))
             more = True
         else:
-            more = self._idle_step()
+            more = self._idle_step(rests)
         if self.checkpoints.is_due() if more else self.checkpoints.is_worthwhile():
             self._checkpoint()
         return more
@@ -196,21 +198,47 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
 
-    def _begin_epoch(self, epoch: int) -> None:
-        """Each life of a process is a new epoch of the local source, from its first transaction on."""
-        local = self._sources.local
+    def _begin_epoch(self, epoch: int, rows: int) -> None:
+        """Each life of a process is a new epoch of the local source, from its first transaction on. `rows`: of
+        messages, that there are."""
+        local, identity = self._sources.local, self.names["identity"]
         new = local.at((max(epoch, local.epoch + 1), local.idx))
         try:
-            self._writer.execute(statements.PUT_HEAD, new.parameters(self.names["identity"], self._sources.behind))
-            self._sources.put([new])
+            self._writer.execute(statements.PUT_HEAD, new.parameters(identity, self._sources.behind))
         except sqlite3.Error as error:
             # On a full disk the first transaction that finds space writes it, before anything is said to be stored.
             if not local.epoch or not isinstance(meaning(error, self.path), DiskFull):
                 raise self._failed(error) from error
             self._sources.begin(new)
+            return
+        with self._failing():
+            found = trust.read_record(self.path, self._reader, identity)
+        # From here on nothing counts these rows again: a record that is not there would make the next start refuse.
+        if found is None or (found.epoch, found.idx, found.rows) != (*new.position, rows):
+            self._failure = (
+                f"the disk of {self.path} failed: the record of transaction {local.idx} was written, and is not "
+                "there; start again, and if that does not help, look at the disk"
+            )
+            raise DiskFailure(self._failure)
+        self._sources.put([new])
 
-    def _commit_of_sources(self, transaction: Transaction | None) -> None:
-        """Other sources first, then the local one. Also housekeeping, without a transaction."""
+    def _commit_of_sources(self, transaction: Transaction | None, outcome: Outcome | None = None) -> None:
+        """Other sources first, then the local one. Also housekeeping, without a transaction. What another node has
+        made and cannot be written is left out, with all of its source, and the transaction says so."""
+        while True:
+            left = transaction if transaction is None or outcome is None else outcome.left()
+            if left is not None and left.unusable:
+                self._sources.leave_out(left.unusable)
+            try:
+                if self._write_of_sources(left, outcome):
+                    return
+            except UnusableWrites as error:
+                if transaction is None or transaction.own is None or error.source in transaction.own:
+                    raise error.__cause__ or error from None
+                (transaction if outcome is None else outcome).leave_out(error.source, error.reason)
+
+    def _write_of_sources(self, transaction: Transaction | None, outcome: Outcome | None) -> bool:
+        """Raises UnusableWrites; then nothing was written. Nor was it if False: other disks leave out more."""
         self._refuse_after_failure()
         known = Known(self._sources, self._discards, self._marks, self.names["identity"])
         given = transaction or Transaction(self._sources.local.idx)
@@ -220,11 +248,15 @@ class SqliteDisk(AsksReplicas, Adopts):
             self._timed |= draft.timed.union(row.queue_id for row in given.rows if row.deadlines)
             self._counted |= draft.counted
             piece.take_in(Piece() if draft.undone else self._piece(work))  # discards may be gone with what is
+            if outcome is not None and transaction is not None and not outcome.stores(transaction.unusable):
+                self._writer.execute("ROLLBACK")
+                return False
         except BaseException:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
         self._write(work, piece, draft, lambda: self._commit_of_sources(transaction))
+        return True
 
     def release_reserve(self) -> None:
         """The disk is full: give up the held space, so that settles can be committed and rows deleted."""
@@ -383,11 +415,11 @@ class SqliteDisk(AsksReplicas, Adopts):
             self._failure = f"the journal stopped after a failure: {error}"
             raise
 
-    def _idle_step(self) -> bool:
+    def _idle_step(self, rests: bool) -> bool:
         """See `Checkpoints`."""
         self._refuse_after_failure()
         try:
-            return self.checkpoints.idle_step()
+            return self.checkpoints.idle_step(rests)
         except sqlite3.Error as error:
             if not isinstance(meaning(error, self.path), JournalDamaged):
                 raise self._failed(error) from error

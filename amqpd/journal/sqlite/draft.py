@@ -32,6 +32,8 @@ class Draft:
         self.begun: list[Discard] = []
         self.undone: list[tuple[int, Position]] = []
         """sources, and up to where they stand still"""
+        self.ends = sources.ends
+        """of queues: what is too high in it after a transaction that was not committed costs a look at the disk"""
         self.next_row = next_row
         """the number of the next row in `batch`"""
         self.timed: set[int] = set()
@@ -75,6 +77,7 @@ class Draft:
             raise ValueError(
                 f"source {source} is at {head.position}, committed {head.committed}: no undo to {position}"
             )
+        self.ends.forget(source)
         committed = min(head.committed, position)
         self.heads[source] = Head(source, *position, head.reserved, head.replicated, committed)
         self.undone.append((source, position))

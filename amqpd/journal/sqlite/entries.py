@@ -12,11 +12,12 @@ Not here: the local source (`work.py`), the commit itself and what follows a fai
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from struct import error as struct_error
 from typing import NamedTuple
 
+from amqpd.journal.errors import UnusableWrites
 from amqpd.journal.records import Range
-from amqpd.journal.sqlite import appending, checksums, entry_statements, queries, staging, statements
+from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_statements, queries, staging, statements
 from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
@@ -38,6 +39,7 @@ from amqpd.replication.replica import (
     StatePart,
     Undone,
     Write,
+    source_of,
 )
 
 
@@ -54,8 +56,8 @@ def write_sources(
     connection: sqlite3.Connection, transaction: Transaction, known: Known, *, release_rows: bool
 ) -> tuple[Draft, Work, Piece]:
     """Begins a transaction, and writes what is of replicated sources; what is to be written of the local one, and to
-    be deleted, with its end. Raises ValueError for what does not follow what is there, BadPayload, JournalDamaged,
-    sqlite3.Error."""
+    be deleted, with its end. Raises UnusableWrites for what does not follow what is there, or is no payload,
+    JournalDamaged, sqlite3.Error."""
     if transaction.entries:
         raise ValueError("entries of sources become writes before they are committed")
     connection.execute("BEGIN IMMEDIATE")
@@ -64,7 +66,7 @@ def write_sources(
     draft = Draft(known.sources, known.discards, known.marks, max(last_row + 1, *staged_rows, 1))
     for source, first_row in known.sources.stale.items():
         staging.drop_rows(connection, source, first_row)
-    _carry_out(connection, transaction.writes, draft)
+    _carry_out(connection, transaction, draft)
     for source, position in transaction.committed.items():
         draft.commit(source, position)
     work, now = plain_work(transaction, known.sources.local, known.discards, known.marks)
@@ -92,33 +94,54 @@ def work_of_dead(
     return work, piece
 
 
-def _carry_out(connection: sqlite3.Connection, writes: Iterable[Write], draft: Draft) -> None:
-    for write in writes:
-        match write:
-            case Appended(entry):
-                _append(connection, entry, draft)
-            case Undone(source, position):
-                staged = draft.staged(source)
-                if staged is not None:
-                    staging.undo_staged(connection, source, position, staged, draft)
-                else:
-                    undo(connection, draft, source, position)
-            case Sealed(source, seal):
-                connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
-                draft.known(source)
-            case Staged(source):
-                staging.begin(connection, source, draft)
-            case StatePart(source, part):
-                staging.take_part(connection, source, part, draft)
-            case StateEnd(source, base):
-                staging.end(draft, source, base)
-            case Completed(source):
-                staging.complete(connection, source, draft)
-            case Dropped(source):
-                staging.drop(connection, source, draft)
+def _carry_out(connection: sqlite3.Connection, transaction: Transaction, draft: Draft) -> None:
+    """Raises UnusableWrites, sqlite3.Error for what the disk has failed with."""
+    own = transaction.own
+    for write in transaction.writes:
+        try:
+            _carry_out_one(connection, write, draft, trusted=own is None or source_of(write) in own)
+        except (ValueError, OverflowError, struct_error) as error:  # struct's is for numbers that no column takes
+            raise UnusableWrites(source_of(write), str(error)) from error
+        except sqlite3.Error as error:
+            if not _is_of_content(error):
+                raise
+            raise UnusableWrites(source_of(write), f"SQLite: {error}") from error
 
 
-def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft) -> None:
+def _is_of_content(error: sqlite3.Error) -> bool:
+    """It is what was to be written that is wrong, and not the disk: JSON that is none, numbers that are taken."""
+    if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError):
+        return True
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def _carry_out_one(connection: sqlite3.Connection, write: Write, draft: Draft, *, trusted: bool) -> None:
+    """`trusted`: this node has made it."""
+    match write:
+        case Appended(entry):
+            _append(connection, entry, draft, trusted=trusted)
+        case Undone(source, position):
+            staged = draft.staged(source)
+            if staged is not None:
+                staging.undo_staged(connection, source, position, staged, draft)
+            else:
+                undo(connection, draft, source, position)
+        case Sealed(source, seal):
+            connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
+            draft.known(source)
+        case Staged(source):
+            staging.begin(connection, source, draft)
+        case StatePart(source, part):
+            staging.take_part(connection, source, part, draft)
+        case StateEnd(source, base):
+            staging.end(draft, source, base)
+        case Completed(source):
+            staging.complete(connection, source, draft)
+        case Dropped(source):
+            staging.drop(connection, source, draft)
+
+
+def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft, *, trusted: bool) -> None:
     """Behind what stands, or what is staged."""
     source, position = entry.source, entry.position
     if (staged := draft.staged(source)) is not None:
@@ -127,6 +150,10 @@ def _append(connection: sqlite3.Connection, entry: LogEntry, draft: Draft) -> No
     payload, last = appending.payload_of(entry), draft.head(source).position
     if source <= 0 or entry.before != last or position <= last:
         raise ValueError(f"entry {position} of source {source} follows {entry.before}, and {last} is there")
+    if trusted:
+        draft.ends.forget(source)
+    elif absent := entry_checks.check(connection, payload, draft.ends):
+        payload = entry_checks.without(payload, absent)
     appending.put(connection, appending.record_of(entry, payload, draft), payload, draft)
 
 

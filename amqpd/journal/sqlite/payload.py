@@ -26,8 +26,11 @@ from typing import NamedTuple
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.intake import chunks, listed
+from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
 VERSION = 1
+ROW_BYTES = NUMBERS * NUMBER_BYTES
+"""The numbers of one row, as the statement for an entry wants them."""
 _head = Struct("<BxxxIqqqqIIIII")
 _chunk = Struct("<IIIQ")
 _pair = Struct("<qq")
@@ -78,9 +81,9 @@ def encode(entry: SourceEntry) -> bytes:
     lists = [
         (listed(checksums.four_summed(begun, settled, idx)) or "").encode(),
         pack_ranges(entry.retired),
-        _packed(entry.delivered.items()),
-        _packed(entry.counts),
-        _packed((queue_id,) for queue_id in entry.dropped),
+        pack_tuples(entry.delivered.items()),
+        pack_tuples(entry.counts),
+        pack_tuples((queue_id,) for queue_id in entry.dropped),
     ]
     timed = [(listed(chunk.deadlines) or "").encode() for chunk in made]
     return b"".join(
@@ -111,7 +114,9 @@ def decode(payload: bytes, *, only_control: bool = False) -> Payload:
             lists.append(bytes(whole[at : at + length]))
             at += length
         bound = []
-        for _, numbers, deadlines, _ in sizes:
+        for rows, numbers, deadlines, _ in sizes:
+            if numbers != rows * ROW_BYTES:  # what is done for each row would be done for as many as it says
+                raise BadPayload(f"{rows} rows have {numbers} bytes of numbers")
             bound.append((whole[at : at + numbers], _text(whole[at + numbers : at + numbers + deadlines])))
             at += numbers + deadlines
         control, parts = bytes(whole[:at]), []
@@ -128,7 +133,7 @@ def decode(payload: bytes, *, only_control: bool = False) -> Payload:
 
 
 def pack_ranges(ranges: Iterable[Range]) -> bytes:
-    return _packed((item.queue_id, item.first_seq, item.last_seq) for item in ranges)
+    return pack_tuples((item.queue_id, item.first_seq, item.last_seq) for item in ranges)
 
 
 def triples(packed: bytes) -> list[tuple[int, int, int]]:
@@ -143,7 +148,8 @@ def numbers(packed: bytes) -> list[int]:
     return list(memoryview(packed).cast("q"))
 
 
-def _packed(items: Iterable[tuple[int, ...]]) -> bytes:
+def pack_tuples(items: Iterable[tuple[int, ...]]) -> bytes:
+    """As the lists of a payload are."""
     flat = [value for item in items for value in item]
     return pack(f"<{len(flat)}q", *flat)
 

@@ -166,6 +166,32 @@ STAGED = _text(select(*_staged).where(staged.c.number == literal_column("0")))
 """The first record of each source."""
 STAGED_OF = _text(select(*_staged).where(staged.c.source == _given("source")).order_by(staged.c.number))
 
+
+def _end(name: str) -> Column[int]:
+    """Of a queue of the JSON list `queues`: of its last row."""
+    last = select(batch.c[name]).where(batch.c.queue_id == _of_queues.c.value)
+    found: Column[int] = last.order_by(batch.c.last_seq.desc()).limit(1).scalar_subquery()  # type: ignore[assignment]
+    return found
+
+
+_of_queues = func.json_each(literal_column(":queues")).table_valued("value", name="queues_each")
+_owner_by_mark = select(queue.c.source).where(queue.c.queue_id == _of_queues.c.value).scalar_subquery()
+QUEUE_ENDS = _text(
+    select(_of_queues.c.value, _end("last_seq"), _end("source"), _owner_by_mark).select_from(_of_queues)
+)
+"""Of each queue: the last message and the source of its last row, the source of its mark."""
+_of_places = func.json_each(literal_column(":places")).table_valued("value", name="places_each")
+_place = [func.json_extract(_of_places.c.value, literal_column(f"'$[{at}]'"), type_=Integer) for at in range(3)]
+# Rows are disjoint, so the first one that ends behind the begin of a place is the only one that may reach into it.
+_next_first = (
+    select(batch.c.first_seq)
+    .where(batch.c.queue_id == _place[0], batch.c.last_seq >= _place[2])
+    .order_by(batch.c.last_seq)
+    .limit(1)
+    .scalar_subquery()
+)
+OVERLAPPED = _text(select(_place[0], _place[2]).select_from(_of_places).where(_next_first <= _place[1]).limit(1))
+"""Of the JSON list `places` (queue_id, last_seq, first_seq) one that another row reaches into."""
 ANY_ROW = _text(
     select(batch.c.last_seq)
     .where(batch.c.queue_id == _given("queue_id"), batch.c.last_seq.between(_given("first_seq"), _given("last_seq")))

@@ -15,6 +15,7 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ from amqpd.replication.entry import START, Position
 ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""
 
+
+TOLD_ROWS = 50_000
+"""Read in some tenths of a second."""
+
+Tell = Callable[[int, int], None]
+"""is called with the number of rows that there are, and of those that were read"""
 
 Dead = tuple[int, Position, tuple[int, int, int]]
 """of a source, up to an (epoch, idx): (queue_id, first_seq, last_seq)"""
@@ -67,6 +74,8 @@ class Found:
     """source -> the first row of what an earlier run staged of it"""
     behind: int = 0
     """see `Sources.behind`"""
+    rows: int = 0
+    """of messages, of all sources: that its record says, and those behind it"""
 
     def of(self, sources: Collection[int]) -> Recovered:
         """What there is of queues of these sources."""
@@ -75,11 +84,12 @@ class Found:
         return Recovered(self.recovered.index, mine)
 
 
-def examine(path: Path, connection: sqlite3.Connection) -> Found:
-    """All of the journal's index at `path`. Raises JournalDamaged, with the way out; sqlite3.Error."""
+def examine(path: Path, connection: sqlite3.Connection, tell: Tell | None = None) -> Found:
+    """All of the journal's index at `path`. `tell`: is told how far that is. Raises JournalDamaged, with the way out;
+    sqlite3.Error."""
     try:
         source = trust.read_source(path, connection) or Source(0, 0, 0, 0)
-        return find(connection, source)
+        return find(connection, source, tell=tell)
     except JournalDamaged as error:
         if trust.REMEDY_OF_RECORDS in str(error):
             raise
@@ -89,7 +99,12 @@ def examine(path: Path, connection: sqlite3.Connection) -> Found:
         raise JournalDamaged(f"{path} is damaged: {reason}; {trust.REMEDY_OF_RECORDS}") from error
 
 
-def find(connection: sqlite3.Connection, source: Source, only: Collection[int] | None = None) -> Found:
+def find(
+    connection: sqlite3.Connection,
+    source: Source,
+    only: Collection[int] | None = None,
+    tell: Tell | None = None,
+) -> Found:
     """`only`: rows of these sources alone, of a journal that is in use: no counts are compared. Raises
     JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     heads = source.heads()
@@ -107,6 +122,8 @@ def find(connection: sqlite3.Connection, source: Source, only: Collection[int] |
     }
     deadlines = _Deadlines(connection)
     sides = _Sides(heads)
+    if tell is not None:
+        sides.tell = partial(tell, source.rows)
     sides.staged = replicas.staged_from(connection)
     sides.sources = {queue_id: mark[2] for queue_id, mark in marks.items() if mark[2] != SOURCE}
     _rows(ask(queries.ROWS, queries.ROWS_OF), queues, Gone(discards), deadlines, sides)
@@ -121,7 +138,7 @@ def find(connection: sqlite3.Connection, source: Source, only: Collection[int] |
     timed = deadlines.queues
     return Found(
         *(recovered, heads, discards, dead, held, orphans, timed, counted, marks, sides.sources, sides.staged),
-        source.behind,
+        *(source.behind, source.rows),
     )
 
 
@@ -147,6 +164,8 @@ class _Sides:
         """source -> the first row of what is staged of it (`staging.py`): such rows are not there"""
         self.rows = self.settled = 0
         """how many records there were"""
+        self.tell: Callable[[int], None] | None = None
+        """is told of `rows` now and then"""
 
     def upto(self, source: int) -> Position:
         head = self.heads.get(source) or Head(source)
@@ -202,6 +221,8 @@ def _rows(
     heads = sides.heads
     for item in found:
         sides.rows += 1
+        if sides.tell is not None and sides.rows % TOLD_ROWS == 0:
+            sides.tell(sides.rows)
         queue_id, last_seq, first_seq, nbytes, persistent, number, epoch, idx, *facts, crc, row_id = item
         body_bytes, published_ms, deadline_bytes = facts
         head = crc >> checksums.HEAD_SHIFT
@@ -270,6 +291,8 @@ def _settled(
             queue = queues.get(queue_id)
             rows = [] if queue is None else queue.rows
             lasts = [row.last_seq for row in rows]
+        if rows and sides.sources.get(queue_id, SOURCE) != number:
+            continue  # it came when nothing here said whose queue that is
         head = sides.heads.get(number)
         late = head is not None and not head.is_committed(position)
         at = bisect_left(lasts, first_seq)
@@ -315,6 +338,8 @@ def _returned(
             queue = queues.get(queue_id)
             rows = [] if queue is None else queue.rows
             lasts = [row.last_seq for row in rows]
+        if rows and sides.sources.get(queue_id, SOURCE) != number:
+            continue  # as above
         at = bisect_left(lasts, seq)
         if at == len(rows) or rows[at].first_seq > seq:
             if head.is_committed(position):

@@ -226,6 +226,9 @@ HEAD_COLUMNS = ("source", "epoch", "idx", "reserved", "replicated", "committed_e
 GENERATION = "generation"
 """of `names`, where sources are replicated: which disk this is; one that was repaired is another"""
 
+LIFE = "life"
+"""of `names`, of a disk that was in a cluster: the last incarnation that it claimed"""
+
 # What the file is called: `identity`, 32 hexadecimal digits drawn when it was made; of the metadata store beside it
 # `metadata` (its identity) and `metadata_revision`.
 names = Table(

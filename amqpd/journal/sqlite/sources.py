@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.entry_checks import QueueEnds
 from amqpd.journal.sqlite.payload import triples
 from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
 from amqpd.replication.entry import START, Position
@@ -103,7 +104,9 @@ class Sources:
         self.held = list(held)
         self.staged: dict[int, Staged] = {}
         self.stale: dict[int, int] = {}
-        """source -> first row of what an earlier process staged: that goes before anything else of it is written"""
+        """source -> first row of what an earlier process staged, or what was left out: that goes before anything else
+        of it is written"""
+        self.ends = QueueEnds()
 
     def head(self, source: int) -> Head:
         """A source that is met for the first time is replicated, unless it is the local one."""
@@ -111,6 +114,12 @@ class Sources:
 
     def is_committed(self, source: int, position: Position) -> bool:
         return self.head(source).is_committed(position)
+
+    def leave_out(self, sources: Iterable[int]) -> None:
+        """What was being staged of them is not gone on with."""
+        for source in sources:
+            if (staged := self.staged.pop(source, None)) is not None:
+                self.stale[source] = staged.first_row
 
     @property
     def waits(self) -> bool:

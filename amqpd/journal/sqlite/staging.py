@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import replace
 from operator import itemgetter
 
-from amqpd.journal.sqlite import appending, checksums, entry_statements, queries
+from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
@@ -55,6 +55,7 @@ def take_part(connection: sqlite3.Connection, source: int, part: bytes, draft: D
     staged, state = _of(draft, source), decode(part)
     if state.source != source:
         raise BadPayload(f"a part of the state of source {state.source} is said to be of source {source}")
+    entry_checks.require_own(connection, source, state.queues)
     rows, deadlines = [], []
     for row, data, timed in state.rows:
         *facts, epoch, idx, crc, crc_of_timed = row
@@ -86,6 +87,7 @@ def append(connection: sqlite3.Connection, entry: LogEntry, staged: Staged, draf
         raise ValueError(
             f"entry {entry.position} of source {entry.source} follows {entry.before}, and {staged.last} is staged"
         )
+    entry_checks.check(connection, payload, draft.ends, staged=True)
     record = appending.record_of(entry, payload, draft)
     appending.put_rows(connection, record, payload, draft)
     _put(connection, record, staged.count, STAGED_ENTRY)
@@ -168,14 +170,19 @@ def _count(connection: sqlite3.Connection, rows: int = 0, settled: int = 0) -> N
 def _discard_dead(
     connection: sqlite3.Connection, source: int, staged: Staged, states: list[State], after: Position, draft: Draft
 ) -> None:
-    """Runs of rows that stand and are not live; marks of queues that are gone."""
+    """Runs of rows that stand and are not live; marks of queues that are gone. Raises BadPayload for rows that are
+    not disjoint."""
     live: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for state in states:
         for queue_id, *ends in state.live:
             live[queue_id].append(tuple(ends))
     dead: list[tuple[int, int, int]] = []
     before = None
+    place = (-1, -1)
     for queue_id, last, first, *_, batch_id in connection.execute(queries.ROWS_OF, {"sources": f"[{source}]"}):
+        if (queue_id, first) <= place:
+            raise BadPayload(f"two rows of queue {queue_id} in the state hold message {first}")
+        place = (queue_id, last)
         if batch_id >= staged.first_row:
             continue
         ranges = live.get(queue_id, [])

@@ -4,7 +4,8 @@ What comes in: what a home's disk has at `base`, the last entry that is told as 
 both logs are the same. What goes out: parts of bounded size; at the other disk, what is in them.
 Rules: 1. Rows and records go as they are, with their own (epoch, idx) and checksums. 2. Of all that is live at `base`
 the ranges go along: what stands at the other disk and is not in one has died. 3. What is not in the state because it
-died or was written over after `base`, the entries above `base` tell.
+died or was written over after `base`, the entries above `base` tell. 4. What a start of the disk that takes it would
+not believe (checksums, numbers, positions) is refused where it comes in: it would end that start.
 Not here: reading it (`state_reading.py`), taking it in (`staging.py`).
 
 The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the six lists
@@ -22,8 +23,12 @@ from struct import Struct, pack
 from struct import error as struct_error
 from typing import NamedTuple
 
+from amqpd.journal.sqlite import checksums
+from amqpd.journal.sqlite.entry_checks import check_deadlines
+from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import BadPayload
-from amqpd.replication.entry import Position
+from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.replication.entry import NUMBER_MAX, START, Position
 
 PART_BYTES = 1 << 20
 """About so much is in one part, or one row that is larger: some milliseconds of a disk."""
@@ -66,6 +71,12 @@ class State:
     rows: list[tuple[StateRow, memoryview | bytes, memoryview | bytes]] = field(default_factory=list)
     """with bodies, and deadlines"""
 
+    @property
+    def queues(self) -> set[int]:
+        """All that something is said of."""
+        lists = (self.live, self.settled, self.returned, self.marks, self.known, [row for row, _, _ in self.rows])
+        return {each[0] for items in lists for each in items}
+
     def encode(self, *, with_rows: bool = True) -> bytes:
         rows = self.rows if with_rows else []
         lists = [_packed(each) for each in (self.live, self.settled, self.returned, self.marks, self.known)]
@@ -92,13 +103,63 @@ def decode(part: bytes) -> State:
             at += size
         *packed, facts = lists
         live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 2))
+        if not 0 <= reserved <= NUMBER_MAX:
+            raise BadPayload(f"a state of source {source} reserves numbers up to {reserved}")
         state = State(source, after, base, reserved, live, settled, returned, marks, known)
         state.rows = list(_bodies(whole, at, [StateRow(*each) for each in _rows.iter_unpack(facts)]))
         if len(state.rows) != count:
             raise BadPayload(f"state of {len(state.rows)} rows where it says {count}")
+        _require_sound(state)
         return state
     except struct_error as error:
         raise BadPayload(f"a part of a state of {len(whole)} bytes is none: {error}") from error
+
+
+def _require_sound(state: State) -> None:
+    """A start reads each of these, and ends at one that nobody can have written. Raises BadPayload."""
+    source, ranges = state.source, [*state.live]
+    positions = [state.after, state.base]
+    for queue_id, first, last, epoch, idx, crc in state.settled:
+        ranges.append((queue_id, first, last))
+        positions.append((epoch, idx))
+        _require_sum(crc, checksums.of_settled(queue_id, first, last, source, epoch, idx))
+    for queue_id, seq, count, epoch, idx, crc in state.returned:
+        ranges.append((queue_id, seq, seq + min(count, 0)))
+        positions.append((epoch, idx))
+        _require_sum(crc, checksums.of_returned(queue_id, seq, count, source, epoch, idx))
+    for row, _, timed in state.rows:
+        ranges.append(row[:3])
+        positions.append((row.epoch, row.idx))
+        if head := row.crc >> checksums.HEAD_SHIFT:
+            said = (source, row.epoch, row.idx, row.body_bytes, row.published_ms, row.deadline_bytes)
+            _require_sum(head, checksums.of_head(*row[:3], row.persistent, row.nbytes, *said))
+        if timed:
+            if row.deadline_crc != checksum_of_deadlines(*row[:3], bytes(timed)):
+                raise BadPayload(f"deadlines of queue {row.queue_id} in a state do not fit their checksum")
+            check_deadlines(*row[:3], timed)
+        if not (
+            row.last_seq - row.first_seq < row.nbytes
+            and 0 <= row.persistent <= 1
+            and 0 <= row.body_bytes <= row.nbytes
+            and 0 <= row.published_ms <= NUMBER_MAX
+        ):
+            raise BadPayload(f"a row of queue {row.queue_id} in a state has numbers that no row has")
+    for queue_id, delivered, epoch, idx in state.marks:
+        ranges.append((queue_id, 0, delivered))
+        positions.append((epoch, idx))
+    ranges += [(queue_id, 0, next_seq) for queue_id, next_seq in state.known]
+    for queue_id, first, last in ranges:
+        if not (0 <= queue_id <= SEQ_MAX and 0 <= first <= last <= NUMBER_MAX):
+            raise BadPayload(f"{first}..{last} of queue {queue_id} in a state are no messages")
+    for position in positions:
+        if not START <= position <= state.base:
+            raise BadPayload(f"a record of {position} in a state up to {state.base}")
+
+
+def _require_sum(said: int, computed: int) -> None:
+    """Raises BadPayload."""
+    if said != computed:
+        raise BadPayload("a record of a state does not fit its checksum")
 
 
 def _bodies(

@@ -17,6 +17,7 @@ from typing import Any
 
 from sqlalchemy import (
     ClauseElement,
+    Insert,
     Integer,
     LargeBinary,
     Table,
@@ -60,7 +61,12 @@ NUMBERS = 10
 
 
 def text(statement: ClauseElement) -> str:
-    """Parameters are `literal_column(":name")`; every other value is part of the text."""
+    """Parameters are `literal_column(":name")`; every other value is part of the text.
+
+    Without RETURNING, which SQLAlchemy adds to an insert of one row: a statement that returns a row is carried out,
+    and is committed only when its cursor goes, where the driver drops the error."""
+    if isinstance(statement, Insert):
+        statement = statement.inline()
     return str(statement.compile(dialect=_dialect, compile_kwargs={"literal_binds": True}))
 
 
@@ -331,13 +337,13 @@ returned_deletes: those of deletes and settled_discards that may have some, as s
 dropped: queue_id; discards: discard_id, queue_id, first_seq, last_seq, source, epoch, idx, crc; discarded:
 discard_id."""
 
-PUT_NAME = str(
+PUT_NAME = text(
     upsert(names)
+    .values({each.name: literal_column(f":{each.name}") for each in names.c})
     .on_conflict_do_update(
         index_elements=["name"],
         set_={"value": literal_column("excluded.value"), "crc": literal_column("excluded.crc")},
     )
-    .compile(dialect=_dialect)
 )
 PROBE = text(
     insert(batch).values(
@@ -347,7 +353,7 @@ PROBE = text(
 )
 """A row that is rolled back."""
 _more_rows = literal_column(":more_rows", Integer)
-PUT_HEAD = str(
+PUT_HEAD = text(
     upsert(source)
     .values({name: literal_column(f":{name}") for name in HEAD_COLUMNS} | dict.fromkeys(_COUNTS, literal_column("0")))
     .on_conflict_do_update(
@@ -355,6 +361,5 @@ PUT_HEAD = str(
         set_={name: literal_column(f"excluded.{name}") for name in HEAD_COLUMNS if name != "source"}
         | {"rows": source.c.rows + _more_rows, "rows_check": source.c.rows_check - _more_rows},
     )
-    .compile(dialect=_dialect)
 )
 """The record of a source; `more_rows` were not counted yet."""

@@ -25,6 +25,7 @@ import trio
 
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.security.authentication.places import Places, TooManyWaiting
+from amqpd.security.authentication.tally import Tally
 from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.topology.state import Topology
 
@@ -79,6 +80,8 @@ class Logins:
         # Verifications under way, by digest: the same question meanwhile shares the answer.
         self._running: dict[bytes, _Verification] = {}
         self._nobody_s_hash = ""
+        self.tally = Tally()
+        """attempts; those who ask count them"""
 
     def known(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused | None:
         """The verdict where it costs no hash; None: `verify` must find it out."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from pamqp import commands
 
 from amqpd.checking.check import check
-from amqpd.checking.report import DAMAGE, NOTE
+from amqpd.checking.report import DAMAGE, NEWER, NOTE
 from amqpd.management.control.socket import rows as control_rows
 from amqpd.management.errors import ManagementError
 from tests.clients.broker_process import BrokerFailed
@@ -59,7 +59,9 @@ def check_offline(data: Path) -> str:
         return f"failed: {error!r}"
     if changed := _differences(before, _contents(data)):
         return f"changed {', '.join(changed)}"
-    return DAMAGE if report.count(DAMAGE) else NOTE if report.count(NOTE) else NOTHING
+    if report.count(DAMAGE) or report.count(NEWER):
+        return DAMAGE  # a format may be the damage
+    return NOTE if report.count(NOTE) else NOTHING
 
 
 def _copied(source: str, target: str) -> None:
