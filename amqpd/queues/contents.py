@@ -13,6 +13,7 @@ Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/queues/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from amqpd.kernel import Run
@@ -152,6 +153,24 @@ def properties_of(raw: bytes) -> dict[str, Any]:
         else:
             found[NAMES[flag]] = field[1:].decode("utf-8", "backslashreplace")
     return found
+
+
+def head_timestamp(queue: HomeQueue) -> int | None:
+    """The `timestamp` property of the first message that is not settled, of the highest priority that has any, in
+    seconds since the epoch; None without one, and while that message is on disk only. Reads nothing."""
+    for level in sorted(queue.levels(), key=attrgetter("queue_id"), reverse=True):
+        for segment in level.store.segments:
+            low, high = segment.next_live(0, 1)
+            if low < high:
+                return None if segment.runs is None else _timestamp(segment.alike(low, high)[0].properties)
+    return None
+
+
+def _timestamp(raw: bytes) -> int | None:
+    # Most messages have none: their flags say so.
+    if not int.from_bytes(raw[:2], "big") & TIMESTAMP:
+        return None
+    return int.from_bytes(PropertyList(raw).fields[TIMESTAMP], "big")
 
 
 def names(run: Run) -> dict[str, str]:

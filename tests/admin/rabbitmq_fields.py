@@ -315,7 +315,6 @@ LEFT_OUT = [
     LeftOut(
         "messages_persistent message_bytes_persistent", "classic queues", "/queues/compared/busy", "not counted apart"
     ),
-    LeftOut("head_message_timestamp", "queues", _QUEUES, "the first message is not read for it"),
     LeftOut("storage_version open_files", "queues", _QUEUES, "of RabbitMQ's own files"),
     LeftOut(
         "message_bytes_dlx publishers messages_ready_high messages_ready_normal messages_ready_returned",

@@ -134,7 +134,7 @@ FIELDS = [
         SAMPLED,
     ),
     Reason("not kept", "missing", named("user_who_performed_action", "idle_since")),
-    Reason("the first message is not read for it", "missing", named("head_message_timestamp")),
+    Reason("ours: of quorum queues, too", "extra", named("head_message_timestamp"), r"GET /queues.*"),
     Reason(
         "RabbitMQ leaves out what its statistics do not have yet, and always where it gives little of a row",
         "extra|missing",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from pamqp import commands
 
 from amqpd.management.figures import inventory, overview
 from amqpd.management.figures.queue_facts import queue_facts
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.facts import LEFT, SAMPLE_MS, Facts
 from amqpd.vocabulary.records import PolicyRecord, Put
 from tests.harness.harness import Client, Harness, publish_bytes
@@ -64,6 +67,36 @@ def test_depth_bytes_and_age_are_those_of_what_is_there(client: Client) -> None:
     )
     assert (facts["oldest_message_age_s"], facts["consumers"]) == (2.0, 1)
     assert facts["memory"] > 230
+
+
+def test_the_head_timestamp_is_that_of_the_first_message_until_it_is_settled(client: Client) -> None:
+    assert facts_of(client)["head_message_timestamp"] is None
+    for second in (17, 18):
+        client.publish(b"dated", "q", timestamp=datetime.fromtimestamp(second, UTC), app_id="shop")
+    client.publish(b"undated", "q", app_id="shop")
+    assert facts_of(client)["head_message_timestamp"] == 17
+    for tag, before, head in ((1, 17, 18), (2, 18, None)):
+        client.send(commands.Basic.Get(queue="q"))
+        assert facts_of(client)["head_message_timestamp"] == before, "it is not settled yet"
+        client.send(commands.Basic.Ack(tag))
+        assert facts_of(client)["head_message_timestamp"] == head
+
+
+def test_the_head_timestamp_of_a_priority_queue_is_that_of_its_highest_priority(client: Client) -> None:
+    client.declare("p", arguments={"x-max-priority": 5})
+    for second, priority in ((17, 1), (18, 4), (19, 4)):
+        client.publish(b"m", "p", priority=priority, timestamp=datetime.fromtimestamp(second, UTC))
+    assert facts_of(client, "p")["head_message_timestamp"] == 18
+
+
+def test_the_head_timestamp_of_a_message_on_disk_only_is_not_read(client: Client) -> None:
+    client.publish(b"m", "q", delivery_mode=2, timestamp=datetime.fromtimestamp(17, UTC))
+    backlog = client.harness.node.queues["/", "q"].backlog
+    assert isinstance(backlog, Backlog)
+    (segment,) = backlog.store.segments
+    assert facts_of(client)["head_message_timestamp"] == 17
+    segment.evict()
+    assert facts_of(client)["head_message_timestamp"] is None
 
 
 def test_stats_count_what_happened(client: Client) -> None:

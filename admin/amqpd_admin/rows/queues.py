@@ -42,6 +42,7 @@ SAME = (
     "message_bytes_unacknowledged",
     "memory",
     "oldest_message_age_s",
+    "head_message_timestamp",
     "consumers",
     "consumer_capacity",
     "consumer_utilisation",

@@ -17,7 +17,9 @@ from typing import Any
 from amqpd.management.figures.conditions import conditions
 from amqpd.node.fence import fence_facts
 from amqpd.node.totals import TAKEN
+from amqpd.queues.contents import head_timestamp
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS, taken
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort, Statistics
 from amqpd.queues.settings import QueueSettings
 from amqpd.session.consumers import Consumer
@@ -66,6 +68,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "message_bytes_unacknowledged": said.unacked_bytes,
         "memory": said.memory_bytes,
         "oldest_message_age_s": None if said.oldest_ms is None else max(0, now_ms - said.oldest_ms) / 1000,
+        "head_message_timestamp": head_timestamp(queue) if isinstance(queue, HomeQueue) else None,
         "consumers": said.consumers,
         "consumer_capacity": utilisation,
         "consumer_utilisation": utilisation,
