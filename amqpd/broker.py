@@ -72,6 +72,7 @@ from amqpd.security.external import certificate_user
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.claiming import claim, take_name
 from amqpd.topology.metadata.old_deletions import forget_old
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
@@ -82,7 +83,7 @@ from amqpd.transport.readiness import busy_wait_s
 from amqpd.transport.tls import server_context, tell_exposed_key
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import tombstones_of
-from amqpd.vocabulary.records import Change
+from amqpd.vocabulary.records import Change, Put
 
 # The pump computes between its system calls, and the journal's thread needs the interpreter a few times in each
 # commit: with Python's 5 ms a confirm waits for that several times over. At a tenth of it throughput was the same.
@@ -205,6 +206,8 @@ class Broker:
             None if self._spans is None else self._spans.tracer(clock.us),
         )
         self.node.connection_left = self._connection_left
+        if self._settings.cluster_store:
+            self.node.sources.node = identity.name
         self._sync = TopologySync(self._store, self._topology, self._applied, strict=not self._settings.cluster_store)
         self._writer = self._make_writer()
         self._reader = BacklogReader(self._disk)
@@ -229,6 +232,8 @@ class Broker:
             self._cluster = ClusterRunner(*parts, self._settings, self._place)
         self.node.recover(recovered)
         await self._sync.start()
+        if self._settings.cluster_store:
+            await self._claim()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
         # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
@@ -248,6 +253,19 @@ class Broker:
             queues=len(self.node.ports),
             messages=sum(queue.ready_count for queue in self.node.queues.values()),
         )
+
+    async def _claim(self) -> None:
+        """What the journal has messages of is this node's, before another one takes it. Nodes without links to each
+        other never know when all of them have been started: the first one has the rest."""
+        node = self.node
+        if self._cluster is None:
+            await take_name(self._store, node.identity.name, node.identity.id, self._sync.lease)
+        ours = node.registry.to_claim() if self._cluster is not None else node.registry.unclaimed_queues
+        if claimed := await claim(self._store, ours, self.node.sources.node):
+            puts = [Put(record) for record in claimed]
+            self._topology.apply(puts)
+            self._applied(puts)
+            log.info("queues_claimed", queues=len(claimed))
 
     def _make_writer(self) -> JournalWriter:
         return JournalWriter(

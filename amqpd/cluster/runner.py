@@ -38,6 +38,7 @@ from amqpd.cluster.records import MemberRecord, WishRecord, source_of_key
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.unclaimed_queues import UnclaimedQueues
 from amqpd.cluster.view import ClusterView
 from amqpd.config import Settings
 from amqpd.journal.lane import Lane
@@ -113,7 +114,9 @@ class ClusterRunner(Shell):
         """somebody waits until something has happened"""
         self._links: Links
         self._nursery: trio.Nursery
+        self._unclaimed_queues = UnclaimedQueues(node, store)
         node.sources.clustered = True
+        node.sources.lives = lambda name: name in self._roster_seen().members
         node.sources.home_of = self._directory.roster.home_of
         node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
         node.sources.cut_off = self._cut_off
@@ -457,6 +460,8 @@ class ClusterRunner(Shell):
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self._do(self._look_for_sources)
+            if self._node.registry.unclaimed_queues:
+                self._nursery.start_soon(self._unclaimed_queues.look, self._directory.roster)
 
     def _look_at_links(self) -> None:
         before = self._said.linkage

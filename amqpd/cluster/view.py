@@ -100,10 +100,6 @@ class ClusterView:
         """Nodes that were forgotten and ask to be let in: of each a sentence with the way out, and since when."""
         return {each.name: (asking_sentence(each), each.since_ms) for each in asking(self._roster, self._now_ms)}
 
-    def home_of(self, source: int) -> str:
-        """Empty: it has none, as far as that is known."""
-        return self._roster.home_of(source)
-
     def members_of(self, source: int) -> tuple[str, ...]:
         """The nodes that keep the source."""
         record = self._roster.records.get(source)

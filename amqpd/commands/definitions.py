@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from amqpd.commands.imported_queues import sources_for
+from amqpd.commands.imported_queues import placing_for
 from amqpd.commands.metadata import carry_out
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.refusals import refusals
@@ -163,7 +163,7 @@ def import_definitions(
 
     The file of one virtual host (amqpd definitions export --vhost) goes into the one that --vhost names.
 
-    In a cluster new quorum queues are spread over the nodes that serve some already.
+    In a cluster new queues are spread over the nodes that live, quorum queues over those that lead some already.
 
     \b
     Examples:
@@ -182,7 +182,7 @@ def import_definitions(
             wanted,
             prune=prune,
             skip_conflicts=skip_conflicts,
-            source_of=sources_for(data_dir),
+            place=placing_for(data_dir),
         )
     if as_json:
         click.echo(readable_json({**facts(found, full), "summary": summary(found, done=True)}, 2))

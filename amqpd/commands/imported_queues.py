@@ -1,30 +1,32 @@
-"""Which source the quorum queues of a definitions file get, when the command line imports it into a cluster.
+"""Where the queues of a definitions file go, when the command line imports it into a cluster.
 
-What comes in: a data directory, whose settings say where the cluster meets. What goes out: a source for each queue.
-Rules: 1. Nodes that share their metadata and keep no copies for each other are no such cluster.
+What comes in: a data directory, whose settings say where the cluster meets. What goes out: a source for each quorum
+queue, a node for each classic one.
+Rules: 1. Both spread over the nodes that live. 2. While none lives, and where nodes keep no copies for each other, a
+classic queue has no node yet: the nodes claim it (`topology/metadata/claiming.py`).
 Not here: how one is chosen (`cluster/imported_queues.py`, `management/metadata/imported_queues.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from amqpd.cluster.choosing import Heard
 from amqpd.cluster.imported_queues import ImportedQueues
+from amqpd.cluster.placement import ranked
 from amqpd.commands.cluster_store import Opened, in_store, queues_of
 from amqpd.commands.metadata import cluster_settings
-from amqpd.definitions.difference import local_source
-from amqpd.management.metadata.imported_queues import sources_by
+from amqpd.definitions.difference import Place, unplaced
+from amqpd.management.metadata.imported_queues import placed_in_cluster
 from amqpd.vocabulary.records import QueueRecord
 
 
-def sources_for(data_dir: Path) -> Callable[[QueueRecord], int]:
+def placing_for(data_dir: Path) -> Place:
     """What is returned raises Unavailable. Raises ClickException, StartupError."""
     settings = cluster_settings(data_dir)
     if settings is None:
-        return local_source
+        return unplaced
     copies = settings.cluster_copies
 
     async def read(opened: Opened) -> tuple[Heard, Counter[int]]:
@@ -33,4 +35,11 @@ def sources_for(data_dir: Path) -> Callable[[QueueRecord], int]:
         return heard, (await queues_of(opened, copies)).count
 
     heard, queues = in_store(settings, read)
-    return sources_by(ImportedQueues(heard, queues, copies).source_for) if heard.living else local_source
+    if not heard.living:
+        return unplaced
+    nodes = heard.usable() or heard.living
+
+    def node_of(record: QueueRecord) -> str:
+        return ranked(f"{record.vhost}/{record.name}", nodes)[0]
+
+    return placed_in_cluster(ImportedQueues(heard, queues, copies).source_for, node_of)

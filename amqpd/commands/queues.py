@@ -95,7 +95,6 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -
     shown = [{name: _cell(row, name) for name in names} for row in rows] if not as_json else rows
     show(shown, names, as_json)
     note_silent(rows)
-    note_beside(rows)
 
 
 def note_silent(rows: Sequence[Row]) -> None:
@@ -108,24 +107,6 @@ def note_silent(rows: Sequence[Row]) -> None:
     count = "1 queue has" if len(silent) == 1 else f"{len(silent):,} queues have"
     click.echo(
         escaped(f"(?: {count} a leader that does not answer{named}, or none: `amqpd cluster status` says more)"),
-        err=True,
-    )
-
-
-def note_beside(rows: Sequence[Row]) -> None:
-    """What other nodes have of classic queues, on standard error: the rows are those of the node that was asked."""
-    beside = [row for row in rows if row.get("at_other_nodes")]
-    if not beside:
-        return
-    first = ", ".join(
-        f"'{row['name']}' has {each['messages']:,} messages on {each['node']}"
-        for row in beside[:LEADERS_MAX]
-        for each in row["at_other_nodes"]
-    )
-    more = f", and {len(beside) - LEADERS_MAX:,} queues more" if len(beside) > LEADERS_MAX else ""
-    node = beside[0]["node"]
-    click.echo(
-        escaped(f"(classic queues are on each node by themselves, and those of {node} are listed: {first}{more})"),
         err=True,
     )
 
@@ -172,7 +153,6 @@ def show_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
         click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
         click.echo(picture(rows[0], consumers))
-        note_beside(rows)
 
 
 @queue.command("why")
@@ -279,8 +259,7 @@ def delete(name: str | None, vhost: str | None, broker: Place, if_empty: bool, i
     Messages are not dead-lettered, and consumers are cancelled. Of many queues it shows first which ones, and
     asks. RabbitMQ knows no conditions for quorum queues, and --if-empty and --if-unused are refused for them;
     --only empty and --only unused hold for all: each queue's leader looks again when it asks for the deletion. What
-    is published in the milliseconds until the store has deleted it goes with the queue: end publishers first. In a
-    cluster a classic queue is deleted at all nodes, and is empty when it is so at all.
+    is published in the milliseconds until the store has deleted it goes with the queue: end publishers first.
 
     \b
     Examples:

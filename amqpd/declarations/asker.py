@@ -63,5 +63,6 @@ class Asker:
         return queue
 
     def owns(self, record: QueueRecord) -> bool:
-        """An exclusive queue."""
-        return self.client is not None and record.is_owned_by(self.node.identity.id, self.client.id)
+        """An exclusive queue of this client."""
+        client = self.client
+        return client is not None and record.owner == client.id and record.node == self.node.sources.node

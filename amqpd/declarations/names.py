@@ -61,16 +61,25 @@ def refuse_crashed(node: Node, queue: QueuePort) -> None:
 
 
 def _elsewhere(node: Node, record: QueueRecord) -> AMQPNotFound:
-    """RabbitMQ's words for a queue without its home; the way out for one with a home."""
-    home = node.sources.home_of(record.source)
-    if not home or home == node.identity.name:
+    """RabbitMQ's words for a queue whose leader is down; the way out for one whose leader is another node."""
+    leader = node.sources.leader_of(record)
+    if not record.source and not record.node:
+        return AMQPNotFound(
+            f"{_described(record)} has no node yet: it gets one when all nodes of the cluster have been started"
+        )
+    if not leader or leader == node.identity.name:
         return AMQPNotFound(_inaccessible(record))
-    queue = f"queue '{record.name}' in vhost '{record.vhost}'"
-    return AMQPNotFound(f"home node '{home}' of durable {queue} is another node: connect to that one")
+    return AMQPNotFound(f"home node '{leader}' of {_described(record)} is another node: connect to that one")
 
 
 def _inaccessible(record: QueueRecord) -> str:
-    return f"the home of durable queue '{record.name}' in vhost '{record.vhost}' is down or inaccessible"
+    home = f"home node '{record.node}'" if record.node else "the home"
+    return f"{home} of {_described(record)} is down or inaccessible"
+
+
+def _described(record: QueueRecord) -> str:
+    durable = "durable " if record.durable else ""
+    return f"{durable}queue '{record.name}' in vhost '{record.vhost}'"
 
 
 def dispatched(node: Node, queue: QueuePort) -> None:
@@ -116,13 +125,13 @@ def require_equal_arguments(resource: str, names: tuple[str, ...], received: Any
             # Where both are there RabbitMQ shows no types: '1' and 1 look alike.
             words = f"received '{_term(received[name])[1]}' but current is '{_term(current[name])[1]}'"
         elif name in received:
-            words = f"received {_described(received[name])} but current is none"
+            words = f"received {_typed(received[name])} but current is none"
         else:
-            words = f"received none but current is {_described(current[name])}"
+            words = f"received none but current is {_typed(current[name])}"
         raise Inequivalent(f"inequivalent arg '{name}' for {resource}: {words}")
 
 
-def _described(value: Any) -> str:
+def _typed(value: Any) -> str:
     kind, text = _term(value)
     return f"the value '{text}' of type '{kind}'"
 

@@ -104,7 +104,7 @@ def declare_queue(
         exclusive=exclusive,
         owner=asker.client.id if exclusive and asker.client is not None else None,
         arguments=typed,
-        owner_node=node.identity.id if exclusive else None,
+        node=node.sources.node,
     )
     if (existing := asker.queue(name)) is not None:
         _require_equivalent(record, existing.record)
@@ -126,7 +126,7 @@ def declare_queue(
         source = _source_of(asker, record, balanced, again)
         if source == LOCAL:
             return
-        record = replace(record, source=source)
+        record = replace(record, source=source, node="")
     node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.by))
 
 
@@ -178,7 +178,7 @@ def _check_new(asker: Asker, record: QueueRecord) -> None:
 
 def _require_equivalent(received: QueueRecord, current: QueueRecord) -> None:
     resource = described_queue(current)
-    if (received.owner, received.owner_node) != (current.owner, current.owner_node):
+    if received.owner != current.owner or (received.owner is not None and received.node != current.node):
         raise locked(current)  # whatever else differs, as RabbitMQ has it
     require_equal(resource, "durable", received.durable, current.durable)
     require_equal(resource, "auto_delete", received.auto_delete, current.auto_delete)
@@ -214,8 +214,8 @@ def delete_queue(
     node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
     if queue.quorum and not any_type:
         _refuse_conditions(queue.record, if_unused, if_empty)
-    elif queue.quorum and (if_unused or if_empty):
-        refuse_crashed(node, queue)
+    elif (if_unused or if_empty) and (queue.elsewhere or queue.quorum):
+        refuse_crashed(node, queue)  # only the node that leads it can judge them
 
     def obstacle() -> str | None:
         if if_unused and queue.consumer_count:

@@ -91,9 +91,13 @@ class Difference:
         return [change for step in (*making, *removing) for change in step.changes]
 
 
-def local_source(_: QueueRecord) -> int:
-    """Each node's own: nothing is copied to others."""
-    return 0
+Place = Callable[[QueueRecord], QueueRecord]
+"""the record of a new queue with the source or the node that it belongs to"""
+
+
+def unplaced(record: QueueRecord) -> QueueRecord:
+    """The queue of a node that shares its metadata with no other one."""
+    return record
 
 
 def difference(
@@ -102,10 +106,10 @@ def difference(
     new_queue_id: Callable[[], int],
     *,
     prune: bool = False,
-    source_of: Callable[[QueueRecord], int] = local_source,
+    place: Place = unplaced,
 ) -> Difference:
-    """Passwords in clear text must have become hashes (`Definitions.passwords`). `source_of`: a new queue's."""
-    return _Comparing(topology, wanted, new_queue_id, prune, source_of).difference()
+    """Passwords in clear text must have become hashes (`Definitions.passwords`). `place`: where a new queue goes."""
+    return _Comparing(topology, wanted, new_queue_id, prune, place).difference()
 
 
 class _Comparing:
@@ -115,9 +119,9 @@ class _Comparing:
         wanted: Definitions,
         new_queue_id: Callable[[], int],
         prune: bool,
-        source_of: Callable[[QueueRecord], int],
+        place: Place,
     ) -> None:
-        self._source_of = source_of
+        self._place = place
         self._topology = topology
         self._wanted = wanted
         self._new_queue_id = new_queue_id
@@ -231,7 +235,7 @@ class _Comparing:
                 self._cannot_make(f"{thing(record)}: {refused or f'there is no {lacking}'}")
                 continue
             if isinstance(record, QueueRecord):
-                record = replace(record, id=self._new_queue_id(), source=self._source_of(record))
+                record = self._place(replace(record, id=self._new_queue_id()))
             self._ends[record.key] = record
             self._step(section, "create", record, (Put(record, create=True),))
 

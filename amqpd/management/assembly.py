@@ -45,7 +45,7 @@ def all_commands(
     node, settle = on.node, on.settle
 
     def leaders() -> Leaders:
-        return Leaders(node.identity.name, None if cluster is None else cluster.view(), peers)
+        return Leaders(node.identity.name, node.sources, None if cluster is None else cluster.view(), peers)
 
     return Commands(
         {

@@ -91,9 +91,6 @@ class ClusterView(Protocol):
     def why_silent(self, name: str) -> str:
         """Why a member may not have answered, as far as that is known."""
 
-    def home_of(self, source: int) -> str:
-        """Empty: it has none, as far as that is known."""
-
     def members_of(self, source: int) -> tuple[str, ...]:
         """The nodes that keep the source."""
 

@@ -219,7 +219,7 @@ class Node(HomeNode):
     def serves(self, vhost: str, name: str) -> bool:
         """See `PublishingNode.serves`."""
         queue = self.queues.get((vhost, name))
-        return queue is not None and not queue.stopped and not queue.record.is_foreign_to(self.identity.id)
+        return queue is not None and not queue.stopped
 
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))
@@ -235,7 +235,7 @@ class Node(HomeNode):
         """Another process that deletes a virtual host deletes what it sees in it: not what is transient here."""
         if (store := self.delayed.pop(name, None)) is not None:
             self.registry.end(store)
-        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name, self.identity.id)]
+        left: list[Change] = [Delete(record.key) for record in self.topology.leftovers(name, self.sources.node)]
         if left:
             self.changes.submit(left, lambda _: None)
 
@@ -245,9 +245,9 @@ class Node(HomeNode):
 
     def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
-        its record follows. A later declaration of the name comes behind that in the store. Another node's exclusive
-        queue is left to that node."""
-        if not queue.deleted and not queue.record.is_foreign_to(self.identity.id):
+        its record follows. A later declaration of the name comes behind that in the store. Another node's queue is
+        left to that node."""
+        if not queue.deleted and not queue.elsewhere:
             self.delete_queue(queue, lambda _: None, by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()

@@ -5,10 +5,10 @@ of `Node.queues` and `Node.delayed`.
 Rules: 1. A queue's machine exists exactly while its record is in the topology. 2. One whose making, recovery or new
 policy fails is there all the same, out of service, and what the journal has of it is kept. 3. A removal always
 succeeds. 4. What the journal has of a queue that is not in the topology is dropped only when the deletion of that
-queue is recorded, or when there is no message in it; else it is parked (`orphans.py`). 5. A queue of a source whose
-home is another node is there by its name only, and stopped. 6. When a source begins here, a tick makes as many of its
-queues as it has time for; one that a client asks for is made then. A source may have very many, and nobody waits for
-all of them.
+queue is recorded, or when there is no message in it; else it is parked (`orphans.py`). 5. A queue that another node
+leads is there by its name only, and stopped: this node neither expires it nor deletes it for want of consumers. 6.
+When a source begins here, a tick makes as many of its queues as it has time for; one that a client asks for is made
+then. A source may have very many, and nobody waits for all of them.
 Not here: what a queue does (`queues/queue.py`), what out of service means (`quarantine.py`).
 """
 
@@ -65,11 +65,28 @@ class QueueRegistry:
         self._unclaimed: dict[int, Recovered] = {}
         """sources that are served here, with what they have of queues that are not made, or whose records have not
         come yet"""
+        self._without_node: dict[tuple[str, str], None] = {}
+        """classic queues that no node has claimed"""
         self.beginning: dict[int, Beginning] = {}
 
     @property
     def recovering(self) -> bool:
         return self._recovered is not None
+
+    @property
+    def unclaimed_queues(self) -> list[QueueRecord]:
+        """Classic queues that no node leads yet (`topology/metadata/claiming.py`)."""
+        return [self._node.elsewhere[key].record for key in self._without_node]
+
+    def to_claim(self) -> list[QueueRecord]:
+        """Of the unclaimed queues those of which the journal has messages here. While it is recovered."""
+        assert self._recovered is not None
+        found = self._recovered.queues
+        return [
+            record
+            for record in self.unclaimed_queues
+            if any(number in found and found[number].rows for number in self.numbers_of(record))
+        ]
 
     def recover(self, recovered: Recovered) -> None:
         """Queues that appear from now on take over what the journal has of them."""
@@ -122,29 +139,56 @@ class QueueRegistry:
         """The record is new, or another one now."""
         node, key = self._node, (record.vhost, record.name)
         there = node.ports.get(key)
-        if there is not None and there.record.id == record.id:
+        same = there is not None and there.record.id == record.id
+        if there is not None and same and there.record.node == record.node:
             there.record = record
             if not there.stopped:
                 self.apply(node.queues[key], record)
             return
+        if same and (queue := node.queues.get(key)) is not None and not node.sources.leads(record):
+            self._give_up(queue, record)
+            return
         if there is not None:
-            # Another process made a durable queue of this name, which did not know of a transient one here.
+            # Another process made a durable queue of this name, which did not know of a transient one here; or a node
+            # has claimed it.
             self.remove(record.key)
         if record.source:
             self._of_source.setdefault(record.source, {})[key] = None
             node.sources.queues[record.source] += 1
-            if record.source not in node.sources.serving:
-                node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
-                return
+        if not node.sources.leads(record):
+            node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
+            if not record.source and not record.node:
+                self._without_node[key] = None
+            return
         queue = node.queues[key] = self._made(record)
         node.totals.queues_created += not self.recovering
         node.books.look_at(queue)
-        if record.owner is not None and not record.is_foreign_to(node.identity.id):
+        if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = node.connections.get(record.owner)
             if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 node.end_queue(queue)
+
+    def _give_up(self, queue: Queue, record: QueueRecord) -> None:
+        """Somebody changed the record: it names another node. What the journal has of the queue here stays there, and
+        is parked at the next start."""
+        node = self._node
+        del node.queues[record.vhost, record.name]
+        self._stop(queue, record)
+        for answer in queue.abandoned():
+            answer(None)
+        node.books.gone(queue)
+        node.log("queue_given_up", queue=record.name, vhost=record.vhost, to=record.node)
+
+    def _stop(self, queue: Queue, record: QueueRecord) -> None:
+        """Another node leads the queue from now on, or none."""
+        node = self._node
+        node.to_dispatch.forget(queue)
+        node.congestion.forget(queue)
+        queue.stopped = queue.refuses = queue.elsewhere = True
+        node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
+        node.elsewhere[record.vhost, record.name] = ElsewhereQueue(record, node.journal.lane)
 
     def apply(self, queue: Queue, record: QueueRecord) -> None:
         """Its record or its policy is another one now."""
@@ -251,12 +295,8 @@ class QueueRegistry:
                 unmade += 1
                 waiting += self.waiting_in(node.elsewhere[key].record)
                 continue
-            node.to_dispatch.forget(queue)
-            node.congestion.forget(queue)
-            queue.stopped = queue.refuses = queue.elsewhere = True
             ended.append(queue)
-            node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
-            node.elsewhere[key] = ElsewhereQueue(queue.record, node.journal.lane)
+            self._stop(queue, queue.record)
         self._unclaimed.pop(source, None)
         # What an answer leads to may meet another queue of the source: all of them are stopped by then.
         for queue in ended:
@@ -370,7 +410,8 @@ class QueueRegistry:
             node.sources.queues[there.record.source] -= 1
         elsewhere = node.elsewhere.pop(name, None)
         if elsewhere is not None:
-            elsewhere.deleted = True  # what there is of it, its home drops
+            self._without_node.pop(name, None)
+            elsewhere.deleted = True  # what there is of it, its leader drops
         queue = node.queues.pop(name, None)
         if queue is not None:
             owned = self._owned.get(queue.record.owner or "")

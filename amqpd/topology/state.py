@@ -319,14 +319,15 @@ class Topology:
         contents = self.vhosts.get(vhost) or self._waiting.get(vhost)
         return contents is not None and name in contents.queues
 
-    def leftovers(self, vhost: str, node_id: str) -> list[Record]:
-        """What belongs to a virtual host that has no record (any more), except exclusive queues of other nodes."""
+    def leftovers(self, vhost: str, node: str) -> list[Record]:
+        """What belongs to a virtual host that has no record (any more), except exclusive queues of other nodes.
+        `node`: the name under which queues are this node's (`QueueRecord.node`)."""
         contents = self._waiting.get(vhost)
         if contents is None:
             return []
         exchanges = (state.record for state in contents.exchanges.values())
         about: list[Record] = [*contents.parameters.values(), *contents.policies.records()]
-        queues = (record for record in contents.queues.values() if not record.is_foreign_to(node_id))
+        queues = (record for record in contents.queues.values() if not record.exclusive or record.node == node)
         return [*contents.bindings(), *exchanges, *queues, *about]
 
     def _put(self, record: Record) -> None:

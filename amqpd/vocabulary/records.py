@@ -103,10 +103,14 @@ class ExchangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """`id` is a random 63-bit number, never used again: the journal's rows carry it, so that the
-    messages of a deleted queue cannot come back in a new one of the same name. An exclusive queue belongs to the
-    connection `owner` (its id) of the node `owner_node` (`Identity.id`); others have None in both. `source` is the
-    cluster's numbered log that its messages are in, 0 for the node's own."""
+    """A queue, and whose it is.
+
+    `id` is the incarnation of the queue: a random 63-bit number, never used again. The journal's rows carry it, so
+    that the messages of a deleted queue cannot come back in a new one of the same name. `source` is the cluster's
+    numbered log that its messages are in; 0: a node's own log, the one of `node`. `node` is the name of that node
+    where nodes share their metadata; it is empty in a store that one node has for itself, and in a shared one until
+    a node has claimed the queue (`topology/metadata/claiming.py`). `owner` is the id of the connection (of `node`)
+    that an exclusive queue belongs to; others have None."""
 
     vhost: str
     name: str
@@ -116,20 +120,12 @@ class QueueRecord:
     exclusive: bool = False
     owner: str | None = None
     arguments: Arguments = field(default_factory=dict)
-    owner_node: str | None = None
     source: int = 0
+    node: str = ""
 
     @property
     def key(self) -> Key:
         return ("queue", self.vhost, self.name)
-
-    def is_owned_by(self, node_id: str, connection_id: str) -> bool:
-        """An exclusive queue of this connection of this node."""
-        return self.owner == connection_id and self.owner_node == node_id
-
-    def is_foreign_to(self, node_id: str) -> bool:
-        """An exclusive queue of another node's connection: only that node may end it."""
-        return self.owner_node is not None and self.owner_node != node_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,16 +147,6 @@ def test_clients_of_all_nodes_are_listed_and_closed_at_any(cluster: Cluster, com
                 connection.process_data_events(5)
 
 
-def test_what_other_nodes_have_of_a_classic_queue_is_said_and_not_deleted_as_empty(command: Command) -> None:
-    assert "'jobs' has 1 messages on b@" in until(command, "a", "queue list", lambda said: said.err != "").err
-    assert "with 1 message and 0 consumers on b@" in command("a", "queue why jobs").out
-    kept = command("a", "queue delete jobs --if-empty")
-    assert (kept.code, "not empty on node 'b@" in kept.err) == (1, True)
-    many = command("a", "queue delete --matching ^jobs$ --only empty --dry-run")
-    assert many.out == "no queue is meant: nothing to do\n"
-    assert json.loads(command("b", "queue list --json").out)[0]["messages"] == 1
-
-
 def test_a_quorum_queue_is_deleted_as_empty_through_a_node_that_does_not_lead_it(
     cluster: Cluster, command: Command
 ) -> None:

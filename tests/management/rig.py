@@ -34,7 +34,7 @@ def running(limits: Limits | None = None, automatic: bool = True) -> tuple[Harne
 def listed(node: Node) -> AsyncGenerator[list[dict[str, Any]], None]:
     """What `queue list` says on a node that nobody else speaks to."""
     on = Running(node, lambda: None, AlarmBoard(lambda kind, on: None))
-    return led_queues.listed(on, Leaders(node.identity.name, None, None), {})
+    return led_queues.listed(on, Leaders(node.identity.name, node.sources, None, None), {})
 
 
 def queue_rows(node: Node) -> list[dict[str, Any]]:

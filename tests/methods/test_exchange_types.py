@@ -87,11 +87,11 @@ def test_local_random_does_not_draw_another_nodes_exclusive_queue() -> None:
     declare(client, "l", "x-local-random")
     client.declare("here")
     bind(client, "here", "l")
-    foreign = QueueRecord("/", "foreign", 99, False, exclusive=True, owner="a connection", owner_node="another node")
+    foreign = QueueRecord("/", "foreign", 99, False, exclusive=True, owner="a connection", node="another node")
     to_it = BindingRecord("/", "l", "foreign", "queue", "", durable=False)
     harness.submit([Put(foreign), Put(to_it)], lambda _: None)
     harness.step()
-    assert ("/", "foreign") in harness.node.queues
+    assert ("/", "foreign") in harness.node.elsewhere
     for i in range(20):
         client.publish(b"%d" % i, "", "l")
     assert len(bodies(client, "here")) == 20

@@ -23,7 +23,7 @@ from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Administrator, Who
 from amqpd_admin.pieces import reply_with
-from amqpd_admin.routes.definitions import read, sources
+from amqpd_admin.routes.definitions import placing, read
 
 router = api_router("definitions", "/amqpd/definitions")
 
@@ -61,7 +61,7 @@ async def apply(
             wanted,
             prune=prune,
             skip_conflicts=skip_conflicts,
-            source_of=await sources(who, wanted, request.app.state.settings.cluster_copies),
+            place=await placing(who, wanted, request.app.state.settings.cluster_copies),
         )
     except definitions.Conflicting as error:
         reason = "something exists, but not as the document says: nothing was changed; skip_conflicts goes on without"

@@ -9,19 +9,17 @@ Not here: plans (`definition_plans.py`), the comparison (`amqpd/definitions/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 import trio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from amqpd.definitions.difference import Difference, local_source
+from amqpd.definitions.difference import Difference, Place
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.definitions.export import explanation_in
 from amqpd.management.metadata import definitions
-from amqpd.management.metadata.imported_queues import make_sources, sourceless, sources_by
+from amqpd.management.metadata.imported_queues import make_sources, placed_in_cluster, placed_on, sourceless
 from amqpd.vocabulary.escapes import escaped
 from amqpd.vocabulary.records import QueueRecord
 from amqpd_admin.answers import bad_request
@@ -77,9 +75,9 @@ async def take_in_vhost(request: Request, vhost: Name, who: Administrator) -> Re
 
 async def _take_in(request: Request, who: Who, vhost: str | None) -> Response:
     wanted = await read(request, vhost)
-    source_of = await sources(who, wanted, request.app.state.settings.cluster_copies)
+    place = await placing(who, wanted, request.app.state.settings.cluster_copies)
     metadata = who.behind.metadata
-    found = await definitions.import_definitions(metadata, wanted, as_rabbitmq=True, source_of=source_of)
+    found = await definitions.import_definitions(metadata, wanted, as_rabbitmq=True, place=place)
     return Response(status_code=204, headers=_passed_over(found))
 
 
@@ -119,13 +117,14 @@ async def read(request: Request, vhost: str | None) -> Definitions:
         raise bad_request(named(error.problems)) from None
 
 
-async def sources(who: Who, wanted: Definitions, copies: int) -> Callable[[QueueRecord], int]:
-    """Of the quorum queues of a document. In a cluster that has none for them yet, some are made first."""
+async def placing(who: Who, wanted: Definitions, copies: int) -> Place:
+    """Where the queues of a document go: classic ones to this node, as RabbitMQ does, quorum queues to sources. In a
+    cluster that has none for them yet, some are made first."""
     cluster, node = who.behind.cluster, who.behind.on.node
     if cluster is None:
-        return local_source
+        return placed_on(lambda _: node.sources.node)
     records = (record for record in wanted.records["queues"].values() if isinstance(record, QueueRecord))
     queues, _ = await declared(node.topology, copies)
     await make_sources(node.sources, sourceless(records, cluster().imported(queues).source_for))
     queues, _ = await declared(node.topology, copies)
-    return sources_by(cluster().imported(queues).source_for)
+    return placed_in_cluster(cluster().imported(queues).source_for, lambda _: node.sources.node)

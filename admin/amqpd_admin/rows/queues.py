@@ -108,7 +108,7 @@ def _of_quorum(facts: Row) -> Row:
 def _owner(node: Node, record: QueueRecord) -> Row:
     """Of an exclusive queue the connection, if it is one of this node."""
     owner = node.connections.get(record.owner or "")
-    if owner is None or record.is_foreign_to(node.identity.id):
+    if owner is None or record.node != node.sources.node:
         return {}
     return {"owner_pid_details": {"name": owner.name, **address_of(owner.name)}}
 

@@ -23,7 +23,7 @@ def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
     if isinstance(queue, HomeQueue):
         return queue
     if queue is not None:
-        leader = node.sources.home_of(queue.record.source)
+        leader = node.sources.leader_of(queue.record)
         if leader:
             raise AtAnotherNode(
                 f"node '{leader}' leads the queue '{name}' in virtual host '{vhost}': only there are its messages "

@@ -209,7 +209,7 @@ async def _offer(
 def _led_elsewhere(on: Running, queue: QueuePort) -> ManagementError:
     """Why a message for it is not taken here, and where it is."""
     record, here = queue.record, on.node.identity.name
-    leader = on.node.sources.home_of(record.source)
+    leader = on.node.sources.leader_of(record)
     what = f"it goes to the queue '{record.name}' in virtual host '{record.vhost}'"
     if not leader or leader == here:
         return Unavailable(f"{what}, which no node leads at present: try again later")

@@ -11,14 +11,14 @@ Not here: the format and the comparison (`amqpd/definitions/`), files (`commands
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import trio
 
 from amqpd import __version__
-from amqpd.definitions.difference import Difference, difference, local_source
+from amqpd.definitions.difference import Difference, Place, difference, unplaced
 from amqpd.definitions.document import Definitions
 from amqpd.definitions.export import export_steps
 from amqpd.management.errors import AlreadyExists, BadArgument
@@ -26,7 +26,7 @@ from amqpd.management.metadata.interface import Metadata, Plan, found_vhost
 from amqpd.management.pacing import each
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, QueueRecord, Record, UserRecord
+from amqpd.vocabulary.records import BindingRecord, Change, Key, Put, Record, UserRecord
 
 NAMED_MAX = 20
 """so many things that cannot be made are named in one sentence"""
@@ -96,13 +96,13 @@ async def import_definitions(
     prune: bool = False,
     skip_conflicts: bool = False,
     as_rabbitmq: bool = False,
-    source_of: Callable[[QueueRecord], int] = local_source,
+    place: Place = unplaced,
 ) -> Difference:
-    """What was changed. `source_of`: the source of a new queue. With `prune`, what the document does not name is
+    """What was changed. `place`: where a new queue goes. With `prune`, what the document does not name is
     removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is, and what cannot
     be made is left out; `as_rabbitmq` raises Impossible for that; without both, it raises Conflicting."""
     metadata = metadata.aside()
-    wish = _Import(wanted, prune, source_of)
+    wish = _Import(wanted, prune, place)
     await wish.look(metadata)
 
     def plan(topology: Topology) -> Plan:
@@ -127,7 +127,7 @@ async def import_definitions(
 class _Import:
     wanted: Definitions
     prune: bool
-    source_of: Callable[[QueueRecord], int] = local_source
+    place: Place = unplaced
     found: Difference = field(default_factory=Difference)
     live: frozenset[Key] = frozenset()
     """what the running broker has and the store has not"""
@@ -145,7 +145,7 @@ class _Import:
         return topology
 
     def compare(self, topology: Topology) -> None:
-        self.found = difference(topology, self.wanted, _new_id, prune=self.prune, source_of=self.source_of)
+        self.found = difference(topology, self.wanted, _new_id, prune=self.prune, place=self.place)
         if not self.running:
             self._leave_transients_out()
 

@@ -1,8 +1,8 @@
-"""Where the quorum queues of a definitions file belong in a cluster.
+"""Where the queues of a definitions file belong in a cluster.
 
-What comes in: how the cluster chooses. What goes out: a source for each queue.
-Rules: 1. Wherever the file was written, queues spread over the nodes. 2. Where there is no source for a queue a
-running node has some made first, as for a queue that a client declares: for the first queues of the file, each at
+What comes in: how the cluster chooses. What goes out: a source for each quorum queue, a node for each classic one.
+Rules: 1. Wherever the file was written, quorum queues spread over the nodes. 2. Where there is no source for a queue
+a running node has some made first, as for a queue that a client declares: for the first queues of the file, each at
 the node where it would be. 3. Where there is none even so the import is refused: a quorum queue that is copied
 nowhere is not what the file says.
 Not here: how one is chosen (`cluster/imported_queues.py`), what is imported (`definitions.py`).
@@ -11,11 +11,12 @@ Not here: how one is chosen (`cluster/imported_queues.py`), what is imported (`d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import trio
 
 from amqpd.declarations.locating import wanted_of
-from amqpd.definitions.difference import local_source
+from amqpd.definitions.difference import Place
 from amqpd.management.errors import Unavailable
 from amqpd.node.sources import Sources, Wanted
 from amqpd.queues.settings import QUORUM, type_of
@@ -26,12 +27,18 @@ Choose = Callable[[Key, Wanted], int | None]
 MADE_FOR_MAX = 32
 
 
-def sources_by(choose: Choose) -> Callable[[QueueRecord], int]:
-    """What is returned raises Unavailable."""
+def placed_on(node_of: Callable[[QueueRecord], str]) -> Place:
+    """All queues are classic ones of the node that `node_of` names."""
+    return lambda record: replace(record, node=node_of(record))
 
-    def source_of(record: QueueRecord) -> int:
+
+def placed_in_cluster(choose: Choose, node_of: Callable[[QueueRecord], str]) -> Place:
+    """What is returned raises Unavailable. `node_of`: the node of a classic queue."""
+    on_a_node = placed_on(node_of)
+
+    def place(record: QueueRecord) -> QueueRecord:
         if type_of(record.arguments) != QUORUM:
-            return local_source(record)
+            return on_a_node(record)
         source = choose(record.key, _wanted(record))
         if source is None:
             raise Unavailable(
@@ -39,9 +46,9 @@ def sources_by(choose: Choose) -> Callable[[QueueRecord], int]:
                 "copies as it asks for: import at a running node (POST /api/definitions), which makes one while a "
                 "majority of the nodes lives"
             )
-        return source
+        return replace(record, source=source)
 
-    return source_of
+    return place
 
 
 def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[Wanted]:

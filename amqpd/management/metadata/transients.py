@@ -10,6 +10,7 @@ text (`control/commands.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.answers import Answer
@@ -32,13 +33,13 @@ def listed(on: Running) -> Iterator[Record]:
 
 async def change(on: Running, changes: Sequence[Change]) -> int:
     """How many changes there were: deleting what is not there is none. Raises BadArgument, Conflict, Refused."""
-    puts = [each.record for each in changes if isinstance(each, Put)]
+    puts = [_of_this_node(on, each.record) for each in changes if isinstance(each, Put)]
     known = {each.key: _found(on, each.key) for each in changes if isinstance(each, Delete)}
     gone = {key: record for key, record in known.items() if record is not None}
     for record in [*puts, *gone.values()]:
         if not isinstance(record, _KINDS) or record.durable:
             raise BadArgument(_ONLY)
-        if isinstance(record, QueueRecord) and record.is_foreign_to(on.node.identity.id):
+        if isinstance(record, QueueRecord) and record.exclusive and record.node != on.node.sources.node:
             raise Conflict(
                 f"queue '{record.name}' in virtual host '{record.vhost}' is exclusive to a connection of another "
                 "node, which alone may change it"
@@ -53,6 +54,13 @@ async def change(on: Running, changes: Sequence[Change]) -> int:
         if not await answer.wait():
             raise Conflict("somebody else changed the same things meanwhile: try again")
     return len(wanted)
+
+
+def _of_this_node(on: Running, record: Record) -> Record:
+    """A transient queue is made by the node that has it. Whose an exclusive one is its record says."""
+    if not isinstance(record, QueueRecord) or record.exclusive:
+        return record
+    return replace(record, node=on.node.sources.node)
 
 
 def _found(on: Running, key: Key) -> Record | None:

@@ -35,12 +35,11 @@ from amqpd.management.figures.inventory import channel_row, connection_row, cons
 from amqpd.management.figures.memory import memory_of
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace, in_order
-from amqpd.management.peers.queue_figures import figures_of, is_on_each_node
+from amqpd.management.pacing import Pace
+from amqpd.management.peers.queue_figures import figures_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.node.traffic import Traffic
-from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
@@ -78,7 +77,6 @@ class PeerAnswers:
             "clients": self._clients,
             "attention": self._attention,
             "queues": self._queues,
-            "classic": self._classic,
             "connections": self._connections,
             "channels": self._channels,
             "exchanges": self._exchanges,
@@ -142,19 +140,6 @@ class PeerAnswers:
             if not (isinstance(each, list) and len(each) == 2 and all(isinstance(part, str) for part in each)):
                 raise BadArgument("a queue is its virtual host and its name")
             yield at, figures_of(self._on.node, each[0], each[1])
-
-    async def _classic(self, question: Question) -> Rows:
-        """Durable classic queues with messages or consumers: each node has its own of the same name."""
-        place, pace, found = _place(question, str, str), Pace(), list[QueuePort]()
-        for queue in self._on.node.ports.ports():
-            await pace.step()
-            if is_on_each_node(queue.record) and (queue.ready_count or queue.unacked_count or queue.consumer_count):
-                found.append(queue)
-        for queue in await in_order(found, lambda each: (each.record.vhost, each.record.name)):
-            at = [queue.record.vhost, queue.record.name]
-            messages = queue.ready_count + queue.unacked_count
-            row = {"vhost": at[0], "name": at[1], "messages": messages, "consumers": queue.consumer_count}
-            yield at, row if at > place else None
 
     async def _connections(self, question: Question) -> Rows:
         wanted = _wanted(question)

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amqpd.management.face import Behind, ClusterView
-from amqpd.management.peers.queue_figures import is_on_each_node
 from amqpd.management.peers.rows import Found, Key, PeerRows
+from amqpd.node.sources import Sources
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
 
@@ -26,22 +26,22 @@ Row = dict[str, Any]
 def leaders_of(behind: Behind) -> Leaders:
     """As a face asks for them."""
     view = behind.cluster() if behind.cluster is not None else None
-    return Leaders(behind.on.node.identity.name, view, behind.peers)
+    node = behind.on.node
+    return Leaders(node.identity.name, node.sources, view, behind.peers)
 
 
 class Leaders:
     """As of one request; without a cluster this node leads all."""
 
-    def __init__(self, here: str, view: ClusterView | None, peers: PeerRows | None) -> None:
-        """`here`: this node's name."""
+    def __init__(self, here: str, sources: Sources, view: ClusterView | None, peers: PeerRows | None) -> None:
+        """`here`: this node's name; `sources`: who leads what, as this node knows it."""
         self._here = here
+        self._sources = sources
         self._peers = peers
         self._view = view
         self._figures: dict[Key, Row] = {}
         self._missing: set[str] = set()
         self._asked: set[Key] = set()
-        self._classic: dict[Key, dict[str, Row]] | None = None
-        self._classic_missing: list[str] = []
 
     @property
     def missing(self) -> list[str]:
@@ -62,23 +62,6 @@ class Leaders:
         figures, missing = await self._peers.figures(at)
         self._figures |= figures
         self._missing |= missing
-
-    async def ask_each_node(self) -> None:
-        """All others, once, for what they have of the classic queues that are on each node."""
-        if self._peers is None or self._classic is not None:
-            return
-        found = await self._peers.rows("classic")
-        self._classic = {}
-        for node, row in found:
-            self._classic.setdefault((row["vhost"], row["name"]), {})[node] = row
-        self._classic_missing = sorted(found.missing)
-
-    def beside(self, queue: QueuePort) -> dict[str, Row | None]:
-        """Of a classic queue what the other nodes have of it, if it is something; None of one that does not say."""
-        if self._classic is None or not is_on_each_node(queue.record):
-            return {}
-        missing: dict[str, Row | None] = dict.fromkeys(self._classic_missing)
-        return missing | self._classic.get((queue.record.vhost, queue.record.name), {})
 
     def another(self, queue: QueuePort) -> str | None:
         """The node that leads it and can be asked, if it is not this one."""
@@ -117,16 +100,14 @@ class Leaders:
 
     def leader_of(self, queue: QueuePort) -> str:
         """Empty: it has none, as far as that is known."""
-        if self._view is None or not queue.elsewhere:
-            return self._here
-        return self._view.home_of(queue.record.source)
+        return self._sources.leader_of(queue.record) if queue.elsewhere else self._here
 
     def about(self, queue: QueuePort) -> Row:
         """`node`; of a quorum queue who leads it, keeps it, and lives. One without a leader has the node that was
         asked, since tools look for one."""
         leader = self.leader_of(queue)
         if not queue.quorum:
-            return {"node": leader or self._here}
+            return {"node": queue.record.node or self._here}
         members = self._members(queue.record) or [self._here]
         online = [name for name in members if self._lives(name)]
         led = {"leader": leader} if leader else {}

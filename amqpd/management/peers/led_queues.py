@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any
 
 from amqpd.management import queues
-from amqpd.management.errors import Conflict
 from amqpd.management.operators import Operator
 from amqpd.management.pacing import Pace, each
 from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.queue_figures import KNOWN, facts_of, is_on_each_node
+from amqpd.management.peers.queue_figures import KNOWN, facts_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.queues.port import QueuePort
@@ -47,7 +46,6 @@ async def listed(on: Running, leaders: Leaders, filters: Mapping[str, Any]) -> A
 
 
 async def _rows(on: Running, leaders: Leaders, some: list[QueuePort]) -> list[Row]:
-    await leaders.ask_each_node()
     await leaders.ask(some)
     return await each(some, partial(row_of, on, leaders))
 
@@ -59,12 +57,7 @@ def row_of(on: Running, leaders: Leaders, port: QueuePort) -> Row | None:
     if found is None or found.deleted:
         return None
     figures, about = leaders.figures(found), {"leader": "", **leaders.about(found)}
-    beside = {node: row for node, row in leaders.beside(found).items() if row is not None}
     facts = {**facts_of(on.node, found, figures), **about}
-    if beside:
-        facts["at_other_nodes"] = [
-            {"node": node, "messages": row["messages"], "consumers": row["consumers"]} for node, row in beside.items()
-        ]
     if not found.elsewhere or figures is not None:
         return facts
     known = {*KNOWN, *about}
@@ -77,32 +70,11 @@ async def why(on: Running, leaders: Leaders, vhost: str, name: str, *, names_con
     queue = on.queue(vhost, name)
     leader = leaders.another(queue)
     if leader is None:
-        found_here = await explained(on, vhost, name, names_consumers=names_consumers)
-        return [*found_here, *await _at_other_nodes(on, leaders, queue)]
+        return await explained(on, vhost, name, names_consumers=names_consumers)
     found = await leaders.act(
         leader, "why", vhost=vhost, name=name, names_consumers="yes" if names_consumers else "no"
     )
     return [str(each) for each in found.get("why", [])]
-
-
-async def _at_other_nodes(on: Running, leaders: Leaders, queue: QueuePort) -> list[str]:
-    """What the others have of a classic queue, in words."""
-    if not is_on_each_node(queue.record):
-        return []
-    await leaders.ask_each_node()
-    said = [
-        f"{_counted(row['messages'], 'message')} and {_counted(row['consumers'], 'consumer')} on {node}"
-        for node, row in sorted(leaders.beside(queue).items())
-        if row is not None
-    ]
-    if not said:
-        return []
-    here = on.node.identity.name
-    return [f"this is of node {here}: a classic queue is on each node by itself, with {', '.join(said)}"]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 async def purge(on: Running, leaders: Leaders, by: Operator, vhost: str, name: str) -> int:
@@ -118,54 +90,30 @@ async def purge(on: Running, leaders: Leaders, by: Operator, vhost: str, name: s
 async def delete_on_conditions(
     on: Running, leaders: Leaders, by: Operator, vhost: str, name: str, *, if_unused: bool, if_empty: bool
 ) -> int | None:
-    """As `delete`, for a queue of any type: the leader of a quorum queue looks at the conditions when it asks the
-    store to delete it. Raises NotFound, Refused, Conflict, Unavailable."""
+    """As `delete`, for a queue of any type: its leader looks at the conditions when it asks the store to delete the
+    queue. Raises NotFound, Refused, Conflict, Unavailable."""
     queue = on.queue(vhost, name)
     leader = leaders.another(queue)
     if leader is not None:
         asked = {"if_unused": "yes" if if_unused else "no", "if_empty": "yes" if if_empty else "no"}
         found = await leaders.act(leader, "delete", vhost=vhost, name=name, by=by.user, **asked)
         return int(found.get("messages", 0))
-    if queue.quorum:
-        return await queues.delete(on, by, vhost, name, if_unused=if_unused, if_empty=if_empty, any_type=True)
-    return await delete(on, leaders, by, vhost, name, if_unused=if_unused, if_empty=if_empty)
+    return await queues.delete(on, by, vhost, name, if_unused=if_unused, if_empty=if_empty, any_type=True)
 
 
 async def delete(
     on: Running, leaders: Leaders, by: Operator, vhost: str, name: str, *, if_unused: bool, if_empty: bool
 ) -> int | None:
-    """How many messages went with it: ready ones, as its leader said before; of a classic queue also all that other
-    nodes had. None: somebody does not answer. Raises NotFound, Refused, Conflict."""
+    """How many ready messages went with it, as its leader said before. None: that does not answer. Raises NotFound,
+    Refused, Conflict, Unavailable."""
     conditions = {"if_unused": if_unused, "if_empty": if_empty}
     queue = on.node.ports.get((vhost, name))
-    if queue is not None and queue.elsewhere:
-        await leaders.ask([queue])
-        figures = leaders.figures(queue)
-        told = None if figures is None else int(figures.get("messages_ready", 0))
-        await queues.delete(on, by, vhost, name, **conditions)
-        return told
-    beside: dict[str, Row | None] = {}
-    if queue is not None and is_on_each_node(queue.record):
-        await leaders.ask_each_node()
-        beside = leaders.beside(queue)
-        _refuse_beside(queue, beside, if_unused=if_unused, if_empty=if_empty)
-    count = await queues.delete(on, by, vhost, name, **conditions)
-    others = messages_beside(beside)
-    return None if others is None else count + others
-
-
-def messages_beside(beside: Mapping[str, Row | None]) -> int | None:
-    """What is in a classic queue at other nodes; None: one of them does not say."""
-    rows = beside.values()
-    return None if None in rows else sum(row["messages"] for row in rows if row is not None)
-
-
-def _refuse_beside(queue: QueuePort, beside: Mapping[str, Row | None], *, if_unused: bool, if_empty: bool) -> None:
-    """A classic queue goes at all nodes. Raises Conflict when it must not."""
-    for member, asked, word in (("messages", if_empty, "not empty"), ("consumers", if_unused, "in use")):
-        for node, row in sorted(beside.items()) if asked else ():
-            if row is None or row[member]:
-                said = (
-                    f"{word} on node '{node}'" if row is not None else f"maybe {word}: node '{node}' does not answer"
-                )
-                raise Conflict(f"queue '{queue.record.name}' in vhost '{queue.record.vhost}' {said}")
+    if queue is None or not queue.elsewhere:
+        return await queues.delete(on, by, vhost, name, **conditions)
+    if (if_unused or if_empty) and not queue.quorum:
+        return await delete_on_conditions(on, leaders, by, vhost, name, **conditions)
+    await leaders.ask([queue])
+    figures = leaders.figures(queue)
+    told = None if figures is None else int(figures.get("messages_ready", 0))
+    await queues.delete(on, by, vhost, name, **conditions)
+    return told

@@ -86,21 +86,19 @@ async def carry_out(
         yield [{"vhost": vhost, "name": name, "messages": None, "refused": "it is not there any more"}]
     for at in range(0, len(found), led_queues.ROWS_AT_ONCE):
         some = found[at : at + led_queues.ROWS_AT_ONCE]
-        await leaders.ask_each_node()
         await leaders.ask(some)
         for queue in some:
             figures = led_queues.row_of(on, leaders, queue)
             if figures is None:
                 continue
-            asked = _of_all_nodes(leaders, queue, figures) if act == "delete" else figures
-            fails = [each for each in meant.conditions if not _holds(each, asked)]
+            fails = [each for each in meant.conditions if not _holds(each, figures)]
             if fails and meant.names is None:
                 continue
             row: Row = {"vhost": queue.record.vhost, "name": queue.record.name, "refused": None}
             if fails:
-                row |= {"messages": None, "refused": _why_not(fails, asked)}
+                row |= {"messages": None, "refused": _why_not(fails, figures)}
             elif dry_run:
-                row["messages"] = _ready(leaders, queue, figures) if act == "delete" else figures["messages_ready"]
+                row["messages"] = figures["messages_ready"]
             else:
                 row |= await _done(on, leaders, by, act, row["vhost"], row["name"], meant.conditions)
             yield [row]
@@ -144,21 +142,6 @@ def _is_meant(on: Running, by: Operator, meant: Meant, expression: Expression | 
     if meant.text is not None and meant.text.lower() not in record.name.lower():
         return False
     return expression is None or expression.is_in(record.name)
-
-
-def _ready(leaders: Leaders, queue: QueuePort, figures: Row) -> int | None:
-    here, others = figures["messages_ready"], led_queues.messages_beside(leaders.beside(queue))
-    return None if here is None or others is None else int(here + others)
-
-
-def _of_all_nodes(leaders: Leaders, queue: QueuePort, figures: Row) -> Row:
-    """`messages` and `consumers`: of a classic queue, which is deleted at each node, the sums. Where a node does not
-    say what it has, nobody knows them."""
-    beside = leaders.beside(queue).values()
-    found = {"messages": figures["messages"], "consumers": figures["consumers"]}
-    if None in beside or None in found.values():
-        return found if not beside else dict.fromkeys(found)
-    return {name: here + sum(row[name] for row in beside if row is not None) for name, here in found.items()}
 
 
 def _holds(condition: str, figures: Row) -> bool:

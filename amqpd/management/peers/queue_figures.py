@@ -14,9 +14,7 @@ from typing import Any
 from amqpd.management.figures.inventory import queue_row
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
-from amqpd.queues.settings import QUORUM, type_of
 from amqpd.session.consumers import Consumer
-from amqpd.vocabulary.records import QueueRecord
 
 Row = dict[str, Any]
 
@@ -36,11 +34,6 @@ def figures_of(node: Node, vhost: str, name: str) -> Row | None:
     facts = {**queue_row(node, queue), "exclusive_consumer_tag": sole_tag(queue)}
     told = {member: value for member, value in facts.items() if member not in KNOWN and _says(value)}
     return {"vhost": vhost, "name": name, **told}
-
-
-def is_on_each_node(record: QueueRecord) -> bool:
-    """Classic queues are not copied: all nodes know a durable one, and each has its own of that name."""
-    return record.durable and not record.exclusive and type_of(record.arguments) != QUORUM
 
 
 def facts_of(node: Node, queue: QueuePort, figures: Row | None = None) -> Row:

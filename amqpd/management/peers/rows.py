@@ -57,7 +57,6 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
     "totals": {"vhost": str},
     "attention": {"kind": str, "vhost": str, "name": str, "numbers": dict},
     "queues": {"vhost": str, "name": str, "state": str},
-    "classic": {"vhost": str, "name": str, "messages": int, "consumers": int},
     "connections": {"id": str, "name": str, "user": str, "vhost": str, "connected_at_ms": int},
     "channels": {"connection": str, "number": int, "user": str, "vhost": str},
     "exchanges": {"vhost": str, "name": str},

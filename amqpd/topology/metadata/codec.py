@@ -53,7 +53,7 @@ QUOTED_MAX, QUOTED_CHARS_MAX = 1_000, 256
 SHARED_TABLES_MAX, SHARED_ENTRIES_MAX = 1_000, 8
 _PLAIN_TYPES = frozenset({str, int, bool})
 # Texts that many records have.
-_SHARED = frozenset({"vhost", "owner_node"})
+_SHARED = frozenset({"vhost", "node"})
 # Written and read by the hundred thousand; their numbers come from the broker itself.
 _FREQUENT = (ExchangeRecord, QueueRecord, BindingRecord)
 # Names of fields, and types of their values, that were checked.
@@ -109,7 +109,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 # Never in a sentence.
 _SECRET = frozenset({"password_hash"})
 # Left out when they say nothing: the version before they came can read a record without them.
-_OPTIONAL = {"owner_node": None, "source": 0}
+_OPTIONAL = {"source": 0, "node": ""}
 _FIELDS = {
     record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}
     for record_type in RECORDS.values()
@@ -163,6 +163,9 @@ def decode_record(key: str, text: str) -> Record:
     record_type = RECORDS[kind_of(key)]
     try:
         values: dict[str, Any] = json.loads(text)
+        if record_type is QueueRecord:
+            # Before 0.2 an exclusive queue named its node's id here; it goes with that node's lease.
+            values.pop("owner_node", None)
         # Which fields are of the right types, and what is made of them, is the same for very many records.
         shape = (record_type, *values, *map(type, values.values()))
         readers = _readers.get(shape)

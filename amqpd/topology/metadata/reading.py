@@ -132,16 +132,17 @@ def queue_of(key: str) -> tuple[str, str] | None:
 
 
 def _stand_in(key: str, value: str, reason: str) -> UnreadableQueue | None:
-    """With its number and its source, if those can be read: what the journal has of it stays its own."""
+    """With its number, its source and its node, if those can be read: what the journal has of it stays its own."""
     parts = queue_of(key)
     if parts is None:
         return None
-    number, source = secrets.randbits(63), 0
+    number, source, node = secrets.randbits(63), 0, ""
     try:
         fields = json.loads(value)
-        found = fields["id"], fields.get("source", 0)
+        found = fields["id"], fields.get("source", 0), fields.get("node", "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = None, None
+        found = None, None, None
     if type(found[0]) is int and 0 <= found[0] < 1 << 63 and is_source(found[1]):
-        number, source = found
-    return UnreadableQueue(*parts, number, source=source, reason=reason)
+        number, source = found[:2]
+        node = found[2] if isinstance(found[2], str) else ""
+    return UnreadableQueue(*parts, number, source=source, node=node, reason=reason)

@@ -84,7 +84,8 @@ class TopologySync:
         self._store = store
         self._topology = topology
         self._on_applied = on_applied
-        self._lease = 0
+        self.lease = 0
+        """what records that are not durable hold"""
         self._pending = Submissions()
         self._committing = False
         self._submitted = trio.Event()
@@ -110,7 +111,7 @@ class TopologySync:
     async def start(self) -> None:
         """Load everything, as of one moment: one `apply` and one `on_applied` with all of it, virtual hosts
         first. Raises StoreDamaged when a record cannot be read and it is strict."""
-        self._lease = await self._store.grant_lease(LEASE_TTL_S)
+        self.lease = await self._store.grant_lease(LEASE_TTL_S)
         await self._load_limits()
         snapshot = await self._store.range(PREFIX)
         records = self._reader.read_all(self._reader.in_order(snapshot))
@@ -127,11 +128,11 @@ class TopologySync:
 
         Raises what `codec.encode_record` raises, and AMQPPreconditionFailed when something is to be put and the store
         does not answer, or has something in its place that cannot be read."""
-        assert self._lease, "submitted before start"
+        assert self.lease, "submitted before start"
         if self._refused and any(isinstance(change, Put) for change in changes):
             raise AMQPPreconditionFailed(self._refused)
         self._reader.refuse(change for change in changes if isinstance(change, Put))
-        wanted = transaction_of(changes, self._lease, requires), resume
+        wanted = transaction_of(changes, self.lease, requires), resume
         guarded = wanted if self._limits is None else self._limits.guarded(changes, *wanted)
         if guarded is None:
             return
@@ -253,7 +254,7 @@ class TopologySync:
         while True:
             await trio.sleep(FULL_RETRY_S if self._refused else LEASE_TTL_S / 3)
             try:
-                await self._store.keep_alive(self._lease)
+                await self._store.keep_alive(self.lease)
             except (StoreUnreached, StoreLacksDisks) as error:
                 self._lost(error)
             else:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from amqpd.management.errors import Unavailable
-from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, sourceless, sources_by
+from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, placed_in_cluster, sourceless
 from amqpd.node.sources import Answer, Sources, Wanted
 from amqpd.vocabulary.records import Key, QueueRecord
 
@@ -58,7 +58,12 @@ async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_non
 
 def test_where_there_is_none_even_so_the_sentence_says_what_to_do() -> None:
     with pytest.raises(Unavailable) as refused:
-        sources_by(none)(quorum("orders"))
+        placed_in_cluster(none, lambda _: "a@x")(quorum("orders"))
     assert "'orders' in '/' is a quorum queue" in str(refused.value)
     assert "POST /api/definitions" in str(refused.value)
-    assert sources_by(none)(QueueRecord("/", "plain", 0)) == 0
+
+
+def test_a_classic_queue_is_of_a_node_and_a_quorum_queue_of_a_source() -> None:
+    place = placed_in_cluster(lambda key, wanted: 7, lambda record: f"{record.name}@x")
+    placed = [place(each) for each in (QueueRecord("/", "plain", 1), quorum("orders"))]
+    assert [(each.source, each.node) for each in placed] == [(0, "plain@x"), (7, "")]

@@ -15,6 +15,7 @@ from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_text
 from amqpd.management.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from amqpd.management.metadata import definitions, limits, permissions, policies, users, vhosts
+from amqpd.management.metadata.imported_queues import placed_on
 from amqpd.management.metadata.interface import Plan
 from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.running import Running
@@ -200,7 +201,8 @@ async def test_definitions_are_imported_with_what_is_transient() -> None:
         {"name": "passing", "vhost": "/", "durable": false, "auto_delete": false, "arguments": {}}
     ]}"""
     async with live() as (metadata, broker, _):
-        await definitions.import_definitions(metadata, read_definitions(text, None))
+        place = placed_on(lambda _: broker.node.sources.node)
+        await definitions.import_definitions(metadata, read_definitions(text, None), place=place)
         assert set(broker.node.queues) == {("/", "kept"), ("/", "passing")}
         exported = await definitions.exported(metadata)
         assert exported == export_text(broker.node.topology, __version__, None)

@@ -331,22 +331,6 @@ async def test_a_bug_is_answered_too(capsys: pytest.CaptureFixture[str]) -> None
     assert (await asked.page("connections"))["refused"] == "failed"
 
 
-async def test_classic_queues_with_something_are_told_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked()
-    client = client_of(asked.harness)
-    for number in range(40):
-        client.declare(f"q{number:02}", durable=True)
-        if number % 2:
-            publish(client, f"q{number:02}", 2)
-    client.declare("transient")
-    publish(client, "transient", 1)
-    client.consume("q00", "tag")
-    monkeypatch.setattr(peer_answers, "ROWS_BYTES_MAX", 300)
-    rows = await asked.all("classic")
-    assert [row["name"] for row in rows] == ["q00", *(f"q{number:02}" for number in range(1, 40, 2))]
-    assert (rows[0]["messages"], rows[0]["consumers"], rows[1]["messages"], asked.pages > 3) == (0, 1, 2, True)
-
-
 async def test_the_leader_of_a_quorum_queue_judges_the_conditions_of_its_deletion() -> None:
     asked = Asked()
     client = client_of(asked.harness)

@@ -50,7 +50,7 @@ class TwoNodes:
         there = self.on[B]
         facts = NodeFacts(there, dict, Series(OF_NODE), [], [], "/data")
         self.answers = PeerAnswers(there, facts, Watch(there.node, lambda: there.node.now_ms))
-        self.leaders = Leaders(A, self, PeerRows(self, self.others))  # type: ignore[arg-type]
+        self.leaders = Leaders(A, self.on[A].node.sources, self, PeerRows(self, self.others))  # type: ignore[arg-type]
 
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
         return await self.answers.answer(text) if peer == B and not self.silent else None
@@ -124,7 +124,7 @@ async def test_one_that_a_silent_node_may_have_is_not_said_to_be_missing() -> No
 
 async def test_one_that_nobody_has_is_not_found() -> None:
     nodes = TwoNodes()
-    nodes.leaders = Leaders(A, nodes, PeerRows(nodes, lambda: [B]))  # type: ignore[arg-type]
+    nodes.leaders = Leaders(A, nodes.on[A].node.sources, nodes, PeerRows(nodes, lambda: [B]))  # type: ignore[arg-type]
     with pytest.raises(NotFound, match="no connection 'c99-none'"):
         await nodes.close(which="c99-none")
 

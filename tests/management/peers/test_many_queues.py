@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from amqpd.management.errors import BadArgument, Conflict, NotFound
+from amqpd.management.errors import BadArgument, NotFound
 from amqpd.management.peers import led_queues, many_queues
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.peers.many_queues import Act, Meant
@@ -26,18 +26,14 @@ B, SILENT = "b@x", "c@x"
 
 class Cluster:
     """Another node that leads source 5, with 7 messages in each queue, and one that leads source 6 and is silent of
-    it. `classic`: what b@x has of classic queues, None if it does not say."""
+    it."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
-        self.classic: list[dict[str, Any]] | None = []
 
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
         question = json.loads(text)
         self.asked.append(question)
-        if question["of"] == "classic":
-            rows = self.classic if peer == B else []
-            return None if rows is None else json.dumps({"rows": rows, "next": None})
         if peer == SILENT:
             return None
         answers: dict[str, list[dict[str, Any]]] = {
@@ -85,7 +81,9 @@ class Scene:
             ]
         )
         self.cluster = Cluster()
-        self.leaders = Leaders("amqpd", self.cluster, PeerRows(self.cluster, self.cluster.others))  # type: ignore[arg-type]
+        peers, sources = PeerRows(self.cluster, self.cluster.others), self.on.node.sources
+        sources.home_of, sources.lives = self.cluster.home_of, self.cluster.lives
+        self.leaders = Leaders("amqpd", sources, self.cluster, peers)  # type: ignore[arg-type]
 
     def done(self, act: Act, meant: Meant, dry_run: bool = False, by: Any = ROOT) -> dict[str, Any]:
         """Messages by queue, or why it was refused."""
@@ -211,67 +209,9 @@ def test_deleting_says_how_many_went_if_somebody_knows(scene: Scene) -> None:
 def test_the_leader_looks_at_conditions_when_it_deletes(
     scene: Scene, condition: str, asked: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = {"messages": 0, "consumers": condition == "used"}
-    monkeypatch.setattr(many_queues, "_of_all_nodes", lambda *_: figures)
+    monkeypatch.setattr(many_queues, "_holds", lambda *_: True)
     assert scene.done("delete", Meant(pattern="^far$", conditions=[condition])) == {
         "far": 7 if condition == "used" else 0
     }
     found = [(each["if_unused"], each["if_empty"]) for each in scene.cluster.asked if each["of"] == "delete"]
     assert found == ([] if condition == "used" else [asked])
-
-
-def beside(name: str, messages: int, consumers: int = 0) -> list[dict[str, Any]]:
-    return [{"vhost": "/", "name": name, "messages": messages, "consumers": consumers}]
-
-
-def test_a_classic_queue_is_empty_when_it_is_so_at_all_nodes(scene: Scene) -> None:
-    """It goes at all of them."""
-    empty = Meant(pattern="^empty$", conditions=["empty"])
-    scene.cluster.classic = beside("empty", 3)
-    assert scene.done("delete", empty, dry_run=True) == {}
-    scene = Scene()
-    scene.cluster.classic = None
-    assert scene.done("delete", empty, dry_run=True) == {}
-    assert scene.done("delete", Meant(pattern="^empty$"), dry_run=True) == {"empty": None}
-    assert Scene().done("delete", empty) == {"empty": 0}
-
-
-@pytest.mark.parametrize(
-    ("classic", "unused", "reason"),
-    [
-        (beside("empty", 3), False, "not empty on node 'b@x'"),
-        (beside("empty", 0, 1), True, "in use on node 'b@x'"),
-        (None, False, "maybe not empty: node 'b@x' does not answer"),
-    ],
-)
-def test_a_condition_holds_at_all_nodes_for_one_classic_queue(
-    scene: Scene, classic: list[dict[str, Any]] | None, unused: bool, reason: str
-) -> None:
-    scene.cluster.classic = classic
-
-    async def delete() -> None:
-        where = scene.on, scene.leaders, ROOT, "/", "empty"
-        await led_queues.delete(*where, if_unused=unused, if_empty=not unused)
-
-    with pytest.raises(Conflict, match=reason):
-        trio.run(delete)
-    assert scene.on.queue("/", "empty") is not None
-
-
-def test_what_went_with_a_classic_queue_is_what_all_nodes_had(scene: Scene) -> None:
-    scene.cluster.classic = beside("full", 3)
-    assert scene.done("delete", Meant(pattern="^full$"), dry_run=True) == {"full": 5}
-    assert scene.done("purge", Meant(pattern="^full$"), dry_run=True) == {"full": 2}
-    assert scene.done("delete", Meant(pattern="^full$")) == {"full": 5}
-
-
-def test_what_other_nodes_have_of_a_classic_queue_is_said(scene: Scene) -> None:
-    scene.cluster.classic = beside("empty", 3)
-
-    async def why() -> list[str]:
-        return await led_queues.why(scene.on, scene.leaders, "/", "empty", names_consumers=True)
-
-    rows = {row["name"]: row for row in rows_of(led_queues.listed(scene.on, scene.leaders, {}))}
-    assert rows["empty"]["at_other_nodes"] == [{"node": B, "messages": 3, "consumers": 0}]
-    assert "at_other_nodes" not in rows["full"]
-    assert "with 3 messages and 0 consumers on b@x" in trio.run(why)[-1]
