@@ -260,7 +260,7 @@ class Broker:
         node = self.node
         if self._cluster is None:
             await take_name(self._store, node.identity.name, node.identity.id, self._sync.lease)
-        ours = node.registry.to_claim() if self._cluster is not None else node.registry.unclaimed_queues
+        ours = node.registry.to_claim() if self._cluster is not None else node.registry.classic_of("")
         if claimed := await claim(self._store, ours, self.node.sources.node):
             puts = [Put(record) for record in claimed]
             self._topology.apply(puts)

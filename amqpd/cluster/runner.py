@@ -460,8 +460,8 @@ class ClusterRunner(Shell):
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self._do(self._look_for_sources)
-            if self._node.registry.unclaimed_queues:
-                self._nursery.start_soon(self._unclaimed_queues.look, self._directory.roster)
+            if self._unclaimed_queues.are_there(self._directory.roster):
+                self._nursery.start_soon(self._unclaimed_queues.claim_share, self._directory.roster)
 
     def _look_at_links(self) -> None:
         before = self._said.linkage

@@ -1,16 +1,18 @@
-"""Classic queues that no node has claimed: this node claims its share when every node has had its chance.
+"""Classic queues that no node leads: each node claims its share of them.
 
-What comes in: queues without a node; which nodes the cluster knows, and which are members. What goes out: claims, in
-the metadata store, whose watch makes the queues.
+What comes in: queues that have no node, or one that was forgotten; what the cluster knows of its nodes. What goes
+out: claims, in the metadata store, whose watch makes the queues.
 Rules: 1. A node that starts claims what its journal has messages of, so while a node is known and has not started, a
-queue may be its own: nobody else claims it. An operator who forgets the node decides that. 2. Each queue goes to one
-member by hash of its name, so that the queues spread and no two nodes are after the same one.
+queue without a node may be its own: nobody else claims that. An operator who forgets the node decides it. 2. The
+queues of a node that was forgotten are claimed at once, and are empty: their messages are on its disk, and are parked
+there if it is let in again. 3. Each queue goes to one member by hash of its name, so that the queues spread and no
+two nodes are after the same one.
 Not here: the claim itself (`topology/metadata/claiming.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
@@ -24,10 +26,18 @@ from amqpd.vocabulary.records import QueueRecord
 log = structlog.get_logger(component="cluster")
 
 
-def share_of(me: str, roster: Roster, unclaimed: Collection[QueueRecord]) -> list[QueueRecord]:
-    """The queues that node `me` is to claim now."""
-    if roster.gone or me not in roster.members:
+def claimable(roster: Roster) -> Iterator[str]:
+    """Names of nodes whose classic queues others may claim; "": those that no node has claimed."""
+    if not roster.gone:
+        yield ""
+    yield from sorted(roster.forgotten.keys() - roster.known.keys())
+
+
+def share_of(me: str, roster: Roster, of_node: Callable[[str], Collection[QueueRecord]]) -> list[QueueRecord]:
+    """The queues that node `me` is to claim now. `of_node`: the classic queues that name this node."""
+    if me not in roster.members:
         return []
+    unclaimed = [record for name in claimable(roster) for record in of_node(name)]
     return [record for record in unclaimed if ranked(f"{record.vhost}/{record.name}", roster.members)[0] == me]
 
 
@@ -39,14 +49,15 @@ class UnclaimedQueues:
         self._store = store
         self._busy = False
 
-    async def look(self, roster: Roster) -> None:
-        """Claims what is this node's share. A store that does not answer is asked again at the next look."""
-        unclaimed = self._node.registry.unclaimed_queues
-        if not unclaimed or self._busy:
-            return
+    def are_there(self, roster: Roster) -> bool:
+        """There may be something to claim."""
+        return not self._busy and any(map(self._node.registry.classic_of, claimable(roster)))
+
+    async def claim_share(self, roster: Roster) -> None:
+        """A store that does not answer is asked again at the next look."""
         self._busy = True
         try:
-            share = share_of(self._node.identity.name, roster, unclaimed)
+            share = share_of(self._node.identity.name, roster, self._node.registry.classic_of)
             claimed = await claim(self._store, share, self._node.sources.node) if share else []
             if claimed:
                 log.info("queues_claimed", queues=len(claimed))

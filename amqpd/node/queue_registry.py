@@ -65,18 +65,21 @@ class QueueRegistry:
         self._unclaimed: dict[int, Recovered] = {}
         """sources that are served here, with what they have of queues that are not made, or whose records have not
         come yet"""
-        self._without_node: dict[tuple[str, str], None] = {}
-        """classic queues that no node has claimed"""
+        self._of_node: dict[str, dict[tuple[str, str], None]] = {}
+        """classic queues by the node that leads them, without those of this node; "": no node has claimed them"""
         self.beginning: dict[int, Beginning] = {}
 
     @property
     def recovering(self) -> bool:
         return self._recovered is not None
 
-    @property
-    def unclaimed_queues(self) -> list[QueueRecord]:
-        """Classic queues that no node leads yet (`topology/metadata/claiming.py`)."""
-        return [self._node.elsewhere[key].record for key in self._without_node]
+    def classic_of(self, node: str) -> list[QueueRecord]:
+        """The classic queues of this other node; "": those that no node has claimed."""
+        return [self._node.elsewhere[key].record for key in self._of_node.get(node, ())]
+
+    def other_nodes(self) -> dict[str, int]:
+        """How many classic queues each other node leads."""
+        return {name: len(keys) for name, keys in self._of_node.items() if name}
 
     def to_claim(self) -> list[QueueRecord]:
         """Of the unclaimed queues those of which the journal has messages here. While it is recovered."""
@@ -84,7 +87,7 @@ class QueueRegistry:
         found = self._recovered.queues
         return [
             record
-            for record in self.unclaimed_queues
+            for record in self.classic_of("")
             if any(number in found and found[number].rows for number in self.numbers_of(record))
         ]
 
@@ -157,8 +160,7 @@ class QueueRegistry:
             node.sources.queues[record.source] += 1
         if not node.sources.leads(record):
             node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
-            if not record.source and not record.node:
-                self._without_node[key] = None
+            self._note_node(key, record)
             return
         queue = node.queues[key] = self._made(record)
         node.totals.queues_created += not self.recovering
@@ -169,6 +171,10 @@ class QueueRegistry:
             if owner is None or owner.state is not State.RUNNING:
                 # The connection went while its declaration was on the way.
                 node.end_queue(queue)
+
+    def _note_node(self, key: tuple[str, str], record: QueueRecord) -> None:
+        if not record.source:
+            self._of_node.setdefault(record.node, {})[key] = None
 
     def _give_up(self, queue: Queue, record: QueueRecord) -> None:
         """Somebody changed the record: it names another node. What the journal has of the queue here stays there, and
@@ -189,6 +195,7 @@ class QueueRegistry:
         queue.stopped = queue.refuses = queue.elsewhere = True
         node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
         node.elsewhere[record.vhost, record.name] = ElsewhereQueue(record, node.journal.lane)
+        self._note_node((record.vhost, record.name), record)
 
     def apply(self, queue: Queue, record: QueueRecord) -> None:
         """Its record or its policy is another one now."""
@@ -410,7 +417,10 @@ class QueueRegistry:
             node.sources.queues[there.record.source] -= 1
         elsewhere = node.elsewhere.pop(name, None)
         if elsewhere is not None:
-            self._without_node.pop(name, None)
+            of_node = self._of_node.get(elsewhere.record.node, {})
+            of_node.pop(name, None)
+            if not of_node:
+                self._of_node.pop(elsewhere.record.node, None)
             elsewhere.deleted = True  # what there is of it, its leader drops
         queue = node.queues.pop(name, None)
         if queue is not None:

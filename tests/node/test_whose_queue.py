@@ -1,7 +1,7 @@
 """Whose queue it is: two nodes with one metadata store, and classic queues that one of them leads.
 
-What is verified: the other node neither expires, auto-deletes nor conditionally deletes such a queue, keeps nothing of
-it, and says who leads it; a queue without a node is claimed once; a record that somebody changed drops no message.
+What is verified: the other node neither expires, auto-deletes nor conditionally deletes such a queue, keeps nothing
+of it, and says who leads it; a queue without a node is claimed once; a record that somebody changed drops no message.
 Not verified here: processes and etcd (`tests/faults/test_cluster_classic.py`).
 """
 
@@ -172,7 +172,7 @@ async def test_a_queue_without_a_node_is_claimed_once() -> None:
     space = await space_with(UNCLAIMED)
     async with trio.open_nursery() as nursery:
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
-        assert [node.node.registry.unclaimed_queues for node in (one, two)] == [[UNCLAIMED], [UNCLAIMED]]
+        assert [node.node.registry.classic_of("") for node in (one, two)] == [[UNCLAIMED], [UNCLAIMED]]
         close = await call(one, one.client(), Queue.Declare(queue="mine", durable=True), Channel.Close)
         assert "has no node yet" in close.reply_text
         ours = replace(UNCLAIMED, node="two@x")
@@ -180,7 +180,7 @@ async def test_a_queue_without_a_node_is_claimed_once() -> None:
         assert await claim(one.store, [UNCLAIMED], "one@x") == []
         await settled(one, two)
         assert list(two.node.queues) == list(one.node.elsewhere) == [("/", "mine")]
-        assert [node.node.registry.unclaimed_queues for node in (one, two)] == [[], []]
+        assert [node.node.registry.classic_of("") for node in (one, two)] == [[], []]
         nursery.cancel_scope.cancel()
 
 
@@ -227,7 +227,7 @@ async def test_a_start_claims_what_its_journal_has_messages_of(level: int, argum
     node.node.applied([Put(ours)])
     node.node.recovery_ended()
     assert node.node.queues["/", "mine"].ready_count == 3
-    assert node.node.registry.unclaimed_queues == [idle]
+    assert node.node.registry.classic_of("") == [idle]
 
 
 async def test_a_record_that_names_another_node_all_of_a_sudden_drops_no_message() -> None:
@@ -249,9 +249,7 @@ async def test_a_record_that_names_another_node_all_of_a_sudden_drops_no_message
 
 
 @pytest.mark.parametrize(("field", "at_two"), [('"node":"one@x"', False), ('"note":0', True)])
-async def test_one_whose_record_cannot_be_read_is_out_of_service_where_it_may_be_led(
-    field: str, at_two: bool
-) -> None:
+async def test_one_whose_record_cannot_be_read_is_out_of_service_where_it_may_be(field: str, at_two: bool) -> None:
     """A record that still says whose it is keeps the name at the other nodes; of one that does not, nobody knows."""
     readable = encode_record(replace(UNCLAIMED, node="one@x"))
     broken = readable.replace('"durable":true', '"durable":"?"').replace('"node":"one@x"', field)

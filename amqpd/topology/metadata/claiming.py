@@ -1,17 +1,16 @@
-"""Claims on classic queues that a shared metadata store has without a node.
+"""Claims on classic queues that no node leads: a shared metadata store has them, and some node has to.
 
 What comes in: the store; records of queues. What goes out: the same records with the node that leads them from now
 on.
 Rules: 1. A queue is claimed once: the record's revision is compared, and one that another node was faster with is
 left to it. 2. A node claims what its journal has messages of when it starts, before it serves anybody; the rest waits
 until every node has had its chance (`cluster/unclaimed_queues.py`). 3. Only a queue without a source is claimed:
-others are led by the leader of their source.
-4. Nodes without links to each other claim under names that no two of them have (`take_name`); in a cluster its
-directory sees to that.
+others are led by the leader of their source. 4. Nodes without links to each other claim under names that no two of
+them have (`take_name`); in a cluster its directory sees to that.
 Not here: what a queue of another node is (`queues/elsewhere.py`).
 
-A store of before 0.2 has such records, of which each node had a queue of its own, and so has one into which a
-definitions file was imported while no node of the cluster lived.
+A store of before 0.2 has such records, of which each node had a queue of its own; so has one into which a definitions
+file was imported while no node of the cluster lived; and a node that is forgotten leaves its queues behind.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from urllib.parse import quote
 from amqpd.errors import StartupError
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, PutKey, StoreDamaged, Transaction
-from amqpd.vocabulary.records import QueueRecord, UnreadableQueue
+from amqpd.vocabulary.records import QueueRecord
 
 NAMES = "node/"
 """The keys of nodes' names begin with this; their values are nodes' ids."""
@@ -31,14 +30,9 @@ CLAIMED_AT_ONCE = 100
 """in one call of the store"""
 
 
-def is_unclaimed(record: QueueRecord) -> bool:
-    """No node leads the queue yet."""
-    return not record.source and not record.node and not isinstance(record, UnreadableQueue)
-
-
 async def claim(store: MetadataStore, records: Iterable[QueueRecord], node: str) -> list[QueueRecord]:
-    """The queues of `records` that `node` leads from now on. Raises MetadataStoreError; after OutcomeUnknown it may
-    be called again."""
+    """The queues of `records` that `node` leads from now on: those whose records are as they were when they were
+    read. Raises MetadataStoreError; after OutcomeUnknown it may be called again."""
     claimed: list[QueueRecord] = []
     part: list[tuple[QueueRecord, Transaction]] = []
     for record in records:
@@ -49,8 +43,8 @@ async def claim(store: MetadataStore, records: Iterable[QueueRecord], node: str)
             found = decode_record(entry.key, entry.value)
         except StoreDamaged:
             continue  # whose record cannot be read is named by who reads it (`reading.py`)
-        if isinstance(found, QueueRecord) and is_unclaimed(found) and found.id == record.id:
-            ours = replace(found, node=node)
+        if found == record and not record.source:
+            ours = replace(record, node=node)
             put = PutKey(entry.key, encode_record(ours))
             part.append((ours, Transaction((Compare(entry.key, entry.mod_revision),), (put,))))
         if len(part) == CLAIMED_AT_ONCE:

@@ -1,0 +1,52 @@
+"""Which node claims which classic queue that no node leads."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from amqpd.cluster.records import ForgottenRecord, KnownRecord
+from amqpd.cluster.roster import Roster
+from amqpd.cluster.unclaimed_queues import share_of
+from amqpd.vocabulary.records import QueueRecord
+from tests.cluster.directories import member_record
+
+QUEUES = [QueueRecord("/", f"q{number}", number << 8) for number in range(1, 101)]
+NAMES = "a@x", "b@x", "c@x"
+
+
+def roster_of(members: tuple[str, ...], known: tuple[str, ...] = NAMES, forgotten: tuple[str, ...] = ()) -> Roster:
+    roster = Roster()
+    roster.members = {name: member_record(name) for name in members}
+    roster.known = {name: KnownRecord(name, 1, 1) for name in known}
+    roster.forgotten = {name: ForgottenRecord(name, (1,)) for name in forgotten}
+    return roster
+
+
+def shares(roster: Roster, of: str) -> dict[str, list[QueueRecord]]:
+    """By node, of queues that name the node `of`."""
+    return {name: share_of(name, roster, lambda node: QUEUES if node == of else []) for name in NAMES}
+
+
+def test_when_all_have_been_started_each_claims_its_share_and_no_two_the_same() -> None:
+    found = shares(roster_of(NAMES), "")
+    assert sorted(record.id for share in found.values() for record in share) == [each.id for each in QUEUES]
+    assert all(20 < count < 50 for count in Counter({name: len(share) for name, share in found.items()}).values())
+
+
+def test_while_a_known_node_has_not_started_it_may_have_their_messages() -> None:
+    assert shares(roster_of(("a@x", "b@x")), "") == {name: [] for name in NAMES}
+    forgotten = shares(roster_of(("a@x", "b@x"), ("a@x", "b@x"), ("c@x",)), "")
+    assert sum(map(len, forgotten.values())) == len(QUEUES)
+
+
+@pytest.mark.parametrize("members", [("a@x", "b@x"), ("b@x",)], ids=["all", "another_one_away"])
+def test_the_queues_of_a_forgotten_node_are_claimed_by_those_that_live(members: tuple[str, ...]) -> None:
+    found = shares(roster_of(members, ("a@x", "b@x"), ("c@x",)), "c@x")
+    assert [name for name, share in found.items() if share] == list(members)
+    assert sum(map(len, found.values())) == len(QUEUES)
+
+
+def test_a_new_machine_of_a_forgotten_name_has_the_queues_of_that_name() -> None:
+    assert shares(roster_of(NAMES, NAMES, ("c@x",)), "c@x") == {name: [] for name in NAMES}
