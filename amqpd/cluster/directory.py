@@ -435,7 +435,8 @@ class Directory:
         return (
             f"an operator has taken the node {name}, with this disk, out of the cluster (amqpd cluster forget): "
             f"to let it in again as it is, run amqpd cluster readmit {name} and start it; to make a new node of it, "
-            "start it with an empty data directory, which gives up what only this disk has, as classic queues"
+            "start it with an empty data directory, which gives up what only this disk has: the messages of its "
+            "classic queues"
         )
 
     def _require_mine(self, member: Entry | None, known: Entry | None) -> None:

@@ -10,6 +10,7 @@ Not here: columns and JSON (`amqpd/commands/`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from amqpd.cluster.asking import asking, asking_sentence
@@ -18,6 +19,7 @@ from amqpd.cluster.records import source_of_key
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing
 
+EMPTY: Mapping[str, int] = MappingProxyType({})
 Row = dict[str, Any]
 
 WAY_OUT = "until the record is put back as it was in a backup of etcd (docs/clustering.md)"
@@ -98,16 +100,18 @@ def sentences(
     *,
     now_ms: int,
     of_store: Sequence[str] = (),
+    classic: Mapping[str, int] = EMPTY,
 ) -> list[str]:
     """How the cluster is, in words; what is not well in a sentence of its own. `found`: of all sources, in their
-    order; `linkage`: as `member_rows`; `now_ms`: since the epoch; `of_store`: what is not well with the store."""
+    order; `linkage`: as `member_rows`; `now_ms`: since the epoch; `of_store`: what is not well with the store;
+    `classic`: how many classic queues each node leads, "": how many no node has claimed."""
     linkage = roster.linkage if linkage is None else linkage
     living = sorted(roster.members)
     apart = f"{_listed(', gone: ', roster.gone)}{_listed(', isolated: ', sorted(linkage.isolated))}"
     said = [
         f"{_count(len(living), 'node lives', 'nodes live')}{apart}.",
         *of_store,
-        *_of_gone(roster),
+        *_of_gone(roster, classic),
         *(f"{each}." for each in linkage.sentences()),
         *_of_sources(found, roster, linkage),
     ]
@@ -139,11 +143,13 @@ def store_sentences(silent_s: float, lapsed: Collection[str]) -> list[str]:
     return said
 
 
-def problems(roster: Roster, found: Sequence[Standing], *, now_ms: int) -> list[str]:
-    """What is not well, a sentence each; none: all is. `found` and `now_ms`: as `sentences` has them."""
+def problems(
+    roster: Roster, found: Sequence[Standing], *, now_ms: int, classic: Mapping[str, int] = EMPTY
+) -> list[str]:
+    """What is not well, a sentence each; none: all is. `found`, `now_ms` and `classic`: as `sentences` has them."""
     linkage = roster.linkage
     return [
-        *_of_gone(roster),
+        *_of_gone(roster, classic),
         *(f"{each}." for each in linkage.sentences()),
         *_of_sources(found, roster, linkage),
         *(f"{row['says']}." for row in unreadable_rows(roster)),
@@ -151,12 +157,20 @@ def problems(roster: Roster, found: Sequence[Standing], *, now_ms: int) -> list[
     ]
 
 
-def _of_gone(roster: Roster) -> list[str]:
-    return [
-        f"{name} is gone: it has not renewed its lease; start it again, or take it out for good: "
-        f"amqpd cluster forget {name}."
-        for name in roster.gone
-    ]
+def _of_gone(roster: Roster, classic: Mapping[str, int]) -> list[str]:
+    said = []
+    for name in roster.gone:
+        waiting = classic.get(name, 0)
+        theirs = f" ({_count(waiting, 'classic queue waits', 'classic queues wait')} for it)" if waiting else ""
+        said.append(
+            f"{name} is gone{theirs}: it has not renewed its lease; start it again, or take it out for good: "
+            f"amqpd cluster forget {name}."
+        )
+    if unclaimed := classic.get("", 0):
+        have = _count(unclaimed, "classic queue has", "classic queues have")
+        missing = f": {', '.join(roster.gone)} may have messages of them, start or forget it" if roster.gone else ""
+        said.append(f"{have} no node yet{missing}.")
+    return said
 
 
 def _of_sources(found: Sequence[Standing], roster: Roster, linkage: Linkage) -> list[str]:

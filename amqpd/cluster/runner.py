@@ -281,7 +281,8 @@ class ClusterRunner(Shell):
         roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
         of_store = store_sentences(directory.silent_s, roster.members.keys() - directory.members.keys())
         linkage, link_state = self._said.linkage, self._link_state
-        return ClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store)
+        classic = self._node.registry.other_nodes()
+        return ClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)
 
     def _roster_seen(self) -> Roster:
         """As the store has it; while that is silent, and shortly after, with those whose leases ran out and to which

@@ -18,7 +18,7 @@ from amqpd.cluster.copy_facts import replica_facts, source_facts
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.cluster.linkage import Linkage
-from amqpd.cluster.overview import Row, alike_rows, member_rows, sentences
+from amqpd.cluster.overview import EMPTY, Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
 
@@ -35,9 +35,10 @@ class ClusterView:
         link_state: Callable[[str], str],
         now_ms: int,
         of_store: Sequence[str] = (),
+        classic: Mapping[str, int] = EMPTY,
     ) -> None:
         """`link_state`: of this node's link to another one, in words. `now_ms`: since the epoch. `of_store`: what is
-        not well with the store, a sentence each."""
+        not well with the store, a sentence each. `classic`: how many classic queues each other node leads."""
         self._here = here
         self._roster = roster
         self._copies = copies
@@ -45,6 +46,7 @@ class ClusterView:
         self._link_state = link_state
         self._now_ms = now_ms
         self._of_store = of_store
+        self._classic = classic
 
     def quorum_facts(self) -> Row:
         """What `amqpd quorum status` asks of each node."""
@@ -109,7 +111,12 @@ class ClusterView:
         """`queues`: how many each source has."""
         return {
             "node": self._here.name,
-            "says": sentences(self._roster, found, self._linkage, now_ms=self._now_ms, of_store=self._of_store),
+            "says": sentences(
+                *(self._roster, found, self._linkage),
+                now_ms=self._now_ms,
+                of_store=self._of_store,
+                classic=self._classic,
+            ),
             "members": member_rows(self._roster, self._linkage),
             "sources": alike_rows(found, queues),
             "statistics": self._here.statistics().facts(),

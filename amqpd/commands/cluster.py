@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -26,6 +25,7 @@ from amqpd.cluster.standing import standing
 from amqpd.cluster.wishing import said
 from amqpd.commands.cluster_store import (
     Opened,
+    Queues,
     in_store,
     member_named,
     node_named,
@@ -63,7 +63,8 @@ def cluster() -> None:
 def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
     """Show members and homes, and say what is not well.
 
-    A member that is gone has not renewed its lease; what it is the home of waits for another home. One that is
+    A member that is gone has not renewed its lease; what it is the home of waits for another home, and its classic
+    queues wait for it. One that is
     isolated lives, and has no link to a majority of the nodes: they refuse it, or do not reach it, and nothing is
     placed on it. Copies are those that count: a disk that was emptied, or is older than it was, has none until it has
     caught up.
@@ -78,10 +79,10 @@ def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
       amqpd cluster status --problems || echo "look at the cluster"
       amqpd --config /etc/amqpd/amqpd.toml cluster status --json
     """
-    roster, copies, unreadable = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
-    standings = [standing(source, roster, {}, copies[source]) for source in sorted(roster.records)]
-    now_ms = time.time_ns() // 1_000_000
-    wrong = [*problems(roster, standings, now_ms=now_ms), *(f"{each}." for each in unreadable)]
+    roster, queues, unreadable = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
+    standings = [standing(source, roster, {}, queues.copies[source]) for source in sorted(roster.records)]
+    how: dict[str, Any] = {"now_ms": time.time_ns() // 1_000_000, "classic": queues.classic}
+    wrong = [*problems(roster, standings, **how), *(f"{each}." for each in unreadable)]
     if only_problems and not as_json:
         for sentence in wrong:
             click.echo(escaped(sentence))
@@ -91,7 +92,7 @@ def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
         found = {"revision": roster.revision, "members": members, "sources": sources, "unreadable": damage}
         click.echo(readable_json({**found, "problems": wrong}, 2))
     else:
-        _show(roster, [*sentences(roster, standings, now_ms=now_ms), *(f"{each}." for each in unreadable)])
+        _show(roster, [*sentences(roster, standings, **how), *(f"{each}." for each in unreadable)])
     if only_problems and wrong:
         raise SystemExit(1)
 
@@ -118,6 +119,8 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
     is kept on it any more the command waits until its process has ended, so stop it then. Ended with Ctrl-C or by
     --timeout, the same command goes on from where it was.
 
+    Its classic queues go to nodes that live, without their messages, which are on its disk.
+
     A name that was forgotten may be given to a new machine, with an empty data directory. The old one does not start
     any more, should it be switched on again, until `amqpd cluster readmit`. Without this, a node that is away is
     waited for, for ever, and sources are kept on fewer nodes.
@@ -131,6 +134,9 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
 
     async def act(opened: Opened) -> None:
         name = member_named(opened.roster, node, lives=False)
+        if classic := (await queues_of(opened, settings.cluster_copies)).classic[name]:
+            queues = "1 classic queue" if classic == 1 else f"{classic:,} classic queues"
+            click.echo(escaped(f"{queues} of {name}: to nodes that live, without messages, which only {name} has"))
         aims = _without(opened, name)
         for source, aim in aims.items():
             click.echo(escaped(f"source {source}: to be on {said(aim)}"))
@@ -155,8 +161,9 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
 def readmit(settings: Settings, node: str) -> None:
     """Let NODE start again as it is, after it was forgotten.
 
-    A node that was forgotten keeps its data directory, with its classic queues; it refuses to start. After this it
-    does, and is in the cluster as a node that has no copies: `amqpd quorum grow` gives it some.
+    A node that was forgotten keeps its data directory, and refuses to start. After this it does, and is in the
+    cluster as a node that has no copies: `amqpd quorum grow` gives it some. Its classic queues have gone to other
+    nodes; what it has of them is parked (`amqpd orphans list`).
 
     \b
     Examples:
@@ -201,8 +208,8 @@ def _kept(roster: Roster, node: str) -> bool:
     return any(node in record.members for record in roster.records.values())
 
 
-async def _read(opened: Opened, copies: int) -> tuple[Roster, Mapping[int, int], list[str]]:
-    return opened.roster, (await queues_of(opened, copies)).copies, await unreadable_topology(opened)
+async def _read(opened: Opened, copies: int) -> tuple[Roster, Queues, list[str]]:
+    return opened.roster, await queues_of(opened, copies), await unreadable_topology(opened)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

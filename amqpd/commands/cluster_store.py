@@ -31,7 +31,7 @@ from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key
 from amqpd.topology.metadata.reading import RecordReader
 from amqpd.topology.metadata.store import MetadataStore, MetadataStoreError
 from amqpd.vocabulary.escapes import escaped
-from amqpd.vocabulary.records import QueueRecord
+from amqpd.vocabulary.records import QueueRecord, UnreadableQueue
 
 QUEUES = "topology/queue/"
 SILENT_S = 1.0
@@ -155,18 +155,22 @@ class Queues:
     """how many queues each has"""
     copies: defaultdict[int, int]
     """how many copies each should have: as many as the queue of it that asks for most, or does not ask"""
+    classic: Counter[str]
+    """how many queues without a source each node leads; "": how many no node has claimed"""
 
 
 async def queues_of(opened: Opened, copies: int) -> Queues:
     """`copies`: for queues that ask for no number. Raises MetadataStoreError."""
-    found, asked = Counter[int](), dict[int, int]()
+    found, asked, classic = Counter[int](), dict[int, int](), Counter[str]()
     # One that cannot be read asks for nothing.
     for record in RecordReader(strict=False).read_all((await opened.store.range(QUEUES)).entries):
         if isinstance(record, QueueRecord) and record.source:
             found[record.source] += 1
             each = wanted_of(record, {}).copies or copies
             asked[record.source] = max(each | 1, asked.get(record.source, 0))
-    return Queues(found, defaultdict(lambda: copies, asked))
+        elif isinstance(record, QueueRecord) and not isinstance(record, UnreadableQueue):
+            classic[record.node] += 1
+    return Queues(found, defaultdict(lambda: copies, asked), classic)
 
 
 async def unreadable_topology(opened: Opened) -> list[str]:

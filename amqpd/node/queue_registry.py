@@ -78,8 +78,8 @@ class QueueRegistry:
         return [self._node.elsewhere[key].record for key in self._of_node.get(node, ())]
 
     def other_nodes(self) -> dict[str, int]:
-        """How many classic queues each other node leads."""
-        return {name: len(keys) for name, keys in self._of_node.items() if name}
+        """How many classic queues each other node leads; "": how many no node has claimed."""
+        return {name: len(keys) for name, keys in self._of_node.items()}
 
     def to_claim(self) -> list[QueueRecord]:
         """Of the unclaimed queues those of which the journal has messages here. While it is recovered."""

@@ -1,9 +1,9 @@
-"""What has the name of a queue whose home is another node, or none at present.
+"""What has the name of a queue that another node leads, or none at present.
 
 What comes in: what clients ask of a queue. What goes out: refusals, zeros.
 Rules: 1. It has no messages, no consumers and no figures, and takes none: a node has one for each queue of all other
 nodes, so it is small. 2. Nobody dispatches, samples or audits it.
-Not here: where the home is (`amqpd/node/sources.py`), what a client that names it is told (`amqpd/declarations`).
+Not here: who leads it (`amqpd/node/sources.py`), what a client that names it is told (`amqpd/declarations`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
 class ElsewhereQueue(QueuePort):
-    """One of them."""
+    """A queue that this node does not lead: its record, and refusals."""
 
     def __init__(self, record: QueueRecord, lane: Lane) -> None:
         """`lane`: any, nothing waits for it."""

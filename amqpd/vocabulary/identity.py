@@ -2,10 +2,10 @@
 
 What comes in: the setting `node_name`; the journal's identity and the index at which this life of it begins. What
 goes out: one frozen value, which the broker makes at its start and hands to the node.
-Rules: 1. The name is for people: messages, traces, `amqpd status`. Nothing that is stored is found by it, so it can
-be changed at any start. 2. The id is the data directory's: drawn when the journal was made, kept over restarts,
-backups and repairs. What must be told apart from another node's carries the id. 3. Each start has an incarnation of
-its own, higher than those before.
+Rules: 1. The name is for people: messages, traces, `amqpd status`. Of a node alone nothing that is stored is found by
+it, so it can be changed at any start; nodes that share their metadata keep it (`QueueRecord.node`). 2. The id is the
+data directory's: drawn when the journal was made, kept over restarts, backups and repairs. What must be told apart
+from another node's carries the id. 3. Each start has an incarnation of its own, higher than those before.
 Not here: the numbers that are derived from the id (`journal_numbers.py`), the setting (`config.py`).
 """
 

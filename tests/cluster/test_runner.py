@@ -47,7 +47,9 @@ class Runner(ClusterRunner):
         self.journal = JournalBuffer()
         self.served_with: list[Recovered] = []
         node = SimpleNamespace(
-            journal=self.journal, source_begins=lambda source, found: self.served_with.append(found)
+            registry=SimpleNamespace(other_nodes=dict),
+            journal=self.journal,
+            source_begins=lambda source, found: self.served_with.append(found),
         )
         self._node: Any = node
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)

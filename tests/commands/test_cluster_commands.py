@@ -18,8 +18,10 @@ from amqpd.config import Settings
 from amqpd.process import cluster_store
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey
+from amqpd.vocabulary.records import QueueRecord
 from tests.harness.etcd import EtcdProcess, free_ports
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
@@ -153,3 +155,21 @@ def test_an_etcd_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("numbers", "text"), [([], ""), ([1], "1"), ([1, 2], "1-2"), ([1, 3, 4, 5, 9], "1 3-5 9")])
 def test_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
+
+
+def test_what_waits_for_a_node_that_is_gone_is_said_and_what_becomes_of_it(
+    settings: Settings, shared_etcd: EtcdProcess
+) -> None:
+    async def fill() -> None:
+        prefix = f"{settings.cluster_store.rpartition('/')[2]}/"
+        records = [QueueRecord("/", f"q{number}", number, node="b@x" if number < 3 else "") for number in (1, 2, 3)]
+        async with etcd_stores(shared_etcd.endpoint, prefix) as open_one:
+            puts = [PutKey(encode_key(record.key), encode_record(record)) for record in records]
+            await (await open_one()).transact([], puts)
+
+    trio.run(fill)
+    said = told(settings, "--problems").stdout
+    assert "b@x is gone (2 classic queues wait for it): it has not renewed its lease; start it again, or" in said
+    assert "1 classic queue has no node yet: b@x may have messages of them, start or forget it.\n" in said
+    forgetting = CliRunner().invoke(cluster, ["forget", "b", "--dry-run"], obj=settings).output
+    assert "2 classic queues of b@x: to nodes that live, without messages, which only b@x has\n" in forgetting

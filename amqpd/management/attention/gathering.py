@@ -63,6 +63,7 @@ async def _cluster(behind: Behind, view: ClusterView, silent: set[str]) -> Clust
     told = behind.figures().get("cluster", {})
     return ClusterFacts(
         away=[name for name in view.others() if not view.lives(name)],
+        classic=behind.on.node.registry.other_nodes(),
         stopped=len(stopped),
         stopped_queues=sum(queues[standing.source] for standing in stopped),
         fewer=len(fewer),

@@ -110,6 +110,8 @@ class ClusterFacts(NamedTuple):
     """a sentence for each record of the store that cannot be read"""
     store_silent: bool = False
     """the store does not answer the node that is asked"""
+    classic: Mapping[str, int] = {}
+    """how many classic queues each other node leads; "": how many no node has claimed"""
     forgotten: Mapping[str, tuple[str, int]] = {}
     """nodes that were forgotten and ask to be let in: a sentence with the way out, and since when (ms since the
     epoch)"""
@@ -208,7 +210,9 @@ def _cluster(cluster: ClusterFacts | None) -> Iterator[Need]:
     if (rest := len(cluster.unreadable) - EACH_MAX) > 0:
         yield _made("bad", UNREADABLE, f"{rest:,} more records of the metadata store cannot be read", CLUSTER)
     for name in cluster.away[:EACH_MAX]:
-        yield _made("bad", AWAY, f"node {name} is away", CLUSTER, name)
+        waiting = cluster.classic.get(name, 0)
+        theirs = f", and {_count(waiting, 'classic queue')} with it" if waiting else ""
+        yield _made("bad", AWAY, f"node {name} is away{theirs}", CLUSTER, name)
     if len(cluster.away) > EACH_MAX:
         yield _made("bad", AWAY, f"{len(cluster.away) - EACH_MAX:,} more nodes are away", CLUSTER)
     if cluster.fewer:
