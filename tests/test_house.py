@@ -39,6 +39,7 @@ SHELL = (
     "amqpd.cluster.place",
     "amqpd.cluster.queries",
     "amqpd.cluster.runner",
+    "amqpd.cluster.unclaimed_queues",
     "amqpd.cluster.search",
     "amqpd.cluster.swaps",
     "amqpd.cluster.wishing",
