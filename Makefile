@@ -25,6 +25,8 @@ UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard test
 
 # Some ten seconds of the suite, and what is most of quorum queues.
 CLUSTERED = $(addprefix conformance/test_,basic_publish.py basic_consume.py ext_quorum.py ext_dead_letter.py)
+# And of classic queues: what they are, and when they end, is decided by one node, and seen by the others.
+CLUSTERED_CLASSIC = $(addprefix conformance/test_,queue.py ext_redeclare.py ext_single_active.py ext_dead_letter.py)
 
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
@@ -56,8 +58,10 @@ test: $(DEV_STAMP) build ## run the tests and the conformance suite, without wha
 	@if [ -z '$(ARGS)$(AMQPD_KERNEL)' ] && [ "$$($(PY) -c 'import amqpd; print(amqpd.KERNEL)')" = cython ]; then \
 	    echo "the core again, on the plain kernel"; AMQPD_KERNEL=python AMQPD_TEST_EXAMPLES=10 AMQPD_MODEL_STEPS=3500 \
 	        $(PY) -m pytest -q -rs -n $(WORKERS) --dist worksteal -m 'not slow' $(CORE); fi
-	@# What quorum queues answer where they are replicated: a part of `make conformance CLUSTER=3`.
+	@# What quorum queues answer where they are replicated: a part of `make conformance CLUSTER=3`; then classic queues.
 	@if [ -z '$(ARGS)' ]; then AMQPD_TEST_CLUSTER=3 $(PY) -m pytest -q -rs -n 0 -m 'not slow' $(CLUSTERED); fi
+	@if [ -z '$(ARGS)' ]; then AMQPD_TEST_CLUSTER=3 AMQPD_TEST_QUEUE_TYPE=classic \
+	    $(PY) -m pytest -q -rs -n 0 -m 'not slow' $(CLUSTERED_CLASSIC); fi
 	@if [ -z '$(ARGS)' ]; then $(MAKE) --no-print-directory test-spark ARGS="-m 'not slow'"; fi
 
 # A worker is a JVM of its own; a file's tests share it.
@@ -136,9 +140,11 @@ upgrade: $(DEV_STAMP) build ## open what another version wrote, and count what c
 	$(PY) -m tests.faults.upgrade $(if $(BEFORE),--before '$(BEFORE)') --messages $(or $(MESSAGES),2000000) $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
-# CLUSTER: each file asks one of so many forwarders, drawn from SEED; queues are quorum queues. A worker has its own.
-conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://..., BROKER=rabbitmq for another broker; CLUSTER=3, SEED)
+# CLUSTER: each file asks one of so many forwarders, drawn from SEED; queues are quorum queues, or of the type that QUEUES
+# says. A worker has its own cluster.
+conformance: $(DEV_STAMP) build ## run the conformance suite (URL=amqp://..., BROKER=rabbitmq for another broker; CLUSTER=3, SEED; QUEUES=classic)
 	AMQPD_TEST_URL='$(URL)' AMQPD_TEST_BROKER='$(BROKER)' AMQPD_TEST_CLUSTER='$(CLUSTER)' AMQPD_TEST_CLUSTER_SEED='$(SEED)' \
+	    AMQPD_TEST_QUEUE_TYPE='$(QUEUES)' \
 	    $(PY) -m pytest -q -n $(if $(CLUSTER),1,$(WORKERS)) -rxs conformance $(ARGS)
 
 # SUITE: a name that tests/suites/catalogue.py knows; CHECKOUT: its repository; SUITE_PYTHON: of its own environment.

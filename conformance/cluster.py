@@ -1,9 +1,9 @@
 """Several forwarders of amqpd in place of one: what each of them answers has to be the same.
 
 What comes in: a directory, how many. What goes out: a `Broker` for each; stopped at the end, in good order.
-Rules: 1. The virtual host's default queue type is quorum at each of them, before anybody is asked: what can be a
-quorum queue is one, and is replicated. 2. A file of tests asks one forwarder, drawn from the seed (`conftest.py`),
-and its queues have their home there.
+Rules: 1. If the queues are to be quorum queues, that is the virtual host's default queue type at each of them, before
+anybody is asked: what can be a quorum queue is one, and is replicated. 2. A file of tests asks one forwarder, drawn
+from the seed (`conftest.py`), and its queues are led by that one. 3. Nothing may be left of a queue at any of them.
 Not here: what quorum queues answer otherwise (`quorum_default.py`), what becomes of them when forwarders are lost
 (`tests/faults/test_cluster_*.py`).
 """
@@ -25,18 +25,27 @@ VHOST = {"vhosts": [{"name": "/", "metadata": {"default_queue_type": QUORUM}}]}
 
 
 @contextlib.contextmanager
-def running_cluster(directory: Path, forwarders: int) -> Iterator[list[Broker]]:
+def running_cluster(directory: Path, forwarders: int, queue_type: str) -> Iterator[list[Broker]]:
+    """`queue_type`: of queues whose declarations name none."""
     cluster = Cluster(directory, NAMES[:forwarders])
     try:
         cluster.start()
-        yield [
-            quorum_by_default(replace(broker_of(process), forwarder=name), directory)
-            for name, process in cluster.brokers.items()
-        ]
+        brokers = [replace(broker_of(process), forwarder=name) for name, process in cluster.brokers.items()]
+        yield [quorum_by_default(broker, directory) if queue_type == QUORUM else broker for broker in brokers]
+        for broker in brokers:
+            assert_no_queues(broker)
         for process in cluster.brokers.values():
             stopped(process)
     finally:
         cluster.close()
+
+
+def assert_no_queues(broker: Broker) -> None:
+    """Every test deletes its queues: whose connections were at another forwarder, at this one too."""
+    admin = admin_of(broker)
+    assert isinstance(admin, AmqpdAdmin)
+    left = [row for row in json.loads(admin.command("queue", "list", "--json")) if not row["exclusive"]]
+    assert left == [], f"forwarder {broker.forwarder} still has queues of tests"
 
 
 def quorum_by_default(broker: Broker, directory: Path) -> Broker:

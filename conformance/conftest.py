@@ -1,8 +1,8 @@
 """The fixtures of the conformance suite.
 
 What comes in: AMQPD_TEST_URL or AMQPD_TEST_BROKER, as `broker.py` says; AMQPD_TEST_CLUSTER, how many forwarders there
-are to be instead, and AMQPD_TEST_CLUSTER_SEED; AMQPD_TEST_QUEUE_TYPE, `quorum` where one broker's virtual host is to
-have that default too. What goes out: `broker`, `connection`,
+are to be instead, and AMQPD_TEST_CLUSTER_SEED; AMQPD_TEST_QUEUE_TYPE, of queues whose declarations name no type:
+`quorum` (of several forwarders, if it says nothing) or `classic` (of one). What goes out: `broker`, `connection`,
 `channel`, `connect`, `wire`, `client`, `unique`, `admin`.
 Rules: 1. Tests share one broker, so every name comes from `unique`, which deletes it at the end. 2. What a test
 opened is closed before its names are deleted. 3. A difference that a mark names is expected, strictly. 4. Of several
@@ -23,7 +23,7 @@ from pamqp import commands
 from pika.adapters.blocking_connection import BlockingChannel
 
 from conformance.admin import Admin, admin_of
-from conformance.broker import QUORUM, Broker, running_broker
+from conformance.broker import CLASSIC, QUORUM, Broker, running_broker
 from conformance.cluster import quorum_by_default, running_cluster
 from conformance.outcomes import PROPERTY, Recorder
 from conformance.quorum_default import why_different
@@ -52,7 +52,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if forwarders := os.environ.get(CLUSTER):
         seed = os.environ[SEED]
-        terminalreporter.write_line(f"{forwarders} forwarders; the home of each file again with {SEED}={seed}")
+        terminalreporter.write_line(
+            f"{forwarders} forwarders, {queue_type()} queues; the home of each file again with {SEED}={seed}"
+        )
+
+
+def queue_type() -> str:
+    """Of queues whose declarations name none."""
+    found = os.environ.get(QUEUE_TYPE) or (QUORUM if os.environ.get(CLUSTER) else CLASSIC)
+    assert found in (CLASSIC, QUORUM), f"{QUEUE_TYPE}: {CLASSIC} or {QUORUM}, not {found}"
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,11 +74,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
     directory = tmp_path_factory.mktemp("broker")
     if forwarders := os.environ.get(CLUSTER):
-        with running_cluster(directory, int(forwarders)) as brokers:
+        with running_cluster(directory, int(forwarders), queue_type()) as brokers:
             yield brokers
     else:
         with running_broker(directory) as broker:
-            yield [quorum_by_default(broker, directory) if os.environ.get(QUEUE_TYPE) == QUORUM else broker]
+            yield [quorum_by_default(broker, directory) if queue_type() == QUORUM else broker]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +88,11 @@ def broker(request: pytest.FixtureRequest, _brokers: list[Broker]) -> Broker:
 
 @pytest.fixture(autouse=True)
 def _expected_differences(request: pytest.FixtureRequest, broker: Broker) -> None:
-    product = f"{broker.name}-quorum" if broker.queue_type == QUORUM else broker.name
+    product = broker.name
+    if broker.queue_type == QUORUM:
+        product += "-quorum"
+    elif broker.forwarder:
+        product += "-cluster"
     request.node.user_properties.append((PROPERTY, [product, broker.version]))
     for mark in request.node.iter_markers("differs"):
         if applies(mark.kwargs["on"], broker) and not mark.kwargs["asserted"]:
