@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import trio
 from pamqp import base, commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.management.errors import NotFound
 from amqpd.management.messages.home_queues import home_queue
+from amqpd.management.running import Running
+from amqpd.management.why.queues import explained
+from amqpd.node.alarm_board import AlarmBoard
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client
@@ -25,6 +30,7 @@ __all__ = ["scene"]
 
 Basic, Channel, Confirm, Queue = commands.Basic, commands.Channel, commands.Confirm, commands.Queue
 THEIRS = QueueRecord("/", "theirs", 1 << 40, durable=True, arguments=QUORUM, source=9)
+CLASSIC = QueueRecord("/", "theirs", 1 << 40, durable=True, node="b")
 
 
 def apply(scene: Scene, change: Put | Delete) -> None:
@@ -34,29 +40,56 @@ def apply(scene: Scene, change: Put | Delete) -> None:
     scene.harness.step()
 
 
-@pytest.fixture
-def client(scene: Scene) -> Client:
+@pytest.fixture(params=[THEIRS, CLASSIC], ids=["quorum", "classic"])
+def theirs(request: pytest.FixtureRequest, scene: Scene) -> QueueRecord:
+    """Node b leads it."""
+    record: QueueRecord = request.param
     scene.node.sources.home_of = lambda source: "b"
-    apply(scene, Put(THEIRS))
+    scene.node.sources.node = "a"
+    apply(scene, Put(record))
+    return record
+
+
+@pytest.fixture
+def client(scene: Scene, theirs: QueueRecord) -> Client:
     return scene.harness.client()
+
+
+def nobody_leads(scene: Scene) -> None:
+    """The source has no leader, the node is down."""
+    scene.node.sources.home_of = lambda source: ""
+    scene.node.sources.lives = lambda name: False
 
 
 @pytest.mark.parametrize(
     "method",
     [
         Queue.Declare(queue="theirs", passive=True),
-        Queue.Declare(queue="theirs", durable=True, arguments={**QUORUM}),
+        Queue.Declare(queue="theirs", durable=True),
         Queue.Purge(queue="theirs"),
         Basic.Get(queue="theirs"),
         Basic.Consume(queue="theirs"),
     ],
     ids=lambda method: f"{method.name} {getattr(method, 'passive', '')}",
 )
-def test_a_client_that_names_one_is_told_where_its_home_is(client: Client, method: base.Frame) -> None:
+def test_a_client_that_names_one_is_told_where_its_home_is(
+    scene: Scene, theirs: QueueRecord, client: Client, method: base.Frame
+) -> None:
+    if isinstance(method, Queue.Declare):
+        method.arguments = dict(theirs.arguments)
     client.send(method)
     close = client.expect(Channel.Close)
-    assert close.reply_code == 404
-    assert "home node 'b'" in close.reply_text
+    assert (close.reply_code, close.reply_text) == (
+        404,
+        "NOT_FOUND - home node 'b' of durable queue 'theirs' in vhost '/' is another node: connect to that one",
+    )
+    nobody_leads(scene)
+    again = scene.harness.client()
+    again.send(method)
+    home = "the home" if theirs.source else "home node 'b'"
+    assert again.expect(Channel.Close).reply_text == (
+        f"NOT_FOUND - {home} of durable queue 'theirs' in vhost '/' is down or inaccessible"
+    )
 
 
 def test_what_is_published_to_one_is_refused(client: Client) -> None:
@@ -71,27 +104,45 @@ def test_it_can_be_deleted(scene: Scene, client: Client) -> None:
     assert scene.node.sources.queues[9] == 0
 
 
-def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, client: Client) -> None:
+def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, theirs: QueueRecord) -> None:
     node = scene.node
     # Nobody says how many messages it has: no 0 is made up.
     assert [(row["name"], row["state"], row["messages"]) for row in queue_rows(node)] == [("theirs", "down", None)]
     assert len(node.ports) == 1
     node.census._limits = replace(node.limits, node_queues_max=1)
     with pytest.raises(AMQPPreconditionFailed):
-        node.census.declare_queue(replace(THEIRS, name="more"), lambda _: None, lambda *_: None)
+        node.census.declare_queue(replace(theirs, name="more"), lambda _: None, lambda *_: None)
     # What samples, audits, shares memory and looks at policies goes through these.
     assert node.queues == {}
     assert node.audited() == []
 
 
-def test_an_operator_who_asks_for_its_messages_is_sent_to_its_home(scene: Scene, client: Client) -> None:
+def test_an_operator_who_asks_for_its_messages_is_sent_to_its_home(scene: Scene, theirs: QueueRecord) -> None:
     with pytest.raises(NotFound, match="node 'b' leads the queue 'theirs'"):
         home_queue(scene.node, "/", "theirs")
-    scene.node.sources.home_of = lambda source: ""
-    with pytest.raises(NotFound, match="no node leads the queue 'theirs'"):
+    nobody_leads(scene)
+    why = "`amqpd quorum status` says why" if theirs.source else "its node 'b' is down or inaccessible"
+    with pytest.raises(NotFound, match=f"no node leads the queue 'theirs' in virtual host '/' at present: {why}"):
         home_queue(scene.node, "/", "theirs")
     with pytest.raises(NotFound, match="there is no queue"):
         home_queue(scene.node, "/", "none")
+
+
+def test_why_says_who_leads_it_or_what_keeps_it_from_being_led(scene: Scene, theirs: QueueRecord) -> None:
+    on = Running(scene.node, lambda: None, AlarmBoard(lambda kind, on: None))
+
+    def why() -> list[str]:
+        return trio.run(partial(explained, on, "/", "theirs", names_consumers=True))
+
+    unknown = "What is in it is not known here"
+    assert why() == [f"node 'b' leads it. {unknown}"]
+    nobody_leads(scene)
+    reason = "`amqpd quorum status` says why" if theirs.source else "its node 'b' is down or inaccessible"
+    assert why() == [f"no node leads it at present: {reason}. {unknown}"]
+    if not theirs.source:
+        apply(scene, Put(replace(theirs, node="")))
+        reason = "it gets a node when all nodes of the cluster have been started"
+        assert why() == [f"no node leads it at present: {reason}. {unknown}"]
 
 
 def test_it_goes_and_comes_with_its_source(scene: Scene) -> None:
@@ -130,9 +181,10 @@ def test_what_there_is_of_one_that_was_deleted_meanwhile_goes_if_that_is_recorde
     assert scene.node.queues["/", "theirs"].backlog.store.next_seq == 7
 
 
-def test_it_takes_little_memory(scene: Scene) -> None:
+@pytest.mark.parametrize("theirs", [THEIRS, CLASSIC], ids=["quorum", "classic"])
+def test_it_takes_little_memory(scene: Scene, theirs: QueueRecord) -> None:
     """Beside its record, which the topology has in any case."""
-    records = [replace(THEIRS, name=f"q{number}", id=number << 8) for number in range(1, 1001)]
+    records = [replace(theirs, name=f"q{number}", id=number << 8) for number in range(1, 1001)]
     queues = []
     tracemalloc.start()
     try:

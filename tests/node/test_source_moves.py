@@ -34,6 +34,9 @@ class ReplicaLane(Lane):
 
 
 class Scene:
+    arguments: dict[str, Any] = QUORUM
+    """of its queue"""
+
     def __init__(self) -> None:
         self.harness = Harness()
         self.node = self.harness.node
@@ -66,7 +69,7 @@ def scene() -> Scene:
 def declared(scene: Scene) -> Client:
     scene.begin()
     client = scene.harness.client()
-    client.declare("q", durable=True, arguments=QUORUM)
+    client.declare("q", durable=True, arguments=scene.arguments)
     return client
 
 

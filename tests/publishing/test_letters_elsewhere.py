@@ -1,11 +1,13 @@
 """What is due for a queue whose home is another node, or none at present: it waits, and holds back nothing else.
 
-Not verified: what settles across sources (`tests/journal/test_withheld.py`), what clients are told
-(`tests/node/test_queues_elsewhere.py`).
+What is verified: a quorum queue whose source goes and comes back; a classic queue that another node has, until this
+one claims it; and of quorum queues, copies that are too far behind. Not verified: what settles across sources
+(`tests/journal/test_withheld.py`), what clients are told (`tests/node/test_queues_elsewhere.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,16 +19,50 @@ from amqpd.publishing import dead_lettering, routes
 from amqpd.queues import delayed
 from amqpd.queues.delayed import AWAY_LOOK_MS, AWAY_TOLD_MS
 from amqpd.queues.expiry import RETRY_MS
+from amqpd.vocabulary.records import Put
 from tests.harness.harness import Client
-from tests.node.test_source_moves import Scene, declared, scene
-
-__all__ = ["scene"]
+from tests.node.test_source_moves import Scene, declared
 
 DEATHS: dict[str, dict[str, Any]] = {
     "expired": {"x-message-ttl": 1000},
     "maxlen": {"x-max-length": 0},
     "rejected": {},
 }
+
+
+class ClassicScene(Scene):
+    """Its queue is a classic one: it ends here when its record names another node, and begins when this one has
+    claimed it."""
+
+    arguments: dict[str, Any] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node.sources.node = "a"
+
+    def begin(self, *_: object) -> None:
+        self._name("a")
+
+    def end(self) -> None:
+        self._name("b")
+
+    def _name(self, node: str) -> None:
+        queues = self.node.topology.vhosts["/"].queues
+        if "q" in queues:
+            change = Put(replace(queues["q"], node=node))
+            self.node.topology.apply([change])
+            self.node.applied([change])
+            self.harness.step()
+
+
+quorum_only = pytest.mark.parametrize("scene", [Scene], ids=["quorum"], indirect=True)
+"""a classic queue has no copies"""
+
+
+@pytest.fixture(params=[Scene, ClassicScene], ids=["quorum", "classic"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    made: Scene = request.param()
+    return made
 
 
 def pass_ms(scene: Scene, ms: int) -> None:
@@ -274,6 +310,7 @@ def lags(scene: Scene, lagging: bool) -> None:
     scene.node.journal.lagging = scene.lane.lagging = lagging
 
 
+@quorum_only
 @pytest.mark.parametrize("why", DEATHS)
 @pytest.mark.parametrize("heavy", [False, True])
 def test_a_dead_letter_waits_for_a_queue_whose_copies_are_too_far_behind(
@@ -303,6 +340,7 @@ def test_a_dead_letter_waits_for_a_queue_whose_copies_are_too_far_behind(
     assert dying.unacked_count == 0
 
 
+@quorum_only
 def test_what_no_client_publishes_does_not_enter_a_queue_whose_copies_are_too_far_behind(scene: Scene) -> None:
     client, traced = declared(scene), scene.harness.client()
     kept = commands.Exchange.Declare(exchange="kept", exchange_type="x-recent-history", arguments={})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from amqpd.management.errors import AtAnotherNode, Conflict, NotFound
 from amqpd.queues.home import HomeQueue
+from amqpd.vocabulary.records import QueueRecord
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
@@ -29,10 +30,18 @@ def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
                 f"node '{leader}' leads the queue '{name}' in virtual host '{vhost}': only there are its messages "
                 "looked at, deleted and moved"
             )
-        raise AtAnotherNode(
-            f"no node leads the queue '{name}' in virtual host '{vhost}' at present: `amqpd quorum status` says why"
-        )
+        reason = why_unled(queue.record)
+        raise AtAnotherNode(f"no node leads the queue '{name}' in virtual host '{vhost}' at present: {reason}")
     raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")
+
+
+def why_unled(record: QueueRecord) -> str:
+    """Why no node leads this queue of a cluster."""
+    if record.source:
+        return "`amqpd quorum status` says why"
+    if record.node:
+        return f"its node '{record.node}' is down or inaccessible"
+    return "it gets a node when all nodes of the cluster have been started"
 
 
 def require_here(queue: HomeQueue) -> None:

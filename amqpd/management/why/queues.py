@@ -17,6 +17,7 @@ from typing import Any
 from amqpd.management.alarms import kinds
 from amqpd.management.figures.held import Consuming, Held, consuming
 from amqpd.management.figures.inventory import queue_row
+from amqpd.management.messages.home_queues import why_unled
 from amqpd.management.pacing import each
 from amqpd.management.running import Running
 from amqpd.queues.consumer import Subscriber
@@ -42,6 +43,10 @@ UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 async def explained(on: Running, vhost: str, name: str, *, names_consumers: bool) -> list[str]:
     """Of a queue that is there. `names_consumers`: the caller may know those of other users. Raises NotFound."""
     queue = on.queue(vhost, name)
+    if queue.elsewhere:
+        leader = on.node.sources.leader_of(queue.record)
+        led = f"node '{leader}' leads it" if leader else f"no node leads it at present: {why_unled(queue.record)}"
+        return [f"{led}. What is in it is not known here"]
     held = await each(queue.subscribers(), _consuming)
     if not names_consumers:
         held = [replace(one, name="") for one in held]
@@ -61,8 +66,6 @@ def sentences(queue: Row, consumers: Sequence[Consuming], alarms: Sequence[str])
 def _service(queue: Row) -> Iterator[str]:
     if queue["out_of_service"]:
         yield f"it is out of service: {queue['out_of_service']}"
-    if queue["state"] == "elsewhere":
-        yield "another node of the cluster serves it: this one has a copy at most"
     if queue["fenced"]:
         yield "some of its messages are damaged on the disk: `amqpd message quarantine` takes them out"
 

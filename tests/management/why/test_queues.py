@@ -84,7 +84,6 @@ def test_what_was_lost_says_where_it_went() -> None:
     ("given", "said"),
     [
         ({"out_of_service": "a bug"}, "it is out of service: a bug"),
-        ({"state": "elsewhere"}, "another node of the cluster serves it: this one has a copy at most"),
         ({"fenced": {"blocked": True}}, "some of its messages are damaged on the disk"),
     ],
 )
