@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Accepted
 from amqpd.security.authentication.tally import Tally
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.records import Change, PermissionRecord, Put, UserRecord
+from amqpd.vocabulary.records import Change, PermissionRecord, Put, QueueRecord, UserRecord
 from amqpd_admin.app import make_app
 from amqpd_admin.hosts import Hosts
 from tests.admin.conftest import USERS
@@ -108,9 +108,15 @@ class Inside:
         self.samples = samples
 
     def applied(self, *changes: Change) -> None:
-        """They are there, whatever the store has."""
-        self.topology.apply(changes)
-        self.node.applied(changes)
+        """They are there, whatever the store has. A classic queue that names no node is this one's."""
+        made = [self._ours(change) for change in changes]
+        self.topology.apply(made)
+        self.node.applied(made)
+
+    def _ours(self, change: Change) -> Change:
+        if isinstance(change, Put) and isinstance(record := change.record, QueueRecord) and not record.source:
+            return Put(replace(record, node=record.node or self.node.sources.node))
+        return change
 
     def client(self, user: str, vhost: str = "/") -> Client:
         """Connected, with a channel; its name is the user's."""

@@ -1,14 +1,16 @@
 """What a node shows of the others of its cluster, and to whom: the others are rows that the test has.
 
 What is verified: users see of other nodes' clients what they see of this one's; lists are sorted, searched and cut
-over all nodes; who is missing is said, and a queue whose home is silent has no numbers; samples are of this node, and
-of nothing that is added up. Not verified here: real nodes
+over all nodes; who is missing is said, and a queue, quorum or classic, whose home is silent has no numbers; samples
+are of this node, and of nothing that is added up. Not verified here: real nodes
 (`tests/clients/test_cluster_management.py`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from tests.admin.inside import Inside, inside
 
 pytestmark = pytest.mark.trio
 
-B, C = "b@x", "c@x"
+B, C, GONE = "b@x", "c@x", "gone@x"
 
 
 def connection(user: str, number: int, vhost: str = "/") -> dict[str, Any]:
@@ -99,7 +101,7 @@ class Cluster:
         return [B, C]
 
     def lives(self, name: str) -> bool:
-        return name not in self.gone
+        return name in self.others() and name not in self.gone
 
     def is_isolated(self, name: str) -> bool:
         return name in self.apart
@@ -117,21 +119,35 @@ class Cluster:
         return self.silences.get(name, "")
 
     def home_of(self, source: int) -> str:
-        return {5: B, 6: C}.get(source, "")
+        return LED.get(source, "")
 
     def members_of(self, source: int) -> tuple[str, ...]:
         return ("one@x", B, C)
 
 
 QUORUM = {"x-queue-type": "quorum"}
+LED = {5: B, 6: C}
+"""who leads quorum queues, by their source; a classic queue that nobody leads is of a node that is away"""
+by_kind = pytest.mark.parametrize("kind", ["quorum", "classic"])
 
 
-def quorum(name: str, source: int) -> Put:
-    return Put(QueueRecord("/", name, source << 8, arguments=QUORUM, source=source))
+def queue(kind: str, name: str, source: int) -> Put:
+    """`source`: of a classic queue the node is the one that leads that source."""
+    if kind == "quorum":
+        return Put(QueueRecord("/", name, source << 8, arguments=QUORUM, source=source))
+    return Put(QueueRecord("/", name, source << 8, durable=True, node=LED.get(source, GONE)))
 
 
-def queues(api: Inside) -> None:
-    api.applied(quorum("far", 5), quorum("silent", 6), quorum("homeless", 7))
+def queues(api: Inside, kind: str) -> None:
+    api.applied(queue(kind, "far", 5), queue(kind, "silent", 6), queue(kind, "homeless", 7))
+
+
+@asynccontextmanager
+async def joined(cluster: Cluster) -> AsyncIterator[Inside]:
+    """A node of it."""
+    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
+        api.node.sources.home_of, api.node.sources.lives = cluster.home_of, cluster.lives
+        yield api
 
 
 async def got(api: Inside, path: str, user: str = "guest") -> Any:
@@ -143,7 +159,7 @@ async def got(api: Inside, path: str, user: str = "guest") -> Any:
 @pytest.mark.parametrize("path", ["/connections", "/channels", "/consumers"])
 async def test_a_user_sees_its_own_at_other_nodes_too(path: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
+    async with joined(cluster) as api:
         api.client("clerk")
         api.client("boss")
 
@@ -159,7 +175,7 @@ async def test_a_user_sees_its_own_at_other_nodes_too(path: str) -> None:
 
 async def test_a_list_of_all_nodes_is_searched_sorted_and_cut() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         api.client("clerk")
         page = await got(api, "/connections?page=1&page_size=2&sort=recv_oct")
         received = [row["recv_oct"] for row in page["items"]]
@@ -177,7 +193,7 @@ async def test_a_list_of_all_nodes_is_searched_sorted_and_cut() -> None:
 
 async def test_who_is_missing_is_said_while_it_is_a_member() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         answer = await api.ask("GET", "/connections")
         assert answer.headers["x-amqpd-nodes-missing"] == "c%40x"
         assert (await got(api, "/overview"))["nodes_missing"] == [C]
@@ -187,30 +203,37 @@ async def test_who_is_missing_is_said_while_it_is_a_member() -> None:
         assert "nodes_missing" not in await got(api, "/overview")
 
 
-async def test_a_queue_of_another_node_has_what_its_home_says() -> None:
+@by_kind
+async def test_a_queue_of_another_node_has_what_its_home_says(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         rows = {row["name"]: row for row in await got(api, "/queues")}
         far, silent, homeless = rows["far"], rows["silent"], rows["homeless"]
-        assert (far["messages"], far["state"], far["node"], far["leader"]) == (7, "running", B, B)
-        assert far["members"] == far["online"] == ["one@x", B, C]
-        assert far["arguments"] == QUORUM
+        assert (far["messages"], far["state"], far["node"]) == (7, "running", B)
         assert [row["state"] for row in (silent, homeless)] == ["down", "down"]
-        assert (silent["node"], homeless["node"], "leader" in homeless) == (C, "one@x", False)
         assert not {"messages", "consumers", "memory"} & silent.keys() & homeless.keys()
-        cluster.gone |= {B, C}
-        assert (await got(api, "/queues/%2F/silent"))["state"] == "minority"
+        if kind == "quorum":
+            assert far["leader"] == B
+            assert far["members"] == far["online"] == ["one@x", B, C]
+            assert far["arguments"] == QUORUM
+            assert (silent["node"], homeless["node"], "leader" in homeless) == (C, "one@x", False)
+        else:
+            assert (silent["node"], homeless["node"]) == (C, GONE)
+            assert not {"leader", "members", "online"} & far.keys()
         one = await got(api, "/queues/%2F/far", "clerk")
         assert [each["consumer_tag"] for each in one["consumer_details"]] == ["tag1"]
         page = await got(api, "/queues?page=1&sort=messages&sort_reverse=true")
         assert page["items"][0]["name"] == "far"
+        cluster.gone |= {B, C}
+        assert (await got(api, "/queues/%2F/silent"))["state"] == ("minority" if kind == "quorum" else "down")
 
 
-async def test_a_page_asks_only_for_the_queues_on_it() -> None:
+@by_kind
+async def test_a_page_asks_only_for_the_queues_on_it(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        api.applied(*(quorum(f"q{number:03}", 5) for number in range(300)))
+    async with joined(cluster) as api:
+        api.applied(*(queue(kind, f"q{number:03}", 5) for number in range(300)))
         await got(api, "/queues?page=2&page_size=10&sort=name")
         names = [name for _, question in cluster.asked for _, name in question["names"]]
         assert names == [f"q{number:03}" for number in range(10, 20)]
@@ -220,10 +243,11 @@ async def test_a_page_asks_only_for_the_queues_on_it() -> None:
         assert cluster.asked == []
 
 
-async def test_a_page_in_the_order_of_a_figure_asks_for_each_queue_once_and_says_who_is_missing() -> None:
+@by_kind
+async def test_a_page_in_the_order_of_a_figure_asks_for_each_queue_once_and_says_who_is_missing(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         api.applied(
             *(Put(QueueRecord("/", name, at << 8, durable=True)) for at, name in enumerate(("near", "zz"), 1))
         )
@@ -235,20 +259,22 @@ async def test_a_page_in_the_order_of_a_figure_asks_for_each_queue_once_and_says
             assert len(names) == len(set(names)), sort
 
 
-async def test_queues_whose_homes_are_silent_are_in_the_order_of_their_states() -> None:
+@by_kind
+async def test_queues_whose_homes_are_silent_are_in_the_order_of_their_states(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 1 << 8, durable=True)))
         api.node.queues["/", "near"].quarantine("a bug")
         states = [(row["name"], row["state"]) for row in await got(api, "/queues?sort=state")]
         assert states == [("near", "crashed"), ("homeless", "down"), ("silent", "down"), ("far", "running")]
 
 
-async def test_totals_are_of_what_a_user_may_see() -> None:
+@by_kind
+async def test_totals_are_of_what_a_user_may_see(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         row = await got(api, "/overview", "watcher")
         # Also what queues had that are gone, of any virtual host.
         assert (row["queue_totals"]["messages"], row["message_stats"]["publish"]) == (7, 109)
@@ -265,7 +291,7 @@ async def test_totals_are_of_what_a_user_may_see() -> None:
 
 async def test_what_nodes_count_is_added_up() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         api.client("clerk")
         [here] = [row for row in await got(api, "/nodes") if row["name"] == "one@x"]
         came = (await got(api, "/overview"))["churn_rates"]
@@ -275,11 +301,12 @@ async def test_what_nodes_count_is_added_up() -> None:
         assert (there["queue_created"], there["mem_used_details"]) == (1000, {"rate": 2.5})
 
 
-async def test_samples_are_those_of_this_node() -> None:
+@by_kind
+async def test_samples_are_those_of_this_node(kind: str) -> None:
     cluster = Cluster()
     asked = "&".join(f"{each}_age=60&{each}_incr=5" for each in ("lengths", "msg_rates", "data_rates", "node_stats"))
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 1)))
         api.client("clerk")
 
@@ -306,7 +333,7 @@ async def test_samples_are_those_of_this_node() -> None:
 
 async def test_a_node_says_which_others_it_has_a_link_to_and_which_not() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         row = await got(api, f"/nodes/{B}")
         assert (row["partitions"], row["cluster_links"]) == ([], [{"name": C}, {"name": "one@x"}])
         cluster.apart = {B: "nobody reaches it"}
@@ -317,10 +344,11 @@ async def test_a_node_says_which_others_it_has_a_link_to_and_which_not() -> None
         assert (here["partitions"], here["cluster_links"]) == ([], [{"name": B}])
 
 
-async def test_acts_are_done_where_the_thing_is() -> None:
+@by_kind
+async def test_acts_are_done_where_the_thing_is(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         name = "10.0.0.1%3A2%20-%3E%2010.0.0.2%3A5672"
         assert (await api.ask("DELETE", f"/connections/{name}", user="clerk")).status == 401
         assert (await api.ask("DELETE", f"/connections/{name}", user="boss")).status == 204
@@ -338,7 +366,7 @@ async def test_acts_are_done_where_the_thing_is() -> None:
 
 async def test_a_users_connections_are_closed_at_all_nodes_that_live() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         await got(api, "/connections")
         cluster.rows["connections"] = []  # what was kept does not matter
         answer = await api.ask("DELETE", "/connections/username/clerk")
@@ -353,7 +381,7 @@ async def test_a_users_connections_are_closed_at_all_nodes_that_live() -> None:
 
 async def test_a_fresh_connection_of_another_node_is_found() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         path = "/connections/10.0.0.1%3A9%20-%3E%2010.0.0.2%3A5672"
         await got(api, "/connections")
         assert (await api.ask("GET", path)).status == 404
@@ -363,7 +391,7 @@ async def test_a_fresh_connection_of_another_node_is_found() -> None:
 
 async def test_other_nodes_are_asked_for_a_users_own_rows() -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         for path in ("/connections", "/channels", "/consumers"):
             await got(api, path, "clerk")
             await got(api, path, "watcher")
@@ -371,12 +399,12 @@ async def test_other_nodes_are_asked_for_a_users_own_rows() -> None:
         assert asked == ["clerk", None] * 3
 
 
-async def test_messages_are_moved_between_queues_of_one_node_and_the_other_one_is_named() -> None:
+@by_kind
+async def test_messages_are_moved_between_queues_of_one_node_and_the_other_one_is_named(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 77)))
-        api.node.sources.home_of = cluster.home_of
         for source, target in (("far", "near"), ("near", "far")):
             wish = {"all": True, "to_queue": target, "yes": True}
             answer = await api.ask("POST", f"/amqpd/messages/%2F/{source}/move", wish)
@@ -391,7 +419,7 @@ async def test_what_passes_an_exchange_is_the_sum_over_the_nodes() -> None:
         {"vhost": "/", "name": "amq.fanout", **there},
         {"vhost": "/", "name": "amq.topic", "publish_in": "many", "publish_out": None},
     ]
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
+    async with joined(cluster) as api:
         api.node.routes.traffic.of("/", "amq.fanout").count(1, 2)
         stats = (await got(api, "/exchanges/%2F/amq.fanout"))["message_stats"]
         assert stats == {
@@ -405,10 +433,11 @@ async def test_what_passes_an_exchange_is_the_sum_over_the_nodes() -> None:
         assert rows["amq.topic"] is None
 
 
-async def test_a_list_of_queues_that_wait_has_those_of_other_nodes_and_none_of_which_nobody_knows() -> None:
+@by_kind
+async def test_a_list_of_queues_that_wait_has_those_of_other_nodes_and_none_of_which_nobody_knows(kind: str) -> None:
     cluster = Cluster()
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+    async with joined(cluster) as api:
+        queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 77)), Put(QueueRecord("/", "filled", 78)))
         api.client("guest").publish(b"1", "filled")
 
@@ -430,7 +459,7 @@ async def test_clients_are_found_by_what_they_call_themselves() -> None:
     cluster = Cluster()
     for kind in ("connections", "channels"):
         cluster.rows[kind][1] |= {"client_name": "till 9", "client_properties": {"connection_name": "till 9"}}
-    async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
+    async with joined(cluster) as api:
         api.client("guest").connection.client_properties = {"connection_name": "till 7"}
         for kind in ("connections", "channels"):
             page = await got(api, f"/{kind}?page=1&name=till&sort=user_provided_name&sort_reverse=true")

@@ -135,14 +135,17 @@ class Store:
 
     def queue_sources(self, vhost: str) -> dict[str, int]:
         """Of each queue there."""
-        found: dict[str, int] = {}
+        return {name: record.source for name, record in self.queues(vhost).items()}
+
+    def queues(self, vhost: str) -> dict[str, QueueRecord]:
+        found: dict[str, QueueRecord] = {}
 
         async def read() -> None:
             async with etcd_stores(self._endpoint, self._prefix) as open_one:
                 for entry in (await (await open_one()).range("topology/queue/")).entries:
                     record = decode_record(entry.key, entry.value)
                     if isinstance(record, QueueRecord) and record.vhost == vhost:
-                        found[record.name] = record.source
+                        found[record.name] = record
 
         trio.run(read)
         return found

@@ -331,10 +331,11 @@ async def test_a_bug_is_answered_too(capsys: pytest.CaptureFixture[str]) -> None
     assert (await asked.page("connections"))["refused"] == "failed"
 
 
-async def test_the_leader_of_a_quorum_queue_judges_the_conditions_of_its_deletion() -> None:
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+async def test_the_leader_of_a_queue_judges_the_conditions_of_its_deletion(kind: str) -> None:
     asked = Asked()
     client = client_of(asked.harness)
-    client.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    client.declare("q", durable=True, arguments={"x-queue-type": kind})
     publish(client, "q", 1)
     wish = {"vhost": "/", "name": "q", "by": "guest"}
     refused = await asked.page("delete", **wish, if_unused="no", if_empty="yes")

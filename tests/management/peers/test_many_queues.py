@@ -7,6 +7,7 @@ Not verified here: the questions between nodes (`test_rows.py`), real nodes
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,23 +65,23 @@ class Cluster:
 
 
 class Scene:
-    """Queues of this node: `full` with two messages, `empty`, `used` with a consumer; of others: `far`, `silent`."""
+    """Queues of this node: `full` with two messages, `empty`, `used` with a consumer; of others, of this kind: `far`,
+    `silent`."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.harness, self.on = running()
         client = self.harness.client()
         for name in ("full", "empty", "used"):
             client.declare(name, durable=True)
         client.raw(publish_bytes(b"x", "full") * 2)
         client.consume("used", "tag")
-        quorum = {"x-queue-type": "quorum"}
-        self.harness._apply(
-            [
-                Put(QueueRecord("/", name, source << 8, arguments=quorum, source=source))
-                for name, source in (("far", 5), ("silent", 6))
-            ]
-        )
         self.cluster = Cluster()
+        for name, source in (("far", 5), ("silent", 6)):
+            record = QueueRecord("/", name, source << 8, arguments={"x-queue-type": kind})
+            if kind == "quorum":
+                self.harness._apply([Put(replace(record, source=source))])
+            else:
+                self.harness._apply([Put(replace(record, node=self.cluster.home_of(source)))])
         peers, sources = PeerRows(self.cluster, self.cluster.others), self.on.node.sources
         sources.home_of, sources.lives = self.cluster.home_of, self.cluster.lives
         self.leaders = Leaders("amqpd", sources, self.cluster, peers)  # type: ignore[arg-type]
@@ -91,9 +92,9 @@ class Scene:
         return {row["name"]: row["refused"] or row["messages"] for row in rows}
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+@pytest.fixture(params=["quorum", "classic"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(request.param)
 
 
 def test_a_list_has_what_leaders_say_and_nothing_where_they_are_silent(scene: Scene) -> None:
@@ -105,10 +106,11 @@ def test_a_list_has_what_leaders_say_and_nothing_where_they_are_silent(scene: Sc
         "far": 7,
         "silent": None,
     }
-    assert (rows["far"]["leader"], rows["far"]["state"]) == (B, "running")
-    assert (rows["silent"]["leader"], rows["silent"]["state"]) == (SILENT, "down")
+    assert (rows["far"]["node"], rows["far"]["state"]) == (B, "running")
+    assert (rows["silent"]["node"], rows["silent"]["state"]) == (SILENT, "down")
+    quorum = rows["silent"]["arguments"] == {"x-queue-type": "quorum"}
+    assert [rows[name]["leader"] for name in ("far", "silent")] == ([B, SILENT] if quorum else ["", ""])
     assert rows["silent"]["message_stats"] is None
-    assert rows["silent"]["arguments"] == {"x-queue-type": "quorum"}
 
 
 @pytest.mark.parametrize(
