@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.document import BLOCKS, fill, main
+from bench.document import BLOCKS, SHORT, fill, main
 from bench.errors import BenchError
 from bench.report import as_json
 from bench.results import ORDER, Results, load
@@ -124,13 +124,22 @@ def test_a_block_that_nobody_knows_is_an_error(results: Results) -> None:
 
 
 def test_tables_lead_with_what_applications_do(tmp_path: Path) -> None:
-    names = ["stream", "perf-test-1x1-c1", "durable-closed-1", "mixed"]
+    names = ["large-64k", "perf-test-1x1-c1", "durable-closed-1-stored", "mixed"]
     found = [
         outcome(name, broker, 1, [Figure("rate", 7.0, "msg/s")]) for name in names for broker in ("a", "rabbitmq")
     ]
     text = fill(block("short"), load([write_results(tmp_path / "results.json", found)]), [])
-    rows = [line.split(",")[0] for line in text.splitlines() if "msg/s" in line]
-    assert rows == ["| mixed", "| durable-closed-1 rate", "| perf-test-1x1-c1 rate", "| stream"]
+    rows = [line.split("`")[1] for line in text.splitlines() if "msg/s" in line]
+    assert rows == ["mixed", "durable-closed-1-stored", "perf-test-1x1-c1", "large-64k"]
+
+
+def test_the_readme_has_at_most_ten_figures_and_each_is_shown_of_its_scenario() -> None:
+    assert len(SHORT) <= 10
+    assert {name for name, _ in SHORT} <= set(ORDER)
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = [line for line in text.partition("<!-- bench:short -->")[2].splitlines() if "(`" in line]
+    assert [row.split("`")[1] for row in rows] == [name for name, _ in SHORT]
+    assert all(row.startswith(f"| {said} (`") for row, said in zip(rows, SHORT.values(), strict=True))
 
 
 def test_documents_are_written_or_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +150,7 @@ def test_documents_are_written_or_left_alone(tmp_path: Path, capsys: pytest.Capt
     assert main([str(file), "--into", str(good), "--into", str(bad)]) == 1
     assert "999x" in good.read_text()
     assert main([str(file), "--into", str(good)]) == 0
-    assert "| large-64k, msg/s | 10 | 8 | 0.80x |" in good.read_text()
+    assert "| Bodies of 64 kB, confirmed (`large-64k`), msg/s | 10 | 8 | 0.80x |" in good.read_text()
     bad.write_text("no block\n")
     assert main([str(file), "--into", str(bad)]) == 1
     assert "has no block" in capsys.readouterr().err
