@@ -20,7 +20,16 @@ from tests.test_arrows import ARROWS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "amqpd.example.toml")
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "amqpd.example.toml",
+    "docs/running.md",
+    "docs/testing.md",
+    "docs/tutorial.md",
+)
 
 
 # Documents of this repository only: what the code rests on is said here (docs/decisions/), not cited by section.
@@ -63,12 +72,20 @@ def test_the_makefile_has_every_promised_target() -> None:
     assert {"run", "test", "lint", "bench", "conformance", "clean"} <= makefile_targets()
 
 
-def test_contributing_names_every_target_and_quick_first() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"\bmake ([a-z-]+)", text.replace("\n", " "))
-    assert set(named) <= makefile_targets()
-    assert {"quick", "lint", "test", "coverage"} <= set(named)
-    assert named[0] == "quick"
+def named_targets(document: str) -> list[str]:
+    return re.findall(r"\bmake ([a-z-]+)", (ROOT / document).read_text().replace("\n", " "))
+
+
+def test_the_two_pages_for_contributors_name_every_target_and_quick_first() -> None:
+    contributing, testing = named_targets("CONTRIBUTING.md"), named_targets("docs/testing.md")
+    assert contributing[0] == "quick"
+    assert {"quick", "lint", "test", "coverage"} <= set(contributing)
+    assert {*contributing, *testing, "run", "help", "clean"} == makefile_targets()
+
+
+@pytest.mark.parametrize(("document", "lines"), [("README.md", 90), ("CONTRIBUTING.md", 115)])
+def test_what_is_read_first_is_short(document: str, lines: int) -> None:
+    assert len((ROOT / document).read_text().splitlines()) <= lines
 
 
 def test_ci_runs_lint_and_the_readmes_test_command() -> None:
@@ -196,7 +213,12 @@ def named_files(text: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "document",
-    ["ARCHITECTURE.md", "CONTRIBUTING.md", *sorted(path for path in tracked() if path.startswith("docs/decisions/"))],
+    [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/testing.md",
+        *sorted(path for path in tracked() if path.startswith("docs/decisions/")),
+    ],
 )
 def test_files_that_documents_name_exist(document: str) -> None:
     missing = {
