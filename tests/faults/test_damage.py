@@ -1,4 +1,4 @@
-"""A few rounds of `python -m tests.faults.damage`, which draws hundreds (docs/testing.md): each damage has one outcome.
+"""A few rounds of `python -m tests.faults.damage` (docs/testing.md), which draws hundreds: each damage has one end.
 
 The images are made once for the file. What is damaged is chosen by name, so that a round is the same whatever offsets
 things have. The judge is tried too: an image that lost a message must not pass.
