@@ -85,10 +85,10 @@ class QueueOrder:
 
         def key(queue: QueuePort) -> tuple[Any, ...]:
             # Of one that is elsewhere its home has the figures, if anybody; of one that went meanwhile nobody.
-            if queue.elsewhere:
+            if queue.is_remote:
                 said = leaders.state(queue) if path == "state" else value_of(leaders.figures(queue) or {}, path)
             else:
-                said = None if queue.deleted else value(queue)
+                said = None if queue.is_deleted else value(queue)
             return (*ranked(said), queue.record.vhost, queue.record.name)
 
         return await in_order(found, key, reverse=view.reverse, first=first)

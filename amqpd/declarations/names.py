@@ -51,9 +51,9 @@ def existing_queue(asker: Asker, name: str) -> QueuePort:
 
 def refuse_crashed(node: Node, queue: QueuePort) -> None:
     """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`), or not here."""
-    if queue.elsewhere:
+    if queue.is_away:
         raise _elsewhere(node, queue.record)
-    if queue.quarantined:
+    if queue.crash_reason is not None:
         raise crashed(queue.record)
     if queue.lane in node.cut_off_lanes:
         # Another node may serve it by now: what this one would answer may be out of date.

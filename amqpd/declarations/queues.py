@@ -214,7 +214,7 @@ def delete_queue(
     node.dispatch(queue)  # one that is out of service, or goes out of it now, can be deleted
     if queue.quorum and not any_type:
         _refuse_conditions(queue.record, if_unused, if_empty)
-    elif (if_unused or if_empty) and (queue.elsewhere or queue.quorum):
+    elif (if_unused or if_empty) and (queue.is_remote or queue.quorum):
         refuse_crashed(node, queue)  # only the node that leads it can judge them
 
     def obstacle() -> str | None:

@@ -84,7 +84,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
                 yield
     if channel.closed or channel.closing:
         return
-    if not complete or any(queue.elsewhere for queue in used):
+    if not complete or any(queue.is_away for queue in used):
         # A queue was full, or its home has moved meanwhile; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed("partial tx completion")
     connection, lanes = channel.connection, dict.fromkeys(queue.lane for queue in used)
@@ -104,7 +104,7 @@ def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, No
     left: list[QueuePort] = []
     for queue in queues:
         found: QueuePort | None = queue
-        if queue.deleted or queue.elsewhere:
+        if queue.is_deleted or queue.is_away:
             record, before = queue.record, node.work_left
             found = node.ports.get((record.vhost, record.name))
             # The look may have made it, and there may be very many.
@@ -118,7 +118,7 @@ def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, No
             yield
     node.turns.charge(channel.connection, work)
     # Some may have gone while others did something.
-    return tuple(queue for queue in left if not queue.deleted)
+    return tuple(queue for queue in left if not queue.is_deleted)
 
 
 def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:

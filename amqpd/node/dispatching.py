@@ -21,6 +21,7 @@ from amqpd.node.ports import HomeNode
 from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
+from amqpd.queues.states import SERVED
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
 
@@ -182,7 +183,7 @@ class Dispatching(DispatchingBase):
                     continue  # its home looks at it
                 if queue.letters:
                     self._put_off[queue] = None
-                elif not queue.stopped:
+                elif queue.state is SERVED:
                     try:
                         self._look_at(queue, reads)
                     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on

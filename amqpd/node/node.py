@@ -219,7 +219,7 @@ class Node(HomeNode):
     def serves(self, vhost: str, name: str) -> bool:
         """See `PublishingNode.serves`."""
         queue = self.queues.get((vhost, name))
-        return queue is not None and not queue.stopped
+        return queue is not None and queue.is_served
 
     def make_queue(self, record: QueueRecord) -> Queue:
         return Queue(record, self, self.registry.policy_of(record))
@@ -247,7 +247,7 @@ class Node(HomeNode):
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
         its record follows. A later declaration of the name comes behind that in the store. Another node's queue is
         left to that node."""
-        if not queue.deleted and not queue.elsewhere:
+        if not (queue.is_deleted or queue.is_remote or queue.is_away):
             self.delete_queue(queue, lambda _: None, by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()
@@ -300,7 +300,7 @@ class Node(HomeNode):
         """Rows that were read for the queue, which had asked for them."""
         try:
             queue.loaded(wish, rows)
-            if not queue.stopped:
+            if queue.is_served:
                 self.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.quarantine(queue, error)
@@ -339,7 +339,7 @@ class Node(HomeNode):
 
     def dispatch(self, queue: QueuePort) -> None:
         """At once: somebody is about to look at it."""
-        if not queue.stopped:
+        if queue.is_served:
             try:
                 queue.catch_up()
             except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on

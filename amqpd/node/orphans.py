@@ -25,13 +25,14 @@ from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import PRIORITY_MAX
+from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import QueueRecord
 
 REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `export` and `delete` end it"
 
 
 class Orphan(Queue):
-    """A queue without a name. It is out of service from the start (`stopped`), so nothing acts on it by itself."""
+    """A queue without a name. It is parked from the start, so nothing acts on it by itself."""
 
     def __init__(self, node: HomeNode, found: Mapping[int, RecoveredQueue]) -> None:
         """`found`: what the journal has of its id, or of the ids of its levels."""
@@ -39,7 +40,7 @@ class Orphan(Queue):
         base = self.ids[0]
         arguments = {"x-max-priority": PRIORITY_MAX} if len(found) > 1 else {}
         super().__init__(QueueRecord("", f"orphan {base}", base, arguments=arguments), node, {})
-        self.stopped = self.refuses = True
+        self.enter(QueueState.PARKED)
         self.audit_level = node.books.strongest.text
         self.busy = ""
         """what is being done to it, if anything is: one thing at a time"""
@@ -117,7 +118,7 @@ class Orphans:
                 for first, last, _ in level.backlog.standing():
                     level.store.book.ended(first, last, WITHDRAWN)
                 level.store.book = None
-        orphan.deleted = True
+        orphan.enter(QueueState.DELETED)
         orphan.messages.drop()
         return count
 

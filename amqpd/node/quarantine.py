@@ -31,7 +31,7 @@ def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
-    if not queue.stopped:
+    if queue.is_served:
         node.log(
             "queue_quarantined",
             queue=record.name,
@@ -60,7 +60,7 @@ def crashed(record: QueueRecord) -> AMQPNotFound:
 def quarantined(node: HomeNode) -> list[dict[str, Any]]:
     """The queues that are out of service, and why."""
     return [
-        {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.quarantined}
+        {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.crash_reason}
         for queue in node.audited()
-        if queue.quarantined
+        if queue.crash_reason is not None
     ]

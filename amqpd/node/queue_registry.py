@@ -31,6 +31,7 @@ from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
+from amqpd.queues.states import QueueState
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
 from amqpd.vocabulary.records import Key, QueueRecord, UnreadableQueue
 from amqpd.vocabulary.states import State
@@ -145,7 +146,7 @@ class QueueRegistry:
         same = there is not None and there.record.id == record.id
         if there is not None and same and there.record.node == record.node:
             there.record = record
-            if not there.stopped:
+            if there.is_served:
                 self.apply(node.queues[key], record)
             return
         if same and (queue := node.queues.get(key)) is not None and not node.sources.leads(record):
@@ -192,14 +193,14 @@ class QueueRegistry:
         node = self._node
         node.to_dispatch.forget(queue)
         node.congestion.forget(queue)
-        queue.stopped = queue.refuses = queue.elsewhere = True
+        queue.enter(QueueState.MOVED)
         node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
         node.elsewhere[record.vhost, record.name] = ElsewhereQueue(record, node.journal.lane)
         self._note_node((record.vhost, record.name), record)
 
     def apply(self, queue: Queue, record: QueueRecord) -> None:
         """Its record or its policy is another one now."""
-        if queue.stopped:
+        if not queue.is_served:
             queue.record = record
             return
         try:
@@ -369,7 +370,7 @@ class QueueRegistry:
             return None
         store = self.delayed(vhost)
         try:
-            if store.stopped or not store.has_capacity(run):
+            if not store.is_served or not store.has_capacity(run):
                 return None
             return store.lane.alone if store.delay(run, delay_ms, publication) else NONE
         except Exception as error:  # noqa: BLE001 - the store's; quarantine reports it, or raises it on
@@ -421,7 +422,7 @@ class QueueRegistry:
             of_node.pop(name, None)
             if not of_node:
                 self._of_node.pop(elsewhere.record.node, None)
-            elsewhere.deleted = True  # what there is of it, its leader drops
+            elsewhere.enter(QueueState.DELETED)  # what there is of it, its leader drops
         queue = node.queues.pop(name, None)
         if queue is not None:
             owned = self._owned.get(queue.record.owner or "")
@@ -442,7 +443,7 @@ class QueueRegistry:
             queue.delete()
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
-            queue.deleted = True
+            queue.enter(QueueState.DELETED)
             for level in range(_levels(queue)):
                 node.journal.drop(queue.record.id + level)
         node.books.gone(queue)
@@ -461,4 +462,4 @@ def _has_rows(found: RecoveredQueue | None) -> bool:
 
 def _levels(queue: Queue) -> int:
     """A priority queue's levels have the numbers behind its own. One that is out of service may be such a one."""
-    return PRIORITY_MAX + 1 if queue.has_levels or queue.quarantined else 1
+    return PRIORITY_MAX + 1 if queue.has_levels or queue.crash_reason is not None else 1

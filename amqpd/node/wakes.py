@@ -53,7 +53,7 @@ class Wakes:
             yield queue
 
     def _compact(self) -> None:
-        live = {entry[2]: entry for entry in self.heap if entry[2].wake_ms == entry[0] and not entry[2].deleted}
+        live = {entry[2]: entry for entry in self.heap if entry[2].wake_ms == entry[0] and not entry[2].is_deleted}
         self.heap = list(live.values())
         heapify(self.heap)
         self._length_max = 2 * len(self.heap) + PASSED_OVER_MAX

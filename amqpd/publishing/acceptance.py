@@ -97,11 +97,11 @@ def accept_slowly(
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
         if at:
             yield
-        part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.deleted)
+        part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.is_deleted)
         node.turns.charge(channel.connection, COPY_WORK * len(part))
         part_taken, part_waits = offer(node, part, run, properties, publication, channel.connection)
         waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
-    if any(queue.elsewhere for queue in queues):
+    if any(queue.is_away for queue in queues):
         taken = 0  # its home has moved meanwhile: what it took before may be in no log
     for reply in replies:
         node.replies.deliver(reply, run)

@@ -58,7 +58,7 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
         return False
     if alike:
         for queue in first:
-            if queue.refuses:
+            if queue.may_refuse:
                 return False
         batch.drop_keys()
         copies = len(first)
@@ -67,7 +67,7 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
     else:
         queues, ends, parts = _parts_by_key(found)
         for queue in queues:
-            if queue.refuses:
+            if queue.may_refuse:
                 return False
         taken, waits = batch.count, NONE
         copies, passed_on = len(queues), 0

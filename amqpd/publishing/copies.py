@@ -21,6 +21,7 @@ from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queue_steps
 from amqpd.queues.queue import Queue
+from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import QueueRecord
 
 # What waits to be published: some hundred ticks' worth of it.
@@ -61,7 +62,7 @@ class Copies(Queue):
     def add(self, item: Any, key: str, count: int, nbytes: int) -> None:
         """This many messages, to be published with the routing key; `nbytes` is what the item takes in memory."""
         nbytes += PENDING_EXTRA_BYTES
-        if self.stopped or self.pending_bytes + nbytes > PENDING_BYTES_MAX:
+        if not self.is_served or self.pending_bytes + nbytes > PENDING_BYTES_MAX:
             self.drop(count)
             return
         self._pending.append((item, key, count, nbytes))
@@ -78,7 +79,7 @@ class Copies(Queue):
 
     def end(self) -> None:
         """What waits to be published is given up."""
-        self.stopped = True
+        self.enter(QueueState.DELETED)
         self._node.to_dispatch.forget(self)
 
     def dispatch(self) -> None:
@@ -130,7 +131,7 @@ class Copies(Queue):
             step = queues[begin : begin + COPIES_A_STEP]
             node.work_left -= COPY_WORK * len(step)
             # No client waits because of a copy: it is left out rather than kept for a queue without its majority.
-            open_ = [queue for queue in step if not queue.deleted and not queue.lane.lagging]
+            open_ = [queue for queue in step if not queue.is_deleted and not queue.lane.lagging]
             if len(open_) < len(step) and any(queue.lane.lagging for queue in step):
                 self.drop(run.count)
             offer(node, open_, run, properties, publication)

@@ -237,7 +237,7 @@ def _post_slowly(
         targets = [
             target
             for target in found[at : at + COPIES_AT_ONCE]
-            if not target.deleted and target.record.name not in cycle
+            if not target.is_deleted and target.record.name not in cycle
         ]
         node.work_left -= COPY_WORK * len(targets)
         if elsewhere_of(targets) is not None:

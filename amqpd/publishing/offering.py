@@ -41,7 +41,7 @@ def offer(
     waits, taken = NONE, run.count
     for queue in queues:
         try:
-            if queue.refuses:
+            if queue.may_refuse:
                 space = _admitted(node, queue, run, publisher, turns_away)
                 if space < taken:
                     taken = space

@@ -136,7 +136,7 @@ def _release_slowly(
             node.work_left -= COPY_WORK * COPIES_A_STEP
             step = queues[begin : begin + COPIES_A_STEP]
             if node.disk_space.fits(piece, step, read):
-                there = [queue for queue in step if not queue.deleted]
+                there = [queue for queue in step if not queue.is_deleted]
                 if elsewhere_of(there) is not None:
                     # Its home has moved in between: the store has let go of it here, and has it again at a start.
                     node.journal.stray()

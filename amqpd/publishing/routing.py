@@ -88,7 +88,7 @@ def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
     """The first of them whose home is another node, or none at present, or whose copies are too far behind: what no
     client publishes waits for it, where it stands. Nothing would slow that down otherwise."""
     for queue in queues:
-        if queue.elsewhere or queue.lane.lagging:
+        if queue.is_away or queue.lane.lagging:
             return queue
     return None
 
@@ -96,7 +96,7 @@ def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
 def elsewhere_of(queues: Sequence[QueuePort]) -> QueuePort | None:
     """The first of them whose home is another node, or none at present: it takes nothing here."""
     for queue in queues:
-        if queue.elsewhere:
+        if queue.is_away:
             return queue
     return None
 
@@ -211,7 +211,7 @@ def named_in_steps(node: PublishingNode, vhost: str, names: tuple[str, ...]) -> 
 
 def of_now(node: PublishingNode, vhost: str, queues: Sequence[QueuePort]) -> tuple[QueuePort, ...]:
     """Others did something since these were found: some may be gone, or made again under their names."""
-    if any(queue.deleted for queue in queues):
+    if any(queue.is_deleted for queue in queues):
         return node.queues_named(vhost, tuple(queue.record.name for queue in queues))
     return tuple(queues)
 

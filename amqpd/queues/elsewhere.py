@@ -19,6 +19,7 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import Fence, Getter, QueuePort, Statistics
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
+from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
@@ -28,7 +29,8 @@ class ElsewhereQueue(QueuePort):
     def __init__(self, record: QueueRecord, lane: Lane) -> None:
         """`lane`: any, nothing waits for it."""
         super().__init__(record, _known(record.arguments), lane)
-        self.stopped = self.refuses = self.elsewhere = True
+        self.is_remote = self.may_refuse = True
+        self.state = QueueState.UNREACHED
 
     def abandoned(self) -> Iterator[Getter]:
         return iter(())

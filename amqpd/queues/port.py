@@ -24,6 +24,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.settings import QueueSettings
+from amqpd.queues.states import AWAY, FOLLOWING, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
 Piece = tuple[Run, int, int, int, bool]
@@ -75,14 +76,12 @@ class QueuePort:
         self.record = record
         self.lane = lane
         """what makes its messages safe"""
-        self.deleted = False
-        self.stopped = False
-        """deleted or out of service: it is not dispatched any more, and takes and gives back nothing"""
-        self.quarantined: str | None = None
-        """why it is out of service (`amqpd/node/quarantine.py`)"""
-        self.elsewhere = False
-        """its home is another node, or none at present: it is `stopped` here"""
-        self.refuses = False
+        self.state = SERVED
+        self.crash_reason: str | None = None
+        """why it is out of service (`amqpd/node/quarantine.py`), also when it has been deleted since"""
+        self.is_remote = False
+        """another node leads it, or none"""
+        self.may_refuse = False
         """it may not have the capacity for all of a run"""
         self.recorded_share = 0
         """of its messages, that the audit log has"""
@@ -98,10 +97,33 @@ class QueuePort:
         self.consumer_timeout_ms = settings.consumer_timeout_ms
         self.dead_letters = settings.dead_letter_exchange is not None
 
+    def enter(self, state: QueueState) -> None:
+        """From now on it is not served any more: it is not dispatched, takes nothing and gives nothing back. Raises
+        ValueError for what does not follow its state (`states.py`)."""
+        if state not in FOLLOWING[self.state]:
+            raise ValueError(f"queue '{self.record.name}' is {self.state.value} and cannot be {state.value}")
+        self.state = state
+        self.may_refuse = True
+
+    @property
+    def is_served(self) -> bool:
+        """It takes and gives messages."""
+        return self.state is SERVED
+
+    @property
+    def is_away(self) -> bool:
+        """Its messages are at another node, or at none, and it takes none from here now."""
+        return self.state in AWAY
+
+    @property
+    def is_deleted(self) -> bool:
+        """It left the topology."""
+        return self.state is QueueState.DELETED
+
     def quarantine(self, reason: str) -> None:
         """Out of service from now on: nothing that follows may come back into it."""
-        self.stopped = self.refuses = True
-        self.quarantined = reason
+        self.enter(QueueState.CRASHED)
+        self.crash_reason = reason
 
     @abstractmethod
     def abandoned(self) -> Iterator[Getter]:

@@ -36,6 +36,7 @@ from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
 from amqpd.queues.port import Fence, Getter, Piece, Statistics
 from amqpd.queues.settings import settings_of
+from amqpd.queues.states import SERVED, QueueState
 from amqpd.queues.turns import Turns
 from amqpd.vocabulary.records import QueueRecord
 
@@ -112,7 +113,7 @@ class Queue(HomeQueue):
         self._settings_applied()
 
     def _settings_applied(self) -> None:
-        self.refuses = self.mortality.refuses
+        self.may_refuse = self.mortality.refuses or self.state is not SERVED
         self._ask_host()
         self._find_plain()
 
@@ -159,7 +160,7 @@ class Queue(HomeQueue):
 
     def delete(self) -> None:
         """The queue left the topology: its consumers are told, its messages are gone."""
-        self.deleted = self.stopped = True
+        self.enter(QueueState.DELETED)
         self.messages.drop()
         while self.getters:
             self.getters.popleft()[1](None)
@@ -169,17 +170,17 @@ class Queue(HomeQueue):
     # Messages in
 
     def capacity_after_dispatch(self, run: Run) -> int:
-        if self.stopped:
+        if self.state is not SERVED:
             return 0
         if self.mortality.helps(run):
             self.dispatch()
         return self.mortality.capacity_after_dispatch(run)
 
     def capacity(self, run: Run) -> int:
-        return 0 if self.stopped else self.mortality.capacity(run)
+        return 0 if self.state is not SERVED else self.mortality.capacity(run)
 
     def turn_away(self, run: Run) -> None:
-        if self.stopped:
+        if self.state is not SERVED:
             self.facts.refused += run.count
         else:
             done = self.mortality.turn_away(run, partial(self.host.dead_letter, self))
@@ -228,17 +229,17 @@ class Queue(HomeQueue):
         return self.messages.finished - finished
 
     def _settle(self, first: int, last: int) -> None:
-        if not self.stopped:
+        if self.state is SERVED:
             if self.mortality.counts:
                 self.mortality.forget(first, last)
             self.facts.acked_by_clients += self.backlog.settle(first, last, ACKED)
 
     def reject(self, first: int, last: int) -> None:
-        if not self.stopped:
+        if self.state is SERVED:
             self.mortality.reject(first, last)
 
     def requeue(self, first: int, last: int) -> None:
-        if not self.stopped:
+        if self.state is SERVED:
             if self.recorded_share and (book := self.book_of(first)) is not None:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
             self.mortality.come_back(first, last)
@@ -248,7 +249,7 @@ class Queue(HomeQueue):
             self.facts.purged += count
             self.host.again(self)  # what looks at its figures sees that something happened
             yield count, work
-            if self.stopped:
+            if self.state is not SERVED:
                 return
         self.mortality.prune()
 
@@ -326,7 +327,7 @@ class Queue(HomeQueue):
                 self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
-        if self.elsewhere:
+        if self.state is QueueState.MOVED:
             answer(None)  # who has kept it for some turns
             return
         self.used()
@@ -495,7 +496,7 @@ class Queue(HomeQueue):
             seq = piece[3]
             if not taken:
                 backlog.requeue(seq, seq)
-            elif no_ack and not self.stopped:
+            elif no_ack and self.state is SERVED:
                 if self.mortality.counts:
                     self.mortality.forget(seq, seq)
                 facts.got_auto_acked += backlog.settle(seq, seq, AUTO_ACKED)
@@ -504,7 +505,7 @@ class Queue(HomeQueue):
     # Between memory and disk
 
     def next_read(self, space: bool) -> RowsWanted | None:
-        if self.reading or self.deleted:
+        if self.reading or self.state is QueueState.DELETED:
             return None
         messages = self.messages
         if isinstance(messages, Messages) and not messages.store.segments:
@@ -522,7 +523,7 @@ class Queue(HomeQueue):
 
     def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
         self.reading = False
-        if not self.stopped:
+        if self.state is SERVED:
             wish.loaded(rows)
             if self.messages.damaged:
                 self.look_for_damage()

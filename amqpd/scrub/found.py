@@ -44,7 +44,7 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     if wanted and node.registry.beginning:
         _make(node, wanted)
     for queue in node.audited() if wanted else ():
-        for level in () if queue.stopped else queue.levels():
+        for level in queue.levels() if queue.is_served else ():
             if level.queue_id in wanted:
                 levels[level.queue_id] = queue, level
             agenda = level.store.agenda
@@ -66,7 +66,7 @@ def _make(node: Node, wanted: set[int]) -> None:
 
 
 def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, level: Messages | None) -> Outcome:
-    if queue is None or queue.stopped:
+    if queue is None or not queue.is_served:
         return Outcome(UNWANTED)
     if level is None:
         return Outcome(COPIES, queue)

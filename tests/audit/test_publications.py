@@ -80,7 +80,7 @@ def test_a_queue_that_is_recorded_from_then_on_takes_a_publish_that_began_before
     harness.policy(audit="full")
     harness.log_rows()
     finish(steps)
-    assert not harness.node.queues["/", "q1"].quarantined
+    assert harness.node.queues["/", "q1"].crash_reason is None
     columns = ("queue", "first", "count", "publication", "exchange", "message_id")
     assert told(harness.log_rows("routed"), *columns) == [("q1", 0, 1, 0, None, None)]
     client.publish(b"x", "q1", message_id="n")

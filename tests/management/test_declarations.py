@@ -191,7 +191,7 @@ async def test_a_queue_whose_purge_fails_is_out_of_service(monkeypatch: pytest.M
     monkeypatch.setattr(type(harness.node.queues["/", "q"]), "purging", lambda self: map(purging, (1,)))
     with pytest.raises(Unavailable, match="the queue 'q' is out of service"):
         await queues.purge(on, ROOT, "/", "q")
-    assert harness.node.queues["/", "q"].quarantined
+    assert harness.node.queues["/", "q"].crash_reason is not None
     with pytest.raises(NotFound, match="has crashed"):
         await queues.purge(on, ROOT, "/", "q")
 

@@ -530,7 +530,7 @@ def test_a_delivery_that_fails_ends_the_consumers_connection_and_not_the_queue(
     client.publish(b"x", "q", delivery_mode=2)
     monkeypatch.undo()
     assert consumer.take(commands.Connection.Close)[0].reply_code == 541
-    assert not harness.node.queues["/", "q"].quarantined
+    assert harness.node.queues["/", "q"].crash_reason is None
     assert client.take(Basic.Ack)
     other.consume("q", "next")
     assert [message.body for message in other.messages()] == [b"x"]

@@ -173,7 +173,7 @@ class NoStall(RuleBasedStateMachine):
                     assert consumer.unacked == own
                     assert not consumer.prefetch or own <= consumer.prefetch
                 for entry in entries:
-                    if not entry.queue.deleted:
+                    if not entry.queue.is_deleted:
                         held[entry.queue] = held.get(entry.queue, 0) + entry.size
         for queue in self.harness.node.queues.values():
             assert queue.backlog.unacked == held.get(queue, 0)

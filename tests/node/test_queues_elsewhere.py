@@ -21,6 +21,7 @@ from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.queues.elsewhere import ElsewhereQueue
+from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client
 from tests.management.rig import queue_rows
@@ -153,7 +154,7 @@ def test_it_goes_and_comes_with_its_source(scene: Scene) -> None:
     there = scene.node.ports.get(("/", "q"))
     assert isinstance(there, ElsewhereQueue)
     assert there.subscribers() == []
-    assert (scene.node.queues, before.elsewhere) == ({}, True)
+    assert (scene.node.queues, before.state) == ({}, QueueState.MOVED)
     apply(scene, Put(replace(there.record, arguments={**QUORUM, "x-max-length": 5})))
     scene.begin(Recovered(0, {there.record.id: RecoveredQueue([], 7, 0)}))
     after = scene.node.queues["/", "q"]

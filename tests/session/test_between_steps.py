@@ -403,7 +403,7 @@ def everybody_leaves(scene: Scene) -> None:
     for queue in node.queues.values():
         assert not queue.consumers
         assert not queue.letters
-        if not queue.quarantined:
+        if queue.crash_reason is None:
             assert queue.backlog.unacked == 0 or queue.mortality.pending
 
 

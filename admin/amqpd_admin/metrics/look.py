@@ -86,12 +86,12 @@ def _add_connection(look: Look, connection: ConnectionBase) -> None:
 
 def _add_queue(look: Look, queue: Queue, now_ms: int) -> None:
     look.queues.setdefault(queue.type, QueueCounts()).add(queue.facts)
-    if queue.deleted or queue.elsewhere:
+    if queue.is_deleted or queue.is_remote:
         return
     said = queue.statistics(now_ms)
     for name, value in GAUGES.items():
         look.lengths[name] += value(said)
-    look.lengths["out_of_service"] += queue.quarantined is not None
+    look.lengths["out_of_service"] += queue.crash_reason is not None
     look.lengths["fenced"] += queue.damage
     if said.oldest_ms is not None:
         look.oldest_s = max(look.oldest_s or 0.0, (now_ms - said.oldest_ms) / 1000)

@@ -174,7 +174,7 @@ async def each_queue(
     ours."""
     seen = _Seen(_distinct(groups), TIMES in groups, LEAVING in groups)
     for at, queue in enumerate(list(node.queues.values()), 1):
-        if not (queue.deleted or queue.elsewhere) and wanted(queue.record.vhost, queue.record.name):
+        if not (queue.is_deleted or queue.is_remote) and wanted(queue.record.vhost, queue.record.name):
             seen.add(queue, node.now_ms)
         if at % AT_ONCE == 0:
             await trio.lowlevel.checkpoint()

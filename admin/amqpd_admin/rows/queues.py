@@ -80,7 +80,7 @@ def whole(node: Node, queue: QueuePort, leaders: Leaders) -> Row | None:
     row = {"arguments": to_json(found.record.arguments), **OURS, **leaders.about(found), **_owner(node, found.record)}
     row |= {"policy": facts["policy"] or None, "operator_policy": facts["operator_policy"] or None}
     row |= _delivery_limit(found, facts["effective_policy_definition"])
-    if found.elsewhere and figures is None:
+    if found.is_remote and figures is None:
         return {name: facts[name] for name in RECORD} | row | {"state": leaders.silence(found)}
     # A queue that came to nothing yet has no statistics: tools tell these from zeros.
     if not any(value for value in facts["message_stats"].values() if not isinstance(value, dict)):
@@ -117,7 +117,8 @@ def bare(node: Node, queue: QueuePort, leaders: Leaders, *, totals: bool) -> Row
     """What it is, without statistics; with `totals`, how many messages there are, which costs nothing either."""
     figures = leaders.figures(queue)
     row = small(queue) | {"arguments": to_json(queue.record.arguments), **leaders.about(queue)}
-    row["state"] = "crashed" if queue.quarantined else leaders.state(queue) if queue.elsewhere else "running"
+    served = leaders.state(queue) if queue.is_remote else "running"
+    row["state"] = served if queue.crash_reason is None else "crashed"
     if (vhost := node.topology.vhosts.get(queue.record.vhost)) is not None:
         policy = vhost.policy_of("queue", queue.record.name, queue.type)
         # No statistics, though releases before RabbitMQ 4.3 leave out all but the policy's name.
@@ -127,7 +128,7 @@ def bare(node: Node, queue: QueuePort, leaders: Leaders, *, totals: bool) -> Row
             "effective_policy_definition": to_json(policy.definition),
         }
         row |= _delivery_limit(queue, policy.definition)
-    if totals and (figures is not None or not queue.elsewhere):
+    if totals and (figures is not None or not queue.is_remote):
         told = figures or {"messages_ready": queue.ready_count, "messages_unacknowledged": queue.unacked_count}
         ready, unacked = told.get("messages_ready", 0), told.get("messages_unacknowledged", 0)
         row |= {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}

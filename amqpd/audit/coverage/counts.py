@@ -70,7 +70,7 @@ class Counts:
                 yield
         for at, queue in enumerate(queues, 1):
             # What has gone since was counted when it went.
-            if not (queue.deleted or queue.elsewhere):
+            if not (queue.is_deleted or queue.is_away):
                 before, figures = self._before.get(queue, _NONE), _figures(queue)
                 if figures != before:
                     self._count(queue, before, figures)

@@ -75,7 +75,7 @@ class Coverage:
     def look_at(self, queue: HomeQueue, recovered: bool = False) -> None:
         """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
         anchor follows with all the others'."""
-        if self.recovering or queue.elsewhere:
+        if self.recovering or queue.is_away:
             return
         level = self.level_of(queue)
         share = level.share
@@ -95,7 +95,7 @@ class Coverage:
 
     def recovered(self, queues: Iterable[HomeQueue]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
-        queues = [queue for queue in queues if not queue.elsewhere]
+        queues = [queue for queue in queues if not queue.is_away]
         levels = [level for queue in queues for level in queue.levels()]
         self.kept_eras = self.epochs.recovered(
             (

@@ -199,7 +199,7 @@ class Watch:
         for queue, seen in queues:
             await pace.step()
             record = queue.record
-            if not queue.stopped and self._knows(queue):
+            if queue.is_served and self._knows(queue):
                 for kind, numbers in _of_queue(queue, seen, now_ms):
                     _add(found, Fact(kind, record.vhost, record.name, numbers))
         everything = list(node.queues.values())
@@ -240,7 +240,7 @@ def _is_remarkable(queue: HomeQueue) -> bool:
 
 
 def _stopped(queue: QueuePort) -> Iterator[tuple[str, dict[str, float]]]:
-    if queue.quarantined:
+    if queue.crash_reason is not None:
         yield BROKEN, {}
     elif (fence := queue.fence) is not None:
         yield DAMAGED, {"first": fence.first, "last": fence.last, "messages": fence.messages}

@@ -81,7 +81,7 @@ class DamagedRows:
         for damage in found:
             first, last = damage.left
             row = await self._read(damage)
-            if not damage.segment.left or queue.deleted:
+            if not damage.segment.left or queue.is_deleted:
                 continue
             require_here(queue)
             about = {"count": damage.segment.left, "first_id": first, "last_id": last, "whole": False, "file": None}

@@ -79,6 +79,6 @@ class Adoption:
             return f"{row.damage}: the rest stays parked, and `amqpd orphans export` writes what of it can be read"
         if short := sorted(SHORTAGES & self._node.alarms.kinds):
             return f"the {short[0]} alarm is on: nothing is adopted until it is off"
-        if self._target.stopped:
+        if not self._target.is_served:
             return f"the queue '{self._target.record.name}' was deleted meanwhile, or is out of service now"
         return None

@@ -153,7 +153,7 @@ class OrphanOperations:
         queue = self._node.ports.get((vhost, name))
         if queue is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
-        if queue.stopped:
+        if not queue.is_served:
             raise Unavailable(f"the queue '{name}' is out of service: `amqpd status` says why")
         return queue
 

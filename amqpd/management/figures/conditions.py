@@ -22,7 +22,7 @@ CONSUMERS_MAX = 100
 
 def conditions(queue: QueuePort, now_ms: int) -> list[str]:
     """Of a queue of another node there are none here: its leader says them."""
-    if not isinstance(queue, HomeQueue) or queue.stopped:
+    if not isinstance(queue, HomeQueue) or not queue.is_served:
         return []
     facts, found = queue.facts, []
     rates = facts.rates(now_ms) if queue.ready_count or facts.refused else {}

@@ -48,7 +48,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "type": said.settings.type,
         "state": _state(queue, fence),
         "attention": conditions(queue, now_ms),
-        "out_of_service": queue.quarantined,
+        "out_of_service": queue.crash_reason,
         "fenced": fence,
         "durable": record.durable,
         "auto_delete": record.auto_delete,
@@ -92,9 +92,9 @@ def state_of(queue: QueuePort) -> str:
 def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:
     """RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`) and `elsewhere` (`amqpd/node/sources.py`). Why it
     crashed: `amqpd/node/quarantine.py`."""
-    if queue.quarantined:
+    if queue.crash_reason is not None:
         return "crashed"
-    if queue.elsewhere:
+    if queue.is_remote:
         return "elsewhere"
     return "fenced" if fence and fence["blocked"] else "running"
 

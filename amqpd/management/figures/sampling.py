@@ -112,7 +112,7 @@ class Sampler:
         for at, queue in enumerate(list(node.active), 1):
             queue.facts.sample(node.now_ms)
             # Until something happens to it again: most of very many queues are idle.
-            idle = queue.stopped or queue.facts.settled
+            idle = not queue.is_served or queue.facts.settled
             if due or idle:
                 happened.append(queue)
                 look_at(node, queue)
@@ -140,7 +140,7 @@ class Sampler:
             candidates = dict.fromkeys(self._node.queues.values())
         found, walk = list[QueuePort](), iter(candidates)
         while some := list(islice(walk, QUEUES_AT_ONCE)):
-            filled = [queue for queue in some if _length(queue) and not queue.stopped]
+            filled = [queue for queue in some if _length(queue) and queue.is_served]
             found = heapq.nlargest(LARGEST, [*found, *filled], key=_length)
             await trio.lowlevel.checkpoint()
         self._largest = found

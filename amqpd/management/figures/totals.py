@@ -53,7 +53,7 @@ def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
 def port_of(node: Node, vhost: str, name: str) -> QueuePort | None:
     """None: it is gone. One of a source that begins here is not made."""
     found = node.queues.get((vhost, name)) or node.elsewhere.get((vhost, name))
-    return None if found is None or found.deleted else found
+    return None if found is None or found.is_deleted else found
 
 
 def look_at(node: Node, queue: QueuePort) -> bool:

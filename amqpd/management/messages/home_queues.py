@@ -46,7 +46,7 @@ def why_unled(record: QueueRecord) -> str:
 
 def require_here(queue: HomeQueue) -> None:
     """After something was waited for. Raises Conflict."""
-    if queue.deleted:
+    if queue.is_deleted:
         raise Conflict(f"the queue '{queue.record.name}' was deleted meanwhile")
-    if queue.elsewhere:
+    if queue.is_away:
         raise Conflict(f"the home of the queue '{queue.record.name}' became another node meanwhile: go on there")

@@ -241,13 +241,13 @@ class _Act:
         bodies = Bodies(self._messages._reader)
         for stretch in stretches(self.queue, self._wish):
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
-            while seq <= last and not self.queue.deleted:
+            while seq <= last and not self.queue.is_deleted:
                 found = await bodies.piece(stretch.level, seq, last)
                 if stretch.level.store.damaged:
                     self.queue.look_for_damage()
                 if found is None:
                     break
-                if self.queue.elsewhere:
+                if self.queue.is_away:
                     require_here(self.queue)
                 self._done(stretch, *found, delete(self._node, self.queue, stretch.level, *found))
                 seq = found[1] + 1

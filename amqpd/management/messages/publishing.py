@@ -190,7 +190,7 @@ async def _offer(
             on.settle()
             await trio.lowlevel.checkpoint()
         for queue in queues[first : first + COPIES_A_STEP]:
-            if queue.deleted:
+            if queue.is_deleted:
                 continue
             taken, wait = offer(node, (queue,), run, properties, publication)
             waits = joined(waits, wait)

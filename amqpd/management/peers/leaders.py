@@ -96,11 +96,11 @@ class Leaders:
 
     def figures(self, queue: QueuePort) -> Row | None:
         """What its leader says. None: that is here, or nobody says anything."""
-        return self._figures.get((queue.record.vhost, queue.record.name)) if queue.elsewhere else None
+        return self._figures.get((queue.record.vhost, queue.record.name)) if queue.is_remote else None
 
     def leader_of(self, queue: QueuePort) -> str:
         """Empty: it has none, as far as that is known."""
-        return self._sources.leader_of(queue.record) if queue.elsewhere else self._here
+        return self._sources.leader_of(queue.record) if queue.is_remote else self._here
 
     def about(self, queue: QueuePort) -> Row:
         """`node`; of a quorum queue who leads it, keeps it, and lives. One without a leader has the node that was

@@ -54,11 +54,11 @@ def row_of(on: Running, leaders: Leaders, port: QueuePort) -> Row | None:
     """None for one that is gone. The leaders were asked for it. If its source begins here, it is made now: a row says
     what is in it."""
     found = on.node.ports.get((port.record.vhost, port.record.name))
-    if found is None or found.deleted:
+    if found is None or found.is_deleted:
         return None
     figures, about = leaders.figures(found), {"leader": "", **leaders.about(found)}
     facts = {**facts_of(on.node, found, figures), **about}
-    if not found.elsewhere or figures is not None:
+    if not found.is_remote or figures is not None:
         return facts
     known = {*KNOWN, *about}
     facts = {name: value if name in known else None for name, value in facts.items()}
@@ -108,7 +108,7 @@ async def delete(
     Refused, Conflict, Unavailable."""
     conditions = {"if_unused": if_unused, "if_empty": if_empty}
     queue = on.node.ports.get((vhost, name))
-    if queue is None or not queue.elsewhere:
+    if queue is None or not queue.is_remote:
         return await queues.delete(on, by, vhost, name, **conditions)
     if (if_unused or if_empty) and not queue.quorum:
         return await delete_on_conditions(on, leaders, by, vhost, name, **conditions)

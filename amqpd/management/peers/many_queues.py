@@ -133,7 +133,7 @@ def _candidates(on: Running, meant: Meant) -> Iterator[QueuePort]:
 
 def _is_meant(on: Running, by: Operator, meant: Meant, expression: Expression | None, queue: QueuePort) -> bool:
     record = queue.record
-    if queue.deleted or meant.vhost not in (None, record.vhost):
+    if queue.is_deleted or meant.vhost not in (None, record.vhost):
         return False
     if record.exclusive and meant.names is None:
         return False

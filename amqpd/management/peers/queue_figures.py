@@ -29,7 +29,7 @@ KNOWN = frozenset(
 def figures_of(node: Node, vhost: str, name: str) -> Row | None:
     """None: it is not here."""
     queue = node.ports.get((vhost, name))
-    if queue is None or queue.elsewhere or queue.deleted:
+    if queue is None or queue.is_remote or queue.is_deleted:
         return None
     facts = {**queue_row(node, queue), "exclusive_consumer_tag": sole_tag(queue)}
     told = {member: value for member, value in facts.items() if member not in KNOWN and _says(value)}

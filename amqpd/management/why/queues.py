@@ -43,7 +43,7 @@ UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 async def explained(on: Running, vhost: str, name: str, *, names_consumers: bool) -> list[str]:
     """Of a queue that is there. `names_consumers`: the caller may know those of other users. Raises NotFound."""
     queue = on.queue(vhost, name)
-    if queue.elsewhere:
+    if queue.is_remote:
         leader = on.node.sources.leader_of(queue.record)
         led = f"node '{leader}' leads it" if leader else f"no node leads it at present: {why_unled(queue.record)}"
         return [f"{led}. What is in it is not known here"]

@@ -52,7 +52,7 @@ class Watched:
             for queue in list(self.node.active):
                 queue.facts.sample(self.node.now_ms)
                 self.watch.look(queue)
-                if queue.stopped or queue.facts.settled:
+                if not queue.is_served or queue.facts.settled:
                     del self.node.active[queue]
             await self.watch.look_around()
 
