@@ -97,7 +97,7 @@ async def test_queues_and_alarms_of_other_nodes_count_too() -> None:
         fact("of a later version", "", count=1),
     ]
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
-        queues(api)
+        queues(api, "quorum")
         arguments = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
         api.applied(Put(QueueRecord("/", "alone", 7 << 8, arguments=arguments, source=7)))
         api.node.topology.vhosts["/"].queues.pop("homeless")

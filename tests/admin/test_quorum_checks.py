@@ -48,7 +48,7 @@ async def failed(api: Inside, path: str, user: str = "guest") -> list[str] | Non
 async def test_what_has_all_copies_is_well() -> None:
     cluster = View(dict.fromkeys((5, 6, 7), (HERE, B, C)))
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
-        queues(api)
+        queues(api, "quorum")
         for path in (CRITICAL, f"{LEADERS}/all-vhosts", f"{LEADERS}/all-vhosts/", f"{LEADERS}/vhost/%2F"):
             assert await failed(api, path) is None
 
@@ -56,7 +56,7 @@ async def test_what_has_all_copies_is_well() -> None:
 async def test_what_needs_this_node_is_named() -> None:
     cluster = View({5: (HERE, B), 6: (B, C), 7: (HERE, B, C)})
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+        queues(api, "quorum")
         answer = await api.ask("GET", CRITICAL)
         assert answer.status == 503
         assert answer.json() == {
@@ -77,7 +77,7 @@ async def test_what_nobody_leads_is_named_by_virtual_host_and_pattern() -> None:
     """A source without a majority, one whose leader is away, and one of which nobody has heard."""
     cluster = View({5: (C,), 6: (HERE, C)})
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        queues(api)
+        queues(api, "quorum")
         everything = ["far", "homeless", "silent"]
         for where in ("/all-vhosts", "/vhost/%2F"):
             assert await failed(api, LEADERS + where) == everything

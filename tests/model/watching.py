@@ -154,7 +154,9 @@ class WatchedQueue(Queue):
             tag = channel.next_tag
             taken = answer(piece)
             if piece is None:
-                assert self.is_deleted or not queue.ready, f"nothing for who asks {queue.name}, which has {queue.ready}"
+                assert self.is_deleted or not queue.ready, (
+                    f"nothing for who asks {queue.name}, which has {queue.ready}"
+                )
                 return taken
             run, low, high, _, redelivered = piece
             self.model.delivered(queue.name, numbers_of(run, low, high), redelivered, ours, tag, None)

@@ -42,6 +42,7 @@ IMPORTS = {
         "audit/coverage/coverage.py": "its books are opened here",
         "limiting/congestion.py": "how fast it drains",
         "management/attention/watch.py": "what needs attention is told by the node that has the queue",
+        "management/figures/queue_facts.py": "the time of the first message is in memory where it is",
         "management/figures/conditions.py": "whether consumers hold all that they may is known where they are",
         "management/damage/damaged_rows.py": "damage is on this node's disk",
         "management/messages/home_queues.py": "which of them an operator means",
