@@ -376,7 +376,7 @@ def test_at_least_once_waits_for_room(channel, unique, at_least_once):
 def test_every_message_has_one_fate(channel, unique):
     source, dead, count = unique("source"), unique("dead"), 300
     channel.queue_declare(dead, exclusive=True)
-    channel.queue_declare(source, exclusive=True, arguments={"x-message-ttl": 2000, **to("", dead)})
+    channel.queue_declare(source, exclusive=True, arguments={"x-message-ttl": 4000, **to("", dead)})
     for number in range(count):
         channel.basic_publish("", source, str(number).encode())
     fates: dict[str, set[bytes]] = {"acked": set(), "rejected": set(), "expired": set()}

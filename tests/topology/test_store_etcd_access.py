@@ -35,7 +35,7 @@ async def used(access: Access) -> None:
 
 async def refused(access: Access, words: str) -> None:
     async with trio.open_nursery() as nursery:
-        tried = EtcdStore(access, "amqpd/", "node", wait_s=0.5)
+        tried = EtcdStore(access, "amqpd/", "node", wait_s=2)
         with pytest.raises(StoreUnavailable, match=words):
             await nursery.start(tried.run)
 
