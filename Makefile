@@ -30,9 +30,10 @@ CLUSTERED_CLASSIC = $(addprefix conformance/test_,queue.py ext_redeclare.py ext_
 
 RUN_STAMP = $(VENV)/.installed-run
 DEV_STAMP = $(VENV)/.installed-dev
+DOCS_STAMP = $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format site bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -100,6 +101,12 @@ format: $(DEV_STAMP) ## write the style that lint checks
 	$(PY) -m ruff check --fix-only --quiet .
 	$(PY) -m ruff format .
 
+# A warning is an error: a link that leads nowhere, a page that is in no contents.
+site: $(DOCS_STAMP) ## build the documentation site (build/site/html/index.html; ARGS: arguments of sphinx)
+	$(PY) -m scripts.site_source build/site/source
+	$(PY) -m sphinx -q -W --keep-going -j auto -b html -d build/site/doctrees build/site/source build/site/html $(ARGS)
+	@echo "open build/site/html/index.html"
+
 bench: $(DEV_STAMP) build ## measure amqpd and Debian's RabbitMQ side by side (ARGS: python -m bench --help)
 	@mkdir -p bench/results
 	$(PY) -m bench --amqpd --rabbitmq --json bench/results/latest.json $(ARGS)
@@ -164,6 +171,9 @@ clean: ## remove what was built and cached; never data
 
 $(RUN_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) build
+
+$(DOCS_STAMP): pyproject.toml constraints.txt scripts/venv.sh
+	@sh scripts/venv.sh $(VENV) docs
 
 $(DEV_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) dev

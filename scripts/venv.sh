@@ -63,3 +63,4 @@ quietly "$@" --disable-pip-version-check install --quiet -c constraints.txt -e "
 # The stamps that the Makefile compares with pyproject.toml and constraints.txt. "dev" holds what running needs.
 touch "$venv/.installed-run"
 if [ "$extra" = "[dev]" ]; then touch "$venv/.installed-dev"; fi
+if [ "$extra" = "[docs]" ]; then touch "$venv/.installed-docs"; fi
