@@ -23,6 +23,10 @@ class Inequivalent(AMQPPreconditionFailed):
     """What is there already has other properties."""
 
 
+class NotLedHere(AMQPNotFound):
+    """The queue is there, and another node leads it, or none does at present."""
+
+
 def strip(name: str | None) -> str:
     """Without CR and LF, as RabbitMQ stores names."""
     return (name or "").replace("\r", "").replace("\n", "")
@@ -60,16 +64,16 @@ def refuse_crashed(node: Node, queue: QueuePort) -> None:
         raise AMQPNotFound(f"{_inaccessible(queue.record)}: a majority of the nodes that keep it does not answer")
 
 
-def _elsewhere(node: Node, record: QueueRecord) -> AMQPNotFound:
+def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
     """RabbitMQ's words for a queue whose leader is down; the way out for one whose leader is another node."""
     leader = node.sources.leader_of(record)
     if not record.source and not record.node:
-        return AMQPNotFound(
+        return NotLedHere(
             f"{_described(record)} has no node yet: it gets one when all nodes of the cluster have been started"
         )
     if not leader or leader == node.identity.name:
-        return AMQPNotFound(_inaccessible(record))
-    return AMQPNotFound(f"home node '{leader}' of {_described(record)} is another node: connect to that one")
+        return NotLedHere(_inaccessible(record))
+    return NotLedHere(f"home node '{leader}' of {_described(record)} is another node: connect to that one")
 
 
 def _inaccessible(record: QueueRecord) -> str:

@@ -21,7 +21,8 @@ from pamqp.exceptions import (
     AMQPResourceLocked,
 )
 
-from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, Refused
+from amqpd.declarations.names import NotLedHere
+from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, ManagementError, NotFound, Refused
 
 # A precondition that does not hold is a bad argument in most cases; a use case that knows better says so.
 KINDS: dict[type[AMQPError], type[ManagementError]] = {
@@ -30,6 +31,7 @@ KINDS: dict[type[AMQPError], type[ManagementError]] = {
     AMQPNotFound: NotFound,
     AMQPNotImplemented: BadArgument,
     AMQPResourceLocked: Conflict,
+    NotLedHere: AtAnotherNode,
 }
 
 

@@ -360,7 +360,10 @@ async def test_acts_are_done_where_the_thing_is(kind: str) -> None:
         ]
         silent = await api.ask("DELETE", "/queues/%2F/silent/contents")
         assert (silent.status, C in silent.json()["reason"]) == (503, True)
-        assert (await api.ask("DELETE", "/queues/%2F/homeless/contents")).status == 404
+        nobody = await api.ask("DELETE", "/queues/%2F/homeless/contents")
+        home = "the home" if kind == "quorum" else f"home node '{GONE}'"
+        said = f"{home} of durable queue 'homeless' in vhost '/' is down or inaccessible"
+        assert (nobody.status, nobody.json()["reason"]) == (404, said)
         assert B in (await api.ask("GET", f"/amqpd/why/connections/{name}")).json()["reason"]
 
 

@@ -1,8 +1,8 @@
 """The command line at three real nodes: whichever is asked, the whole cluster is seen, or who is missing is said.
 
-What is verified: clients of all nodes are listed and closed at another one; what other nodes have of a classic queue
-is said, and keeps it from being deleted as empty; each command that looks ends with a sentence when a node is
-stopped, gone, or etcd is silent. Not verified here: fields (`tests/management/`), the HTTP API
+What is verified: clients of all nodes are listed and closed at another one; quorum and classic queues are purged, and
+deleted on conditions, through a node that does not lead them; each command that looks ends with a sentence when a
+node is stopped, gone, or etcd is silent. Not verified here: fields (`tests/management/`), the HTTP API
 (`test_cluster_management.py`).
 """
 
@@ -27,7 +27,8 @@ SEEN_DEADLINE_S = 60.0
 BETWEEN_LOOKS_S = 0.1
 
 OF_NODE = (
-    *("status", "queue list", "queue show orders", "queue why orders", "consumer list", "connection list"),
+    *("status", "queue list", "queue show orders", "queue why orders", "queue show jobs", "queue why jobs"),
+    *("consumer list", "connection list"),
     *("channel list", "exchange list", "binding list", "top --once", "alarm list", "trace list", "orphans list"),
     *("ctl status", "ctl list_queues", "ctl list_connections", "ctl list_channels", "ctl list_consumers"),
     *("ctl list_exchanges", "ctl list_bindings"),
@@ -51,14 +52,15 @@ Command = Callable[[str, str], Said]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """With a quorum queue `orders`, and a classic one, `jobs`, with a message at node b."""
+    """With a quorum queue `orders`, and at the node that leads it a classic one, `jobs`, with a message."""
     cluster = Cluster(tmp_path_factory.mktemp("commands"))
     try:
         cluster.start()
         cluster.declare_quorum("a", ["orders"])
-        with connected(cluster, "b") as connection:
+        home = cluster.home_of(["orders"])
+        cluster.declare_classic(home, ["jobs"])
+        with connected(cluster, home) as connection:
             channel = connection.channel()
-            channel.queue_declare("jobs", durable=True)
             channel.confirm_delivery()
             channel.basic_publish("", "jobs", b"x", pika.BasicProperties(delivery_mode=2))
         yield cluster
@@ -147,20 +149,40 @@ def test_clients_of_all_nodes_are_listed_and_closed_at_any(cluster: Cluster, com
                 connection.process_data_events(5)
 
 
-def test_a_quorum_queue_is_deleted_as_empty_through_a_node_that_does_not_lead_it(
-    cluster: Cluster, command: Command
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_queues_are_purged_and_deleted_as_empty_through_a_node_that_does_not_lead_them(
+    cluster: Cluster, command: Command, kind: str
 ) -> None:
-    cluster.declare_quorum("a", ["empty", "full"])
-    home = cluster.home_of(["empty", "full"])
+    queues = [f"{kind}-{each}" for each in ("empty", "full", "used")]
+    if kind == "quorum":
+        cluster.declare_quorum("a", queues)
+    else:
+        cluster.declare_classic("a", queues)
+    empty, full, used = queues
+    home = cluster.home_of(queues)
     other = "a" if home != "a" else "b"
+    until(command, other, f"queue show {used}", lambda said: said.code == 0)
     with connected(cluster, home) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        channel.basic_publish("", "full", b"x", pika.BasicProperties(delivery_mode=2))
-    wish = "queue delete --matching ^(empty|full)$ --only empty --yes --json"
-    rows = json.loads(command(other, wish).out)
-    assert [(row["name"], row["messages"], row["refused"]) for row in rows] == [("empty", 0, None)]
-    assert command(other, "queue show full").code == 0
+        channel.basic_publish("", full, b"x", pika.BasicProperties(delivery_mode=2))
+        channel.basic_consume(used, lambda *_: None)
+        many = f"--matching ^{kind}- --yes --json"
+        rows = json.loads(command(other, f"queue delete {many} --only empty --only unused").out)
+        done = {row["name"]: row["refused"] or row["messages"] for row in rows}
+        assert done.pop(empty) == 0
+        assert all("in use" in str(why) for why in done.values()), "its leader looks again"
+        assert full not in done
+        for name, condition, said in ((full, "--if-empty", "not empty"), (used, "--if-unused", "in use")):
+            kept = command(other, f"queue delete {name} {condition}")
+            wrong = "not supported by quorum queues" if kind == "quorum" else said
+            assert (kept.code, wrong in kept.err) == (1, True), kept
+        assert "1 message waits" in command(other, f"queue why {full}").out
+        assert "1 ready message is gone" in command(other, f"queue purge {full}").out
+        assert json.loads(command(other, f"queue show {full} --json").out)["messages"] == 0
+    for name in (full, used):
+        assert command(other, f"queue delete {name}{' --if-empty' * (kind == 'classic')}").code == 0
+    assert [command(at, f"queue show {used}").code for at in (other, home)] == [1, 1]
 
 
 @pytest.mark.parametrize("words", [*OF_NODE, *OF_STORE])
@@ -217,6 +239,17 @@ def test_a_stopped_node_is_named_and_then_one_that_is_gone(cluster: Cluster, com
     closed = command(at, "connection close --all")
     assert (closed.code, f"(not closed: those of node {home}@" in closed.err) == (1, True)
     assert "no broker runs" in command(home, "status").err
+    # What the node leads alone waits for it, and is not said to be empty.
+    rows = {row["name"]: row for row in json.loads(command(at, "queue list --json").out)}
+    assert (rows["jobs"]["node"].partition("@")[0], rows["jobs"]["state"], rows["jobs"]["messages"]) == (
+        *(home, "down"),
+        None,
+    )
+    assert f"its node '{home}@" in command(at, "queue why jobs").out
+    purged = command(at, "queue purge jobs")
+    assert (purged.code, f"home node '{home}@" in purged.err) == (1, True), purged
+    kept = command(at, "queue delete jobs --if-empty")
+    assert (kept.code, f"home node '{home}@" in kept.err) == (1, True), kept
 
 
 def test_without_etcd_the_node_says_so_and_goes_on(cluster: Cluster, command: Command) -> None:

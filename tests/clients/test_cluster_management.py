@@ -1,8 +1,8 @@
 """The management API of three real nodes: each of them shows the whole cluster.
 
-What is verified: what one node has is seen at another one, with numbers; what may be done there; a node that is
-killed or stopped does not keep the others from answering. Not verified here: each field (`tests/admin`), what is
-asked over the links (`tests/management/peers/`).
+What is verified: what one node has, quorum and classic queues, is seen at another one, with numbers; what may be done
+there; a node that is killed or stopped does not keep the others from answering. Not verified here: each field
+(`tests/admin`), what is asked over the links (`tests/management/peers/`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,13 @@ class Managed(Cluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
-    """With a quorum queue of two messages, and a user who may only look at its own."""
+    """With a quorum queue, `orders`, and at the same node a classic one, `jobs`; and a user who may only look at its
+    own."""
     cluster = Managed(tmp_path_factory.mktemp("managed"))
     try:
         cluster.start()
         cluster.declare_quorum("a", ["orders"])
+        cluster.declare_classic(cluster.home_of(["orders"]), ["jobs"])
         made = cluster.ask("b", "/users/clerk", "PUT", json={"password": "clerk", "tags": "management"})
         assert made.status_code == 201, made.text
         may = {"configure": "", "write": "", "read": ""}
@@ -74,9 +76,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
         cluster.close()
 
 
+both = pytest.mark.parametrize("queue", ["orders", "jobs"])
+
+
 @pytest.fixture
-def home(cluster: Managed) -> str:
-    return cluster.home_of(["orders"])
+def queue() -> str:
+    return "orders"
+
+
+@pytest.fixture
+def home(cluster: Managed, queue: str) -> str:
+    return cluster.home_of([queue])
 
 
 @pytest.fixture
@@ -133,46 +143,53 @@ def test_scripts_see_the_nodes_of_the_cluster(cluster: Managed, capsys: pytest.C
     assert "3 of 4 nodes are there after 1 seconds" in capsys.readouterr().err
 
 
-def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, home: str, other: str) -> None:
+@both
+def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, queue: str, home: str, other: str) -> None:
     with connected(cluster, home) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for body in (b"one", b"two"):
-            channel.basic_publish("", "orders", body, pika.BasicProperties(delivery_mode=2))
-        channel.basic_consume("orders", lambda *_: None, consumer_tag="reader")
+            channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+        channel.basic_consume(queue, lambda *_: None, consumer_tag="reader")
         connection.process_data_events(0)
-        row = row_of(cluster.until(other, "/queues", lambda rows: row_of(rows)["messages_unacknowledged"] == 2))
+        found = cluster.until(other, "/queues", lambda rows: row_of(rows, queue).get("messages_unacknowledged") == 2)
+        row = row_of(found, queue)
         assert (row["messages"], row["message_bytes"], row["consumers"], row["state"]) == (2, 6, 1, "running")
         assert row["message_stats"]["publish"] == 2
-        assert short(row["node"]) == short(row["leader"]) == home
-        assert sorted(map(short, row["members"])) == sorted(map(short, row["online"])) == ["a", "b", "c"]
-        one = cluster.get(other, "/queues/%2F/orders")
+        assert short(row["node"]) == home
+        if queue == "orders":
+            assert short(row["leader"]) == home
+            assert sorted(map(short, row["members"])) == sorted(map(short, row["online"])) == ["a", "b", "c"]
+        one = cluster.get(other, f"/queues/%2F/{queue}")
         assert [each["consumer_tag"] for each in one["consumer_details"]] == ["reader"]
         assert short(one["consumer_details"][0]["channel_details"]["node"]) == home
         # Sorted and cut by what only its home knows; without statistics, with numbers and without.
         page = cluster.get(other, "/queues", page=1, page_size=5, sort="messages", sort_reverse="true")
-        assert (page["items"][0]["name"], page["items"][0]["messages"]) == ("orders", 2)
+        assert (page["items"][0]["name"], page["items"][0]["messages"]) == (queue, 2)
         assert "nodes_missing" not in page
-        bare = row_of(cluster.get(other, "/queues", disable_stats="true", enable_queue_totals="true"))
+        bare = row_of(cluster.get(other, "/queues", disable_stats="true", enable_queue_totals="true"), queue)
         assert (bare["messages"], bare["state"]) == (2, "running")
-        assert "messages" not in row_of(cluster.get(other, "/queues", disable_stats="true"))
+        assert "messages" not in row_of(cluster.get(other, "/queues", disable_stats="true"), queue)
         totals = cluster.until(other, "/overview", lambda row: row["queue_totals"]["messages"] == 2)
         assert totals["object_totals"]["consumers"] == 1
         assert row_of(cluster.get(other, "/vhosts"), "/")["messages"] == 2
+    with connected(cluster, home) as connection:
+        assert connection.channel().queue_purge(queue).method.message_count == 2
 
 
-def test_messages_are_taken_away_at_the_home(cluster: Managed, home: str, other: str) -> None:
+@both
+def test_messages_are_taken_away_at_the_home(cluster: Managed, queue: str, home: str, other: str) -> None:
     with connected(cluster, home) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        channel.basic_publish("", "orders", b"x", pika.BasicProperties(delivery_mode=2))
-        assert cluster.ask(other, "/queues/%2F/orders/contents", "DELETE", user="clerk").status_code == 401
-        assert channel.queue_declare("orders", passive=True).method.message_count > 0
-        answer = cluster.ask(other, "/queues/%2F/orders/contents", "DELETE")
+        channel.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2))
+        assert cluster.ask(other, f"/queues/%2F/{queue}/contents", "DELETE", user="clerk").status_code == 401
+        assert channel.queue_declare(queue, passive=True).method.message_count > 0
+        answer = cluster.ask(other, f"/queues/%2F/{queue}/contents", "DELETE")
         assert answer.status_code == 204, answer.text
-        assert channel.queue_declare("orders", passive=True).method.message_count == 0
+        assert channel.queue_declare(queue, passive=True).method.message_count == 0
     refused = cluster.ask(
-        *(other, "/queues/%2F/orders/get", "POST"),
+        *(other, f"/queues/%2F/{queue}/get", "POST"),
         json={"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"},
     )
     assert refused.status_code == 404
@@ -215,6 +232,10 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
     """The last one: the home is stopped, then killed."""
     other, third = sorted(set("abc") - {home})
     broker = cluster.brokers[home]
+    with connected(cluster, home) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", "jobs", b"x", pika.BasicProperties(delivery_mode=2))
     broker.send_signal(signal.SIGSTOP)
     try:
         page = cluster.get(other, "/connections", page=1)
@@ -225,6 +246,8 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
         # It was taken over, or nobody knows what is in it.
         row = row_of(cluster.get(third, "/queues"))
         assert short(row["node"]) != home or "messages_ready" not in row
+        row = row_of(cluster.get(third, "/queues"), "jobs")
+        assert (short(row["node"]), row["state"], "messages_ready" in row) == (home, "down", False)
     finally:
         broker.send_signal(signal.SIGCONT)
         broker.kill()
@@ -241,3 +264,13 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
         cluster.until(other, "/queues", lambda rows: home not in map(short, row_of(rows)["online"])),
     )
     assert sorted(map(short, row["members"])) == ["a", "b", "c"]
+    # The classic queue waits for its node.
+    row = row_of(cluster.get(other, "/queues"), "jobs")
+    assert (short(row["node"]), row["state"], "messages" in row) == (home, "down", False)
+    away = cluster.ask(other, "/queues/%2F/jobs/contents", "DELETE")
+    assert (away.status_code, f"{home}@" in away.text) == (404, True), away.text
+    broker.start()
+    row = row_of(cluster.until(other, "/queues", lambda rows: row_of(rows, "jobs")["state"] == "running"), "jobs")
+    assert (short(row["node"]), row["messages"]) == (home, 1)
+    assert cluster.ask(other, "/queues/%2F/jobs", "DELETE").status_code == 204
+    cluster.until(home, "/queues", lambda rows: "jobs" not in [row["name"] for row in rows])

@@ -110,11 +110,16 @@ class Cluster:
             assert time.monotonic() < deadline_s, f"{sorted(queues)} cannot be declared: {refused}"
             try:
                 with self.inside(at):
-                    _declare(self.brokers[at].url, queues, bound)
+                    _declare(self.brokers[at].url, queues, bound, {"x-queue-type": "quorum"})
                 return
             except AMQPError as error:
                 refused = f"{at}: {error!r}"
             time.sleep(BETWEEN_QUESTIONS_S)
+
+    def declare_classic(self, name: str, queues: Collection[str], bound: Collection[str] = ()) -> None:
+        """Durable classic queues of this forwarder, as `declare_quorum`."""
+        with self.inside(name):
+            _declare(self.brokers[name].url, queues, bound, {})
 
     def status(self) -> dict[str, Any]:
         """`amqpd cluster status`: members and sources, as the store has them."""
@@ -147,13 +152,13 @@ class Cluster:
         return "\n".join(f"--- {name}\n{broker.log[-3000:]}" for name, broker in self.brokers.items())
 
 
-def _declare(url: str, queues: Collection[str], bound: Collection[str]) -> None:
+def _declare(url: str, queues: Collection[str], bound: Collection[str], arguments: dict[str, Any]) -> None:
     """Raises AMQPError."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.exchange_declare("everyone", "fanout", durable=True)
         for queue in queues:
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_declare(queue, durable=True, arguments=arguments)
         for queue in bound:
             channel.queue_bind(queue, "everyone")
 
