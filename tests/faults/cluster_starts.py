@@ -4,10 +4,10 @@
 
 What comes in: how many starts; a seed. What goes out: a table: kills and pauses by step, stalls, generations that
 changed (none may), starts that were refused (none may), sources without a majority at the end (none may).
-Rules: 1. Three nodes with queues that have messages. A round takes one, two or all three of them, ended by SIGKILL or
-SIGTERM, starts each up to three times with something happening to it, then waits until all serve. 2. A process is
-stopped first, then etcd is asked how far it came, then it is killed or goes on after a while: that is the step. 3. At
-the end every message that was confirmed is there.
+Rules: 1. Three nodes with queues of both kinds that have messages. A round takes one, two or all three of them, ended
+by SIGKILL or SIGTERM, starts each up to three times with something happening to it, then waits until all serve.
+2. A process is stopped first, then etcd is asked how far it came, then it is killed or goes on after a while: that is
+the step. 3. At the end every message that was confirmed is there.
 Not here: every step one by one (`tests/cluster/test_starts.py`), the load of the other rounds (`cluster_rounds.py`).
 """
 
@@ -36,6 +36,8 @@ from .cluster import Cluster
 
 NAMES = "abc"
 QUEUES = [f"q{number}" for number in range(6)]
+CLASSIC = {f"classic-{name}": name for name in NAMES}
+"""classic queues, and the node that has each"""
 MESSAGES = 50
 PREFIX = "test/"
 RECOVERED = re.compile(r"\brecovered\b")
@@ -62,6 +64,8 @@ class Starts:
         cluster = self.cluster
         cluster.start()
         cluster.declare_quorum("a", QUEUES)
+        for queue, name in CLASSIC.items():
+            cluster.declare_classic(name, [queue])
         self._publish()
         self._generations = {name: self._known(name).generation for name in NAMES}
         while self.starts < self.wanted:
@@ -175,12 +179,14 @@ class Starts:
         return record
 
     def _publish(self) -> None:
-        with pika.BlockingConnection(pika.URLParameters(self.cluster.brokers["a"].url)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            for queue in QUEUES:
-                for number in range(MESSAGES):
-                    channel.basic_publish("", queue, b"%d" % number)
+        for name in NAMES:
+            queues = [*(QUEUES if name == "a" else ()), *(queue for queue, at in CLASSIC.items() if at == name)]
+            with pika.BlockingConnection(pika.URLParameters(self.cluster.brokers[name].url)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                for queue in queues:
+                    for number in range(MESSAGES):
+                        channel.basic_publish("", queue, b"%d" % number, pika.BasicProperties(delivery_mode=2))
 
     def verdict(self) -> list[str]:
         """What is not allowed, after the last round."""
@@ -189,8 +195,10 @@ class Starts:
             wrong.append(f"{self.changed} generations changed")
         if self.refused:
             wrong.append(f"{self.refused} starts were refused")
-        for queue in QUEUES:
+        for queue in (*QUEUES, *CLASSIC):
             home = self.cluster.home_of([queue])
+            if home != CLASSIC.get(queue, home):
+                wrong.append(f"{queue} of node {CLASSIC[queue]} is served by node {home}")
             with pika.BlockingConnection(pika.URLParameters(self.cluster.brokers[home].url)) as connection:
                 channel = connection.channel()
                 channel.confirm_delivery()

@@ -4,7 +4,8 @@ clients are told, and when.
 What is verified: who waits for the queue is told `connection.blocked` with the reason, and closed with 320 after the
 bound; who comes is refused with a 404 and a way out; what cannot be made without etcd is refused in time; `/readyz`
 is 503 with the reason and `/healthz` 200; the others serve the queue meanwhile, with what was confirmed; and when the
-cut is mended the node serves again. Not verified: loads and other cuts (`test_cluster_network.py`).
+cut is mended the node serves again. A classic queue of the node needs nobody else: there it is used as before, and
+the others say that its node is down. Not verified: loads and other cuts (`test_cluster_network.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 NAMES = "abc"
 LEASE_S = 2.0
-QUEUE = "orders"
+QUEUE, CLASSIC = "orders", "jobs"
 SLOW_MACHINE = 6
 
 
@@ -68,6 +69,7 @@ def cluster(tmp_path: Path, http_port: int) -> Iterator[Cluster]:
 def test_what_clients_of_a_leader_that_is_cut_off_are_told(cluster: Cluster, http_port: int) -> None:
     cluster.declare_quorum("a", [QUEUE])
     home = cluster.home_of([QUEUE])
+    cluster.declare_classic(home, [CLASSIC])
     others = [name for name in NAMES if name != home]
     port = cluster.brokers[home].port
     assert cluster.machines is not None
@@ -88,6 +90,7 @@ def test_what_clients_of_a_leader_that_is_cut_off_are_told(cluster: Cluster, htt
         assert "majority" in blocked.reason
         with cluster.inside(home):
             refuses_who_comes(port, http_port)
+            serves_what_is_its_own(port)
         closed = waiting.closed("connection")
         closed_s = time.monotonic() - cut_at
         assert closed.reply_code == 320
@@ -97,13 +100,20 @@ def test_what_clients_of_a_leader_that_is_cut_off_are_told(cluster: Cluster, htt
     assert told_s < SLOW_MACHINE * 1.5 * LEASE_S
     assert GIVES_UP_LEASES * LEASE_S <= closed_s < SLOW_MACHINE * (GIVES_UP_LEASES + 1) * LEASE_S
     assert cluster.home_of([QUEUE]) in others
+    for name in others:
+        assert f"home node '{home}@" in (said := refused_there(cluster, name))
+        assert said.endswith("is down or inaccessible")
     cluster.machines.heal()
     with cluster.inside(home):
         while answer(http_port, "/readyz")[0] != 200:
             time.sleep(0.1)
     leader = cluster.home_of([QUEUE])
     with cluster.inside(leader):
-        assert b"confirmed" in taken(cluster.brokers[leader].port)
+        assert b"confirmed" in taken(cluster.brokers[leader].port, QUEUE)
+    assert cluster.home_of([CLASSIC]) == home
+    assert refused_there(cluster, others[0]).endswith("is another node: connect to that one")
+    with cluster.inside(home):
+        assert taken(port, CLASSIC) == [b"while it was cut off"]
 
 
 def refuses_who_comes(port: int, http_port: int) -> None:
@@ -119,6 +129,26 @@ def refuses_who_comes(port: int, http_port: int) -> None:
     assert (code, said["status"]) == (503, "failed")
     assert "the node is cut off: no majority of the nodes that keep its quorum queues answers" in said["reason"]
     assert answer(http_port, "/healthz") == (200, {"status": "ok", "cut_off": said["cut_off"]})
+
+
+def serves_what_is_its_own(port: int) -> None:
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for body in (b"taken", b"while it was cut off"):
+            channel.basic_publish("", CLASSIC, body, pika.BasicProperties(delivery_mode=2))
+        assert channel.basic_get(CLASSIC, auto_ack=True)[2] == b"taken"
+        assert channel.queue_declare(CLASSIC, durable=True).method.message_count == 1
+
+
+def refused_there(cluster: Cluster, name: str) -> str:
+    """What a client of this node is told of the classic queue."""
+    with cluster.inside(name), Wire(cluster.brokers[name].port) as wire:
+        wire.open()
+        wire.open_channel()
+        refused = wire.call(commands.Queue.Declare(queue=CLASSIC, passive=True), channel=1)
+        assert isinstance(refused, commands.Channel.Close)
+        return str(refused.reply_text)
 
 
 def refuses_what_needs_etcd(port: int) -> None:
@@ -139,13 +169,13 @@ def answer(port: int, path: str) -> tuple[int, dict[str, Any]]:
             return error.code, json.load(error)
 
 
-def taken(port: int) -> list[bytes]:
-    """All that is in the queue."""
+def taken(port: int, queue: str) -> list[bytes]:
+    """All that is in it."""
     found = []
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
         while True:
-            got, _, body = channel.basic_get(QUEUE, auto_ack=True)
+            got, _, body = channel.basic_get(queue, auto_ack=True)
             if got is None:
                 return found
             found.append(body)

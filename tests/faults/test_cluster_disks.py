@@ -1,6 +1,7 @@
 """A cluster whose forwarders have three disks each: the home is killed and loses one of them, again and again.
 
-What is verified: as in `test_cluster_kill.py`, and that the emptied disk has what the others have in the end.
+What is verified, of quorum and of classic queues: as in `test_cluster_kill.py`, and that the emptied disk has what
+the others have in the end.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 from ..clients.broker_process import BrokerProcess
 from .cluster import Cluster
-from .test_cluster_kill import run_rounds
+from .test_cluster_kill import by_kind, run_rounds
 from .test_disks import assert_equal, empty, stop, wait_all_in
 from .test_kill import fault_seed
 
@@ -39,9 +40,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
+@by_kind
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_home_is_killed_and_loses_a_disk(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_killed_and_loses_a_disk(cluster: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = fault_seed()
     chance = random.Random(seed)
     emptied: list[Path] = []
@@ -53,10 +55,11 @@ def test_the_home_is_killed_and_loses_a_disk(cluster: Cluster, monkeypatch: pyte
 
     for broker in cluster.brokers.values():
         monkeypatch.setattr(broker, "start", partial(start, broker))
-    run_rounds(cluster, seed, ROUNDS)
+    run_rounds(cluster, seed, ROUNDS, kind)
     assert len(emptied) == ROUNDS
     for broker in cluster.brokers.values():
         wait_all_in(broker, disks_of(broker))
-    for broker in cluster.brokers.values():
+    for name, broker in cluster.brokers.items():
         stop(broker)
-        assert_equal(disks_of(broker))
+        if kind == "quorum" or name == "a":  # the others have nothing of classic queues
+            assert_equal(disks_of(broker))

@@ -1,10 +1,11 @@
 """Three forwarders, and etcd is away for long, comes back empty, or with an older copy of its data.
 
-What is verified: at each of three homes a client publishes and consumes on while etcd does not answer; declarations
-fail with a reason, within their bound; when etcd answers again, declarations, and the take-over of a killed home, are
-made without anybody's doing; an etcd that lost data erases no message, each node reports it, and homes serve on.
-Not verified here: one node with its definitions in etcd (`tests/clients/test_cluster_store.py`), etcd that is away
-for seconds beside other faults (`test_cluster_network.py`).
+What is verified, of quorum and of classic queues: at each of three homes a client publishes and consumes on while
+etcd does not answer; declarations fail with a reason, within their bound; when etcd answers again, declarations, and
+the take-over of a killed home, are made without anybody's doing, while the classic queue of a killed node waits for
+that; an etcd that lost data erases no message, each node reports it, and homes serve on. Not verified here: one node
+with its definitions in etcd (`tests/clients/test_cluster_store.py`), etcd that is away for seconds beside other
+faults (`test_cluster_network.py`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
-from .cluster import Cluster
+from .cluster import Cluster, serves
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 NAMES = "abc"
+HOMES = {name: name for name in NAMES} | {f"classic-{name}": name for name in NAMES}
+"""the home of each queue"""
 AWAY_S = 12.0
 """longer than all leases"""
 AWAY_HEAVY_S = float(os.environ.get("AMQPD_TEST_OUTAGE_S") or 600)
@@ -59,19 +62,20 @@ def declare(channel: BlockingChannel, queue: str) -> None:
     channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
 
 
-def declare_at_each(cluster: Cluster) -> None:
-    """A queue at each forwarder, called as it is, and homed there."""
-    for name in NAMES:
+def declare_at_each(cluster: Cluster, names: str = NAMES) -> None:
+    """Queues of both kinds at each of these forwarders, and homed there."""
+    for name in names:
         cluster.declare_quorum(name, [name])
         assert cluster.home_of([name]) == name
+        cluster.declare_classic(name, [f"classic-{name}"])
 
 
 class Client(threading.Thread):
-    """Publishes to a queue of its own at a forwarder, with confirms, and consumes it with acks."""
+    """Publishes to a queue of its own at the queue's forwarder, with confirms, and consumes it with acks."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
-        super().__init__(daemon=True, name=f"client of {name}")
-        self._cluster, self._queue = cluster, name
+    def __init__(self, cluster: Cluster, queue: str) -> None:
+        super().__init__(daemon=True, name=f"client of {queue}")
+        self._cluster, self._queue = cluster, queue
         self.stopping = threading.Event()
         self.sent: list[bytes] = []
         """and confirmed"""
@@ -79,7 +83,8 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         """Until it is told to stop; an exception ends it early, and its counts show that."""
-        with connected(self._cluster, self._queue) as publishing, connected(self._cluster, self._queue) as consuming:
+        home = HOMES[self._queue]
+        with connected(self._cluster, home) as publishing, connected(self._cluster, home) as consuming:
             channel, other = publishing.channel(), consuming.channel()
             channel.confirm_delivery()
             other.basic_consume(self._queue, self._take)
@@ -109,7 +114,7 @@ def refused_everywhere(cluster: Cluster) -> None:
 
 def run_outage(cluster: Cluster, away_s: float) -> None:
     declare_at_each(cluster)
-    clients = [Client(cluster, name) for name in NAMES]
+    clients = [Client(cluster, queue) for queue in HOMES]
     for client in clients:
         client.start()
     cluster.etcd.pause()
@@ -135,9 +140,12 @@ def run_outage(cluster: Cluster, away_s: float) -> None:
     print(f"{away_s:.0f} s without etcd: {declarations} declarations refused, {before} messages at the three homes")
     # Each did its work to the end: a round trip takes no second.
     assert min(before) > away_s
-    assert all(cluster.home_of([name]) == name for name in NAMES)
+    assert all(cluster.home_of([queue]) == name for queue, name in HOMES.items())
     cluster.brokers["a"].kill()
     assert cluster.home_of(["a", "after-a"]) != "a"
+    assert not any(serves(cluster.brokers[name].port, ["classic-a"]) for name in "bc")
+    cluster.brokers["a"].start()
+    assert cluster.home_of(["classic-a"]) == "a"
 
 
 @pytest.mark.slow
@@ -153,23 +161,23 @@ def test_clients_of_three_homes_go_on_without_etcd_for_long(cluster: Cluster) ->
 
 
 def keep(cluster: Cluster, body: bytes) -> None:
-    """One message to the queue of each home."""
-    for name in NAMES:
+    """One message to each queue, at its home."""
+    for queue, name in HOMES.items():
         with connected(cluster, name) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
-            channel.basic_publish("", name, body, PERSISTENT, mandatory=True)
+            channel.basic_publish("", queue, body, PERSISTENT, mandatory=True)
 
 
 def read(cluster: Cluster) -> dict[str, list[bytes]]:
-    """What the queue of each home has; taken off."""
+    """What each queue has; taken off."""
     found: dict[str, list[bytes]] = {}
     with ExitStack() as closing:
-        for name in NAMES:
+        for queue, name in HOMES.items():
             channel = closing.enter_context(connected(cluster, name)).channel()
-            found[name] = []
-            while (got := channel.basic_get(name, auto_ack=True))[0] is not None:
-                found[name].append(got[2])
+            found[queue] = []
+            while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
+                found[queue].append(got[2])
     return found
 
 
@@ -183,20 +191,17 @@ def test_an_emptied_etcd_erases_no_message_of_a_cluster(cluster: Cluster) -> Non
     for broker in cluster.brokers.values():
         assert "is not what it was" in broker.wait_log("the metadata store went back")
     keep(cluster, b"kept too")
-    assert read(cluster) == {name: [b"kept", b"kept too"] for name in NAMES}
+    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in HOMES}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_older_copy_of_etcd_erases_no_message_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.declare_quorum("a", ["a"])
-    assert cluster.home_of(["a"]) == "a"
+    declare_at_each(cluster, "a")
     cluster.etcd.stop()
     shutil.copytree(cluster.etcd.directory, tmp_path / "backup")
     cluster.etcd.start()
-    for name in "bc":
-        cluster.declare_quorum(name, [name])
-        assert cluster.home_of([name]) == name
+    declare_at_each(cluster, "bc")
     keep(cluster, b"kept")
     cluster.etcd.stop()
     shutil.rmtree(cluster.etcd.directory)
@@ -205,7 +210,7 @@ def test_an_older_copy_of_etcd_erases_no_message_of_a_cluster(cluster: Cluster, 
     for broker in cluster.brokers.values():
         assert "is not what it was" in broker.wait_log("the metadata store went back")
     keep(cluster, b"kept too")
-    assert read(cluster) == {name: [b"kept", b"kept too"] for name in NAMES}
+    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in HOMES}
     # Nobody starts with definitions that are older than its messages, though others have written behind them.
     assert cluster.brokers["c"].terminate() == 0
     cluster.brokers["c"].spawn()

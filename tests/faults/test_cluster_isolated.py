@@ -116,6 +116,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Refusing
         cluster.close()
 
 
+def refused_there(cluster: Refusing, name: str, end: str) -> bool:
+    """A client of this node is told so of the classic queue of c; false: the node does not know it yet."""
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused, cluster.channel(name) as channel:
+        channel.queue_declare("own", passive=True)
+    said = str(refused.value.reply_text)
+    return f"home node '{node('c')}'" in said and said.endswith(end)
+
+
 SAID = {
     "secret": f"{node('a')} and {node('b')} refuse {node('c')}: the shared secret differs",
     "certificate": f"{node('a')} and {node('b')} refuse {node('c')}: its certificate is of another authority",
@@ -136,6 +144,12 @@ def test_a_node_that_all_refuse_takes_no_part_and_every_face_says_why(cluster: R
     assert refused.value.reply_code == 406
     assert "has no link to a majority of the cluster's nodes" in refused.value.reply_text
     assert not cluster.status()["sources"], "no empty source is left"
+
+    # A classic queue needs nobody else, and the others know of it.
+    cluster.declare_classic("c", ["own"])
+    cluster.publish("c", "own", [b"one"])
+    for name in "ab":
+        until(cluster, partial(refused_there, cluster, name, "is another node: connect to that one"))
 
     status, answer = cluster.ready("c")
     assert (status, answer["status"]) == (503, "failed")
@@ -168,5 +182,6 @@ def test_a_node_that_all_refuse_takes_no_part_and_every_face_says_why(cluster: R
     until(cluster, lambda: not cluster.member("c")["isolated"] and cluster.ready("c")[0] == 200)
     assert "isolated" not in cluster.needs("a")
     cluster.declare_one("c", "here")
+    assert cluster.drain("own") == [b"one"]
     cluster.ok("a", "quorum", "grow", "c", "--all", "--timeout", "60")
     assert all(c in row["members"] for row in cluster.sources("a").values())

@@ -1,10 +1,11 @@
-"""The home of quorum queues is killed under load, again and again: what was confirmed is found at the next home.
+"""The home of queues is killed under load, again and again: what was confirmed is found at the next home.
 
-What is verified: nothing confirmed is lost, nothing that was refused or never sent comes out, nothing that was
-settled for sure comes back, the order of each publisher is kept, an epoch of a source has one home; and how long it
-takes from the kill until the next home serves, which is printed (`make takeover-times` measures it beside RabbitMQ).
-Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest
-tests/faults/test_cluster_kill.py`.
+The next home of quorum queues is another node; that of classic queues is the same node, when it is started again, and
+until then no other one serves them. What is verified: nothing confirmed is lost, nothing that was refused or never
+sent comes out, nothing that was settled for sure comes back, the order of each publisher is kept, an epoch of a
+source has one home; and how long it takes from the kill until the queues are served, which is printed (`make
+takeover-times` measures it beside RabbitMQ). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
+AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_kill.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
+import pika
 import pytest
+from pika.exceptions import NackError
 
 from .checker import check
-from .cluster import Cluster
+from .cluster import Cluster, serves
 from .cluster_judge import two_homes
 from .drain import drain, look
 from .history import History, PublisherHistory, QueueHistory
@@ -28,7 +30,7 @@ from .workload import RECEIPTS, start_workers
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-QUEUES = [f"quorum{number}" for number in range(3)]
+QUEUES = [f"killed{number}" for number in range(3)]
 CONSUMED = QUEUES[:1]
 ALL = [*QUEUES, RECEIPTS]
 ROUNDS, ROUNDS_HEAVY = 1, 50
@@ -37,9 +39,9 @@ CONFIRMS_DEADLINE_S = 300.0
 ROUTES = {f"to-{queue}": ("", queue) for queue in QUEUES} | {"to-all": ("everyone", "")}
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path, environment={"AMQPD_FAST_TAKEOVER": "true"})
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("killed"), environment={"AMQPD_FAST_TAKEOVER": "true"})
     try:
         cluster.start()
         yield cluster
@@ -47,7 +49,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         cluster.close()
 
 
-def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
+def run_rounds(cluster: Cluster, seed: int, rounds: int, kind: str = "quorum") -> None:
+    """`kind`: of the queues."""
     moments = random.Random(seed)
     publishers = {queue: PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES}
     everyone = PublisherHistory("to-all", tuple(QUEUES))
@@ -55,8 +58,9 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
         {publisher.name: publisher for publisher in [*publishers.values(), everyone]},
         {queue: QueueHistory(queue) for queue in QUEUES},
     )
-    history.events.append(f"seed {seed}, {rounds} rounds")
-    cluster.declare_quorum("a", ALL, QUEUES)
+    history.events.append(f"seed {seed}, {rounds} rounds, {kind} queues")
+    declare = cluster.declare_quorum if kind == "quorum" else cluster.declare_classic
+    declare("a", ALL, QUEUES)
     home = cluster.home_of(ALL)
     found_s: list[float] = []
     try:
@@ -75,9 +79,15 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
                     assert not worker.is_alive(), worker.name
             history.events.append(f"life {history.life}: SIGKILL of {home} after {confirms} confirms")
             history.life += 1
-            home = cluster.home_of(ALL)
+            if kind == "quorum":
+                home = cluster.home_of(ALL)
+            else:
+                refused_elsewhere(cluster, ALL)
+                broker.start()
+                assert cluster.home_of(ALL) == home
             found_s.append(time.monotonic() - killed_s)
-            broker.start()
+            if not broker.running:
+                broker.start()
         drain(cluster.brokers[home].port, history)
         verdict = check(history, acks_are_durable=True)
         print(
@@ -95,12 +105,41 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
         raise
 
 
+def refused_elsewhere(cluster: Cluster, queues: list[str]) -> None:
+    """While the node that has these classic queues is down: of each the others say so, and take no message for it."""
+    for broker in cluster.brokers.values():
+        if not broker.running:
+            continue
+        with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            for queue in queues:
+                with pytest.raises(NackError):
+                    channel.basic_publish("", queue, b"nobody takes it", pika.BasicProperties(delivery_mode=2))
+        assert not serves(broker.port, queues)
+
+
+def delete(cluster: Cluster) -> None:
+    """At any node, for another kind of queues."""
+    with pika.BlockingConnection(pika.URLParameters(cluster.brokers["a"].url)) as connection:
+        channel = connection.channel()
+        for queue in ALL:
+            channel.queue_delete(queue)
+
+
+by_kind = pytest.mark.parametrize("kind", ["quorum", "classic"])
+
+
+@by_kind
 @pytest.mark.timeout(600)
-def test_the_home_is_killed(cluster: Cluster) -> None:
-    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))
+def test_the_home_is_killed(cluster: Cluster, kind: str) -> None:
+    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS), kind)
+    delete(cluster)
 
 
+@by_kind
 @pytest.mark.heavy
 @pytest.mark.timeout(3600)
-def test_the_home_is_killed_many_times(cluster: Cluster) -> None:
-    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY))
+def test_the_home_is_killed_many_times(cluster: Cluster, kind: str) -> None:
+    run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY), kind)
+    delete(cluster)

@@ -243,6 +243,8 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
     for name in "abc":
         cluster.declare_one(name, f"queue-{name}")
         cluster.publish(name, f"queue-{name}", bodies(0))
+        cluster.declare_classic(name, [f"classic-{name}"])
+        cluster.publish(name, f"classic-{name}", bodies(0))
     cluster.brokers["b"].kill()
     assert cluster.home_of(["queue-b"]) in "ac"
     cluster.brokers["b"].restart()
@@ -255,6 +257,8 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
     assert sorted(node(row) for row in cluster.sources().values()) == ["a", "b", "c"]
     for name in "abc":
         assert set(cluster.drain(f"queue-{name}")) == set(bodies(0))
+        assert cluster.home_of([f"classic-{name}"]) == name, "it does not move"
+        assert cluster.drain(f"classic-{name}") == bodies(0)
 
 
 @pytest.mark.slow
@@ -262,6 +266,9 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     cluster = make("abcd", "abc")
     cluster.declare_one("b", "orders")
     cluster.publish("b", "orders", bodies(0))
+    for name in "ab":
+        cluster.declare_classic(name, [f"classic-{name}"])
+        cluster.publish(name, f"classic-{name}", bodies(0))
     # A source without a queue may be there, homed elsewhere: two nodes made it at the same time.
     cluster.until("b", lambda rows: all(row["up_to_date"] == 3 for row in rows.values() if row["queues"]))
     for name in "bc":
@@ -279,6 +286,13 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     assert "1 source went on" in said
     assert cluster.home_of(["orders"]) == "a"
     assert "majority_given_up" in cluster.brokers["a"].log
+    # A classic queue needs no majority, and nobody else has one of a node that is gone.
+    assert cluster.drain("classic-a") == bodies(0)
+    with (
+        cluster.channel("a") as channel,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match="is down or inaccessible"),
+    ):
+        channel.queue_declare("classic-b", passive=True)
     start(cluster, "d")
     cluster.ok("a", "quorum", "grow", "d", "--all")
     cluster.publish("a", "orders", bodies(50))

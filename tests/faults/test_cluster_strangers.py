@@ -35,7 +35,7 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 WITH_SECRET = Trust(secret=SECRET.encode())
 CONNECTIONS = 1000
-QUEUE = "orders"
+QUEUE, CLASSIC = "orders", "jobs"
 
 
 def node(name: str) -> str:
@@ -159,16 +159,17 @@ def strangers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Strang
 
 
 def judge(cluster: Cluster, number: int) -> None:
-    """All run, and a confirmed message is there."""
+    """All run, and a confirmed message is there, in queues of both kinds."""
     for broker in cluster.brokers.values():
         assert broker.running
     body = b"message %d" % number
-    home = cluster.home_of([QUEUE])
-    with pika.BlockingConnection(pika.URLParameters(cluster.brokers[home].url)) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()
-        channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2))
-        assert channel.basic_get(QUEUE, auto_ack=True)[2] == body
+    for queue in (QUEUE, CLASSIC):
+        home = cluster.home_of([queue])
+        with pika.BlockingConnection(pika.URLParameters(cluster.brokers[home].url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
+            assert channel.basic_get(queue, auto_ack=True)[2] == body
 
 
 @pytest.mark.timeout(300)
@@ -176,6 +177,7 @@ def judge(cluster: Cluster, number: int) -> None:
 def test_strangers_and_liars_are_refused_and_nobody_ends(strangers: Strangers) -> None:
     cluster, trust = strangers.cluster, strangers.trust
     cluster.declare_quorum("a", [QUEUE])
+    cluster.declare_classic("a", [CLASSIC])
     unknown, replaced = node("d"), node("old")
     tries: list[Any] = []
     if trust.tls is None:

@@ -81,15 +81,15 @@ def torn(directory: Path) -> None:
         file.truncate(WAL_HEADER + (whole // 2) * WAL_FRAME)
 
 
-def publish(broker: BrokerProcess, count: int) -> None:
+def publish(broker: BrokerProcess, count: int, queue: str = "q") -> None:
     """Durable messages, each confirmed: a transaction each."""
     with Wire(broker.port) as wire:
         wire.open()
         wire.open_channel()
-        wire.call(commands.Queue.Declare(queue="q", durable=True), channel=1)
+        wire.call(commands.Queue.Declare(queue=queue, durable=True), channel=1)
         wire.call(commands.Confirm.Select(), channel=1)
         for _ in range(count):
-            wire.send_bytes(publish_bytes(1, "", "q", b"x", commands.Basic.Properties(delivery_mode=2)))
+            wire.send_bytes(publish_bytes(1, "", queue, b"x", commands.Basic.Properties(delivery_mode=2)))
             assert isinstance(wire.read_method()[1], commands.Basic.Ack)
         wire.close()
 
@@ -149,6 +149,7 @@ def test_the_copy_of_a_clusters_node_is_refused_and_takes_nothing(cluster: Clust
     """It ended the original's leases in etcd, and with them the original."""
     original = cluster.brokers["a"]
     cluster.declare_quorum("a", ["q"])
+    publish(original, 20, "classic")
     assert original.terminate(60) == 0
     copies = [copied(original.data_dir, tmp_path / "of a stopped one")]
     original.start()
@@ -175,6 +176,12 @@ def test_the_copy_of_a_clusters_node_is_refused_and_takes_nothing(cluster: Clust
             assert leases_of(cluster) == before
             original.send_signal(signal.SIGCONT)
     cluster.home_of(["q"])
+    with Wire(original.port) as wire:
+        wire.open()
+        wire.open_channel()
+        found = wire.call(commands.Queue.Declare(queue="classic", passive=True), channel=1)
+        assert found.message_count == 20
+        wire.close()
     assert original.broker_pid == pid
     assert original.running
     assert {row["name"]: row["lives"] for row in cluster.status()["members"]}[str(complete_node_name("a"))]

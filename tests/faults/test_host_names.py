@@ -47,6 +47,7 @@ def test_a_cluster_whose_machines_are_called_otherwise_goes_on(tmp_path: Path) -
             broker.prefix = list(called(f"{name}-1"))
         cluster.start()
         cluster.declare_quorum("a", ["q"])
+        cluster.declare_classic("b", ["classic"])
         for broker in cluster.brokers.values():
             broker.terminate(60)
         for name, broker in cluster.brokers.items():
@@ -55,6 +56,7 @@ def test_a_cluster_whose_machines_are_called_otherwise_goes_on(tmp_path: Path) -
         for broker in cluster.brokers.values():
             broker.wait_ready()
         cluster.home_of(["q"])
+        assert cluster.home_of(["classic"]) == "b"
         assert {"a@a-1", "b@b-1", "c@c-1"} <= set(re.findall(r"\w@\w-\d", json.dumps(cluster.status())))
         assert "-2" not in json.dumps(cluster.status())
         broker = cluster.brokers["a"]
