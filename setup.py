@@ -5,6 +5,7 @@ the kernel (Cython) and the modules that messages go through (mypyc, from the sa
 a manifest of the sources that they were made from.
 Rules: 1. What cannot be compiled is no error: one sentence, and the plain Python kernel runs. 2. The manifest is
 written only when all is there; `amqpd/compiled.py` uses nothing without it, nor what is older than its source.
+3. With AMQPD_KERNEL=python a wheel has nothing compiled, and is for every Python.
 Not here: which of the two runs (`amqpd/compiled.py`), everything else about the package (`pyproject.toml`).
 """
 
@@ -99,4 +100,6 @@ class BuildCompiled(build_ext):
 
 # Only a build pays for looking at the sources.
 BUILDS = {"build_ext", "bdist_wheel", "install", "build"} & set(sys.argv)
-setup(ext_modules=extensions() if BUILDS else [], cmdclass={"build_ext": BuildCompiled})
+# A wheel for every Python, with nothing compiled: AMQPD_KERNEL=python pip wheel .
+PLAIN = "bdist_wheel" in sys.argv and os.environ.get("AMQPD_KERNEL") == "python"
+setup(ext_modules=extensions() if BUILDS and not PLAIN else [], cmdclass={"build_ext": BuildCompiled})

@@ -50,6 +50,21 @@ def test_who_installed_it_is_not_sent_to_a_makefile(tmp_path: Path) -> None:
     assert (found.stdout, found.stderr) == (sentence, "")
 
 
+def test_a_wheel_for_every_python_has_nothing_to_compile() -> None:
+    script = (
+        "import runpy, setuptools, sys; sys.argv = ['setup.py', 'bdist_wheel'];"
+        "setuptools.setup = lambda **given: print(given['ext_modules']); runpy.run_path('setup.py')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {VARIABLE: "python"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_what_is_older_than_its_source_is_not_used(built: Path) -> None:
     manifest = json.loads((built / MANIFEST).read_text())
     manifest["sources"]["amqpd/node/node.py"] = "another"

@@ -106,6 +106,28 @@ def test_the_public_workflow_runs_what_ci_runs_on_every_supported_python() -> No
     assert project["requires-python"] == f">={classified[0]}"
 
 
+def test_workflows_run_targets_that_exist_with_the_same_actions() -> None:
+    texts = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert set(texts) == {"ci.yml", "nightly.yml", "release.yml"}
+    together = "\n".join(texts.values())
+    assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(re.findall(r"run: (.*)", together)))) <= makefile_targets()
+    versions = set(re.findall(r"uses: (\S+)@(\S+)", together))
+    assert len({name for name, _ in versions}) == len(versions), "one version of each action"
+    # Each job has an end, and no workflow may write more than its job needs.
+    for name, text in texts.items():
+        jobs = text.partition("\njobs:\n")[2]
+        assert len(re.findall(r"(?m)^  [a-z]+:$", jobs)) == jobs.count("timeout-minutes:"), name
+        assert "permissions:\n  contents: read\n" in text, name
+
+
+def test_the_release_is_tried_on_every_supported_python() -> None:
+    release = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    [versions] = re.findall(r"python: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    compiled, plain = re.findall(r"python: \[(.*)\]", release)
+    assert compiled == versions
+    assert f'"3.11", {plain}' == versions, "3.11 tries the plain wheel where it is built"
+
+
 def test_the_license_is_in_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["license"] == "Apache-2.0"
