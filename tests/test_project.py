@@ -88,6 +88,17 @@ def test_what_is_read_first_is_short(document: str, lines: int) -> None:
     assert len((ROOT / document).read_text().splitlines()) <= lines
 
 
+def test_the_changelog_has_each_group_once_and_no_long_lines() -> None:
+    """A merge that keeps the lines of both sides brings back what was rewritten: it is seen here."""
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    for version in "\n".join(lines).split("\n## ")[1:]:
+        groups = re.findall(r"(?m)^### (.*)$", version)
+        assert groups == [each for each in ("Added", "Changed", "Fixed", "Removed") if each in groups]
+    assert [line for line in lines if len(line) > 118] == []
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) == len(set(entries))
+
+
 def test_ci_runs_lint_and_the_readmes_test_command() -> None:
     lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make")]
     assert lines == ["make lint", "make test"]
