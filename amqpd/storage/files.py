@@ -14,6 +14,9 @@ from pathlib import Path
 
 DAMAGED = "damaged"
 
+FileIdentity = tuple[int, int]
+"""the numbers of its device and of its inode"""
+
 
 def wal_path(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
@@ -59,14 +62,27 @@ def keep_log(database: Path, *, move: bool = False) -> list[str]:
     return [f"the log as it was is kept in {aside}"]
 
 
-def lengthen(path: Path, nbytes: int) -> None:
+def identity_of(path: Path) -> FileIdentity | None:
+    """What tells the file from another one of its name; None: it is not there. Raises OSError."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def lengthen(path: Path, nbytes: int, of: FileIdentity) -> None:
     """Make the file this long, with zeros that are on the disk, so that a sync of what overwrites them need not write
-    the file's length as well. What it has stays. Raises OSError; the file is then as long as before. Where the space
+    the file's length as well. What it has stays. `of`: the file that is meant; another one that has its name by now
+    (somebody's backup) is left as it is. Raises OSError; the file is then as long as before. Where the space
     turns out to be missing only when it is written (a thinly provisioned disk), the next sync of the file by others
     fails, too."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        length = os.fstat(descriptor).st_size
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) != of:
+            return
+        length = found.st_size
         try:
             place = length
             while place < nbytes:

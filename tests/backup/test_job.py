@@ -22,7 +22,7 @@ from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import open_journal as open_journal_of
 from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.sqlite.checkpoints import LOG_BYTES
-from amqpd.storage.files import lengthen
+from amqpd.storage.files import identity_of, lengthen
 
 from .conftest import ROWS, Node, Stepping
 
@@ -82,7 +82,10 @@ def test_the_write_ahead_log_that_it_kept_is_checkpointed_when_it_ends(node: Nod
 
 
 def test_a_log_that_only_has_its_length_is_within_every_bound(node: Node, tmp_path: Path) -> None:
-    lengthen(node.data_dir / "journal.db-wal", LOG_BYTES)
+    log = node.data_dir / "journal.db-wal"
+    identity = identity_of(log)
+    assert identity is not None
+    lengthen(log, LOG_BYTES, identity)
     Job(node.data_dir, tmp_path / "backup", Progress(), running=True, log_bytes_max=1_000_000).run()
     assert (tmp_path / "backup" / MANIFEST).exists()
 

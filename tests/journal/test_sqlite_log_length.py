@@ -89,3 +89,15 @@ def test_a_log_that_cannot_be_lengthened_is_as_before(disk, tmp_path, monkeypatc
     image = crashed(tmp_path / "data", tmp_path / "image")
     assert image.recover().index == 2
     image.close()
+
+
+def test_a_log_of_somebody_else_that_has_the_name_by_now_is_left_as_it_is(disk, tmp_path):
+    """A backup that is put in the place of the directory while the node runs, which has not been noticed yet."""
+    disk.commit(transaction(1, row(1, 0, 0)))
+    log = log_of(tmp_path / "data")
+    data = log.read_bytes()
+    log.rename(tmp_path / "away")
+    log.write_bytes(data)
+    while disk.vacuum_step():
+        pass
+    assert log.read_bytes() == data

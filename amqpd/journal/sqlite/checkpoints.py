@@ -22,7 +22,7 @@ import structlog
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.database import meaning
 from amqpd.journal.sqlite.schema import PAGE_BYTES
-from amqpd.storage.files import lengthen, log_bytes, wal_path
+from amqpd.storage.files import identity_of, lengthen, log_bytes, wal_path
 
 CHECKPOINT_BYTES = 8 << 20
 """WAL bytes after which a commit copies the WAL into the database. Measured: with 2 MB a commit of 200 kB costs up to
@@ -76,6 +76,7 @@ class Checkpoints:
         self._queues: set[int] = set()
         """those of `wrote_row` since the last checkpoint, while that would be a light one"""
         self._lengthened = False
+        self._log = identity_of(wal_path(path))
         self._keep_free_bytes = keep_free_bytes
         self._log_begins = log_begins
         self.shared = False
@@ -159,14 +160,14 @@ class Checkpoints:
         """Once, a step at a time while nothing is written: the log's file gets the length that it has before a
         checkpoint. A sync of a file that grows takes about twice as long, since its length has to be written as well.
         True when some is left."""
-        if self._lengthened:
+        if self._lengthened or self._log is None:
             return False
         log, more = wal_path(self._path), False
         try:
             length, space = log_bytes(self._path), os.statvfs(log.parent)
             keep = max(LOG_FREE_BYTES_MIN, self._keep_free_bytes)
             if length < LOG_BYTES and space.f_bavail * space.f_frsize >= keep + LOG_BYTES:
-                lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES))
+                lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES), self._log)
                 more = length + LENGTHENED_BYTES < LOG_BYTES
         except OSError as error:
             # It grows by what is written, then. If the disk is failing, the next commit says so.
