@@ -409,8 +409,12 @@ class Directory:
         return await self._store.get(member_key(self.me.name)), await self._store.get(known_key(self.me.name))
 
     async def _is_forgotten(self, known: Entry | None) -> bool:
-        """`known`: read before. Both change in one transaction, so who is known is not forgotten."""
-        if known is not None or not self._claim.generation:
+        """`known`: read before, in one transaction with what is forgotten. The name may have another disk by now."""
+        if not self._claim.generation:
+            return False
+        if known is not None and (
+            _is_unreadable(known) or self._known_in(known).generation == self._claim.generation
+        ):
             return False
         found = await self._store.get(forgotten_key(self.me.name))
         try:

@@ -69,7 +69,8 @@ def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
     leader = node.sources.leader_of(record)
     if not record.source and not record.node:
         return NotLedHere(
-            f"{_described(record)} has no node yet: it gets one when all nodes of the cluster have been started"
+            f"{_described(record)} has no node yet: it gets one when all nodes of the cluster have been started, or "
+            "were forgotten"
         )
     if not leader or leader == node.identity.name:
         return NotLedHere(_inaccessible(record))

@@ -13,6 +13,7 @@ Not here: which queues (`routing.py`), what follows for the publisher (`acceptan
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from amqpd.audit.publication import Publication
 from amqpd.journal.lane import NONE, Lanes, joined
@@ -22,6 +23,8 @@ from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ConnectionBase
 
+AWAY_TOLD_MS: Final = 60_000
+"""The log says again after this time that publishers of a queue of another node are refused."""
 FAULT = -1
 """this many were taken: one of the queues is out of service now"""
 
@@ -88,6 +91,10 @@ def _admitted(
 
 
 def _turn_away(node: PublishingNode, publisher: ConnectionBase, queue: QueuePort, run: Run) -> None:
+    if queue.is_away and node.now_ms - queue.refusal_told_ms >= AWAY_TOLD_MS:
+        # Without confirms nobody else says so.
+        queue.refusal_told_ms = node.now_ms
+        node.log("publish_to_another_node", queue=queue.record.name, vhost=queue.record.vhost)
     before, node.dispatching.publisher = node.work_left, publisher
     try:
         queue.turn_away(run)

@@ -71,17 +71,17 @@ def identity_of(path: Path) -> FileIdentity | None:
     return found.st_dev, found.st_ino
 
 
-def lengthen(path: Path, nbytes: int, of: FileIdentity) -> None:
+def lengthen(path: Path, nbytes: int, of: FileIdentity) -> bool:
     """Make the file this long, with zeros that are on the disk, so that a sync of what overwrites them need not write
     the file's length as well. What it has stays. `of`: the file that is meant; another one that has its name by now
-    (somebody's backup) is left as it is. Raises OSError; the file is then as long as before. Where the space
-    turns out to be missing only when it is written (a thinly provisioned disk), the next sync of the file by others
-    fails, too."""
+    (somebody's backup) is left as it is, and False returned. Raises OSError; the file is then as long as before.
+    Where the space turns out to be missing only when it is written (a thinly provisioned disk), the next sync of the
+    file by others fails, too."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         if (found.st_dev, found.st_ino) != of:
-            return
+            return False
         length = found.st_size
         try:
             place = length
@@ -91,6 +91,7 @@ def lengthen(path: Path, nbytes: int, of: FileIdentity) -> None:
         except OSError:
             os.ftruncate(descriptor, length)
             raise
+        return True
     finally:
         os.close(descriptor)
 

@@ -119,6 +119,16 @@ def test_all_nodes_are_seen_at_each(cluster: Managed) -> None:
     assert ports == set(cluster.ports.values())
 
 
+def test_metrics_are_written_at_each_node(cluster: Managed, home: str) -> None:
+    for at in "abc":
+        url = f"http://127.0.0.1:{cluster.ports[at]}/metrics"
+        answer = httpx2.get(url, auth=("guest", "guest"), timeout=ANSWERED_S)
+        assert answer.status_code == 200, cluster.log
+        lines = answer.text.splitlines()
+        assert {"amqpd_cluster_unreadable 0.0", "amqpd_cluster_store_silent 0.0"} <= set(lines)
+        assert any(line.startswith("amqpd_cluster_take_overs_total ") for line in lines)
+
+
 CRITICAL = "/health/checks/node-is-quorum-critical"
 LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
 

@@ -139,7 +139,7 @@ def test_queues_that_no_node_has_claimed_get_one_and_keep_their_messages(make: M
     said = refusal(cluster, "c", lambda channel: channel.queue_declare("idle", durable=True))
     assert said == (
         "NOT_FOUND - durable queue 'idle' in vhost '/' has no node yet: it gets one when all nodes of the cluster "
-        "have been started"
+        "have been started, or were forgotten"
     )
     start(cluster, "ab")
     assert serves(cluster.brokers["a"].port, ["of-a"])

@@ -151,6 +151,23 @@ async def test_what_is_published_through_another_node_is_refused_and_kept_nowher
         nursery.cancel_scope.cancel()
 
 
+async def test_who_publishes_without_confirms_to_another_nodes_queue_is_in_the_log_once_a_minute() -> None:
+    space = await space_with()
+    async with trio.open_nursery() as nursery:
+        one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
+        await declared(one, durable=True)
+        client = two.client()
+        for _ in range(3):
+            client.publish(b"lost", "mine")
+        await settled(two)
+        two.node.now_ms += 61_000
+        client.publish(b"lost", "mine")
+        await settled(two)
+        told = [fields for event, fields in two.logged if event == "publish_to_another_node"]
+        assert told == [{"queue": "mine", "vhost": "/"}] * 2
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_queue_that_was_deleted_and_declared_again_is_another_one_and_of_another_node() -> None:
     space = await space_with()
     async with trio.open_nursery() as nursery:

@@ -130,7 +130,9 @@ def _cluster(facts: Mapping[str, Any]) -> Iterator[Part]:
         if name.endswith("_total"):
             yield one(f"amqpd_cluster_{name.removesuffix('_total')}", COUNTER, f"Since the start: {words}", value)
         elif name not in ("peers", "members"):
-            yield one(f"amqpd_cluster_{name}", GAUGE, f"Now: {words}", value)
+            # Of what is said in sentences, how many there are.
+            number = len(value) if isinstance(value, list) else int(value)
+            yield one(f"amqpd_cluster_{name}", GAUGE, f"Now: {words}", number)
     for name in LAGS if facts.get("peers") else ():
         family = Family(
             f"amqpd_cluster_peer_{name}", GAUGE, f"Of a peer of a set whose home this is: {name}", ("peer", "members")

@@ -167,8 +167,8 @@ class Checkpoints:
             length, space = log_bytes(self._path), os.statvfs(log.parent)
             keep = max(LOG_FREE_BYTES_MIN, self._keep_free_bytes)
             if length < LOG_BYTES and space.f_bavail * space.f_frsize >= keep + LOG_BYTES:
-                lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES), self._log)
-                more = length + LENGTHENED_BYTES < LOG_BYTES
+                is_ours = lengthen(log, min(length + LENGTHENED_BYTES, LOG_BYTES), self._log)
+                more = is_ours and length + LENGTHENED_BYTES < LOG_BYTES
         except OSError as error:
             # It grows by what is written, then. If the disk is failing, the next commit says so.
             _log.warning("the log's file could not be lengthened", path=str(log), reason=error.strerror or str(error))

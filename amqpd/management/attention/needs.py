@@ -213,6 +213,13 @@ def _cluster(cluster: ClusterFacts | None) -> Iterator[Need]:
         waiting = cluster.classic.get(name, 0)
         theirs = f", and {_count(waiting, 'classic queue')} with it" if waiting else ""
         yield _made("bad", AWAY, f"node {name} is away{theirs}", CLUSTER, name)
+    if unclaimed := cluster.classic.get("", 0):
+        have, get = ("has", "it gets") if unclaimed == 1 else ("have", "they get")
+        says = (
+            f"{_count(unclaimed, 'classic queue')} {have} no node yet, and no client can use "
+            f"{'it' if unclaimed == 1 else 'them'}: {get} one when all nodes have been started, or were forgotten"
+        )
+        yield _made("bad", AWAY, says, CLUSTER)
     if len(cluster.away) > EACH_MAX:
         yield _made("bad", AWAY, f"{len(cluster.away) - EACH_MAX:,} more nodes are away", CLUSTER)
     if cluster.fewer:

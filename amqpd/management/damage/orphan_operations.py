@@ -22,7 +22,7 @@ import trio
 from amqpd.journal.records import Row
 from amqpd.management.damage.orphan_adoption import Adoption
 from amqpd.management.damage.orphan_export import lines, moment
-from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
+from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.messages.bodies import Reader
 from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
@@ -153,6 +153,11 @@ class OrphanOperations:
         queue = self._node.ports.get((vhost, name))
         if queue is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}': declare it first")
+        if queue.is_remote:
+            raise AtAnotherNode(
+                f"another node leads the queue '{name}': give the orphan to a queue of this node (declare one here), "
+                "or write its messages to a file with `amqpd orphans export`"
+            )
         if not queue.is_served:
             raise Unavailable(f"the queue '{name}' is out of service: `amqpd status` says why")
         return queue

@@ -117,7 +117,7 @@ def _dying(queue: Row, count: int) -> str:
     waits, them = ("waits", "it") if count == 1 else ("wait", "them")
     return (
         f"{_messages(count)} that died {waits} here, because no queue{behind} takes {them} now: none is bound, or "
-        "they are full, out of service, or led by a node that does not answer"
+        "they are full, out of service, or led by another node"
     )
 
 

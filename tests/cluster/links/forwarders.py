@@ -34,7 +34,7 @@ from amqpd.cluster.links.sockets import Address, bind
 from amqpd.cluster.links.tls import LinkTls, link_tls
 from amqpd.cluster.links.trust import ACCEPTOR, DIALER, Trust
 from amqpd.replication.encoding import encode
-from amqpd.replication.messages import HANDSHAKE, NONCE_BYTES, VERSION, Greeting, Hello, Message, Proof
+from amqpd.replication.messages import HANDSHAKE, NONCE_BYTES, VERSION, Greeting, Hello, Message, Proof, Refusal
 
 PATIENCE_S = 30
 """after which a test that waits for something has failed"""
@@ -183,7 +183,10 @@ class Wire:
     async def greet(self, me: Hello, target: str, trust: Trust) -> Message:
         """As the one that dialed, up to what is said to the proof: its Greeting, or a Refusal."""
         await self.say(greeting(me, target, trust))
-        assert isinstance(await self.hear(), Greeting)
+        first = await self.hear()
+        if isinstance(first, Refusal):
+            return first
+        assert isinstance(first, Greeting)
         await self.say(Proof(trust.proof(DIALER, self.said)))
         answer = await self.hear()
         if isinstance(answer, Greeting):
