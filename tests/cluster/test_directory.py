@@ -569,21 +569,6 @@ async def test_an_empty_disk_with_a_forgotten_name_is_a_new_member_also_when_its
     assert (await joined(nursery, store, A, disk=Disk(Claim()))).directory.me.generation not in (A.generation, 7)
 
 
-async def test_a_forgotten_disk_does_not_come_back_in_the_place_of_the_new_one_of_its_name(
-    store: MetadataStore, nursery: trio.Nursery
-) -> None:
-    old = await gone(store, A, nursery)
-    await forget(store, A.name)
-    new = Disk(Claim())
-    member = await joined(nursery, store, A, disk=new)
-    member.scope.cancel()
-    await store.revoke_lease(member.directory._lease)
-    with pytest.raises(StartupError, match="amqpd cluster readmit"):
-        await joined(nursery, store, A, disk=old)
-    generation = member.directory.me.generation
-    assert (await joined(nursery, store, A, disk=new)).directory.me.generation == generation
-
-
 async def test_a_node_that_is_forgotten_while_it_is_cut_off_from_the_store_ends(
     space: MemorySpace, autojump_clock: trio.testing.MockClock
 ) -> None:

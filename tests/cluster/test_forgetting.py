@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import trio
 
+from amqpd.cluster.claims import Claim
 from amqpd.cluster.forgetting import MemberKept, forget
 from amqpd.cluster.records import (
     FORGOTTEN_MAX,
@@ -18,9 +20,10 @@ from amqpd.cluster.records import (
     key_of,
     known_key,
 )
+from amqpd.errors import StartupError
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compare, Operation, Outcome, PutKey
-from tests.cluster.directories import member_record, source_record
+from tests.cluster.directories import Disk, joined, member_record, source_record
 
 pytestmark = pytest.mark.trio
 
@@ -85,3 +88,23 @@ async def test_who_comes_back_meanwhile_is_kept() -> None:
     await store.transact([], [PutKey(key_of(KNOWN), encode(KNOWN))])
     with pytest.raises(MemberKept, match="come back"):
         await forget(store, "c@x")
+
+
+async def test_a_forgotten_disk_does_not_come_back_in_the_place_of_the_new_one_of_its_name(
+    nursery: trio.Nursery,
+) -> None:
+    store, record = await a_store(), member_record("c@x")
+
+    async def once(disk: Disk) -> int:
+        member = await joined(nursery, store, record, disk=disk)
+        member.scope.cancel()
+        await store.revoke_lease(member.directory._lease)
+        return member.directory.me.generation
+
+    old, new = Disk(Claim(3, 1)), Disk(Claim(7, 1))
+    await once(old)
+    await forget(store, "c@x")
+    generation = await once(new)
+    with pytest.raises(StartupError, match="amqpd cluster readmit"):
+        await once(old)
+    assert await once(new) == generation
