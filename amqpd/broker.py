@@ -94,6 +94,9 @@ CLIENTS_SHARE = 0.5
 # At the end, for a store over a network, twice: one that does not answer now has what it lacks from its leases.
 STORE_S = 1.0
 
+FIRST_LIFE = 1
+"""the index of the transaction with which the first start in a data directory begins"""
+
 log = structlog.get_logger(component="broker")
 
 
@@ -236,6 +239,8 @@ class Broker:
             await self._claim()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
+        if index == FIRST_LIFE and self._settings.cluster_store:
+            self._tell_of_emptied_queues()
         # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
@@ -266,6 +271,18 @@ class Broker:
             self._topology.apply(puts)
             self._applied(puts)
             log.info("queues_claimed", queues=len(claimed))
+
+    def _tell_of_emptied_queues(self) -> None:
+        """The data directory is new, and the cluster has classic queues of this node from before."""
+        before = sum(queue.record.durable and not queue.quorum for queue in self.node.queues.values())
+        if before:
+            log.error(
+                "classic queues of this node are empty",
+                queues=before,
+                reason="this data directory is new: what was in them was in another one, which was emptied, replaced "
+                "or not mounted",
+                remedy="if that one can be had back, stop this node, put that one in its place, and start it again",
+            )
 
     def _make_writer(self) -> JournalWriter:
         return JournalWriter(

@@ -10,6 +10,7 @@ Not verified here: which node claims what (`tests/cluster/test_unclaimed_queues.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -106,8 +107,17 @@ def test_a_queue_of_a_node_that_is_down_waits_for_it(make: Make) -> None:
     until(
         lambda: refusal(cluster, "b", lambda channel: channel.queue_declare("orders", durable=True)) == down, cluster
     )
-    cluster.brokers["a"].start()
+    broker = cluster.brokers["a"]
+    broker.start()
+    assert "classic queues of this node are empty" not in broker.log
     assert cluster.drain("orders") == [b"1", b"2"]
+    # With its disk it loses them, and says so.
+    cluster.publish("a", "orders", [b"3"])
+    broker.kill()
+    shutil.rmtree(broker.data_dir)
+    broker.start()
+    assert cluster.drain("orders") == []
+    assert 'event="classic queues of this node are empty" component=broker queues=1' in broker.log, broker.log
 
 
 def test_the_queues_of_a_forgotten_node_go_to_others_and_its_messages_are_parked(make: Make) -> None:
