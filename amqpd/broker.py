@@ -239,8 +239,7 @@ class Broker:
             await self._claim()
         dropped = await self._store.dropped_queues()
         self.node.recovery_ended(dropped, self._pair.suspect)
-        if index == FIRST_LIFE and self._settings.cluster_store:
-            self._tell_of_emptied_queues()
+        self._tell_of_emptied_queues(index)
         # At a later start, when no journal has anything of it: neither this one nor, in a cluster, another node's.
         done = done_with(dropped, tombstones_of(identity.id, recovered.queues))
         keep = DROPPED_IN_CLUSTER_MAX if self._cluster is not None else 0
@@ -272,8 +271,11 @@ class Broker:
             self._applied(puts)
             log.info("queues_claimed", queues=len(claimed))
 
-    def _tell_of_emptied_queues(self) -> None:
-        """The data directory is new, and the cluster has classic queues of this node from before."""
+    def _tell_of_emptied_queues(self, index: int) -> None:
+        """The data directory is new, and the cluster has classic queues of this node from before. `index`: with which
+        this life of the journal began."""
+        if index != FIRST_LIFE or not self._settings.cluster_store:
+            return
         before = sum(queue.record.durable and not queue.quorum for queue in self.node.queues.values())
         if before:
             log.error(
