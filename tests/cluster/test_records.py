@@ -147,9 +147,13 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
         changed = heard.apply(Event(revision, (DeleteKey(key) if gone else put(record), PutKey("topology/x", "?"))))
         told = Changed(*(told_of | each for told_of, each in zip(fields(told), fields(changed), strict=True)))
     changed = read.load(Snapshot(len(steps), list(entries.values())))
-    # Where one who is gone was reached last is known to those only who heard of it.
-    assert read.addresses.items() <= heard.addresses.items()
-    assert {**vars(read), "addresses": 0} == {**vars(heard), "addresses": 0}
+    # Where one who is gone was reached last, what its record was, and who of two came last to one address is known to
+    # those only who heard of it.
+    at = {(each.host, each.port, each.name) for each, _ in steps if isinstance(each, MemberRecord)}
+    if len({place[:2] for place in at}) == len(at):
+        assert read.addresses.items() <= heard.addresses.items()
+    assert read.lapsed == {}
+    assert {**vars(read), "addresses": 0} == {**vars(heard), "addresses": 0, "lapsed": {}}
     # Reading tells of what is there; hearing told of what came and went, too.
     assert changed == Changed(
         frozenset(read.members),
