@@ -3,12 +3,13 @@
 What comes in: an accepted stream, the application. What goes out: requests for the application, until the connection
 is closed.
 Rules: 1. A request must have come as a whole, head and body, within `REQUEST_S` of its first byte, and its head
-within `HEAD_S`; the first byte, and with TLS the handshake, within as much of the connection as a head. What is late
-is cut off without an answer. 2. How long an answer takes is not bounded, but each piece of it is: a client that does
-not take `PIECE_BYTES` within `SEND_S` is cut off. Hypercorn lets nobody interrupt it while it sends. 3. Between two
-requests a connection is kept for `KEEP_ALIVE_S`. 4. What comes of a body after its answer is read by nobody, and does
-not keep the connection. 5. HTTP/1.1 is all that is spoken: HTTP/2 would have other bounds. 6. A connection that is to
-be closed after an answer is closed whatever becomes of the request's task, which its own end cancels.
+within `HEAD_S`; the first byte within `REQUEST_S` of the connection, since browsers connect before they ask; with
+TLS its handshake within as much as a head. What is late is cut off without an answer. 2. How long an answer takes is
+not bounded, but each piece of it is: a client that does not take `PIECE_BYTES` within `SEND_S` is cut off. Hypercorn
+lets nobody interrupt it while it sends. 3. Between two requests a connection is kept for `KEEP_ALIVE_S`. 4. What
+comes of a body after its answer is read by nobody, and does not keep the connection. 5. HTTP/1.1 is all that is
+spoken: HTTP/2 would have other bounds. 6. A connection that is to be closed after an answer is closed whatever
+becomes of the request's task, which its own end cancels.
 Not here: how many connections there may be (`places.py`), where a request ends (`framing.py`), how long a body may be
 (`shield.py`).
 """
@@ -74,7 +75,7 @@ class Connection(TCPServer):
         super().__init__(self._answer, config, context, state, stream)  # type: ignore[arg-type]
         self._application = application
         self._bounded = bounded
-        self._until = trio.current_time() + _head_s()
+        self._until = trio.current_time() + REQUEST_S
         self._until_changed = trio.Event()
         self._begun: float | None = None
         """when a request had its first byte"""

@@ -151,6 +151,19 @@ async def test_a_client_that_says_nothing_more_is_cut_off(
         await left(served)
 
 
+async def test_a_connection_may_wait_for_its_first_request_as_long_as_a_request_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Browsers connect before they ask: what they ask then was lost where a head's time had passed."""
+    monkeypatch.setattr(connection, "HEAD_S", REQUEST_S)
+    async with Served(monkeypatch, reading).running() as served:
+        stream = await accepted(served)
+        await trio.sleep(1.5 * REQUEST_S)
+        monkeypatch.setattr(connection, "HEAD_S", connection.REQUEST_S)
+        await stream.send_all(WHOLE)
+        assert (await answer_of(stream, b"ok")).startswith(b"HTTP/1.1 200")
+
+
 async def test_a_tls_handshake_that_never_ends_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, short: Callable[[], None], tmp_path: Path
 ):
