@@ -175,5 +175,5 @@ $(RUN_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 $(DOCS_STAMP): pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) docs
 
-$(DEV_STAMP): pyproject.toml constraints.txt scripts/venv.sh
+$(DEV_STAMP): pyproject.toml spark/pyproject.toml constraints.txt scripts/venv.sh
 	@sh scripts/venv.sh $(VENV) dev

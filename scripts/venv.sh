@@ -57,7 +57,11 @@ else
     set -- "$venv/bin/python" -m pip
 fi
 echo "installing amqpd$extra into $venv (once, and again when its requirements change)"
-quietly "$@" --disable-pip-version-check install --quiet -c constraints.txt -e ".$extra" ||
+# Developers have the pipeline on the audit log, too, which is a distribution of its own.
+pipeline=
+if [ "$extra" = "[dev]" ]; then pipeline="-e ./spark"; fi
+# shellcheck disable=SC2086 # two words, or none
+quietly "$@" --disable-pip-version-check install --quiet -c constraints.txt -e ".$extra" $pipeline ||
     fail "cannot install the requirements (see above): is this machine on a network with a package index?"
 
 # The stamps that the Makefile compares with pyproject.toml and constraints.txt. "dev" holds what running needs.

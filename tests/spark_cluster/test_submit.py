@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.spark import report_tables
 from tests.spark.log import Log
+from tests.spark.wheel import built
 from tests.spark_cluster.standalone import ROOT, SPARK, Ran, cluster, environment, ran
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-# Without setup.py, which is about what a C compiler makes, and no job needs.
-PARTS = ("amqpd", "admin", "spark", "pyproject.toml", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, folder / part)
-    built = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
-    said = subprocess.run(built, cwd=folder, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stdout + said.stderr
-    [made] = (folder / "dist").glob("amqpd-*.whl")
-    return made
+    return built(tmp_path_factory.mktemp("wheel"))
 
 
 def submit(wheel: Path, folder: Path, master: str, *arguments: str) -> Ran:
@@ -51,12 +39,6 @@ def submit(wheel: Path, folder: Path, master: str, *arguments: str) -> Ran:
     settings = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     command = [str(SPARK / "bin" / "spark-submit"), "--master", master, *settings, "--py-files", str(wheel)]
     return ran([*command, str(main), *arguments], given, folder)
-
-
-def test_the_wheel_has_what_the_jobs_read_beside_their_code(wheel: Path):
-    names = zipfile.ZipFile(wheel).namelist()
-    for name in ("log4j2.properties", "report_page/page.css", "report_page/page.html.j2"):
-        assert f"amqpd_spark/{name}" in names
 
 
 def test_a_job_is_submitted_to_two_workers(wheel: Path, tmp_path: Path):
