@@ -32,13 +32,14 @@ from pamqp.exceptions import (
 from amqpd.audit.party import Party
 from amqpd.kernel import Mixed, Run
 from amqpd.message.content import CONTENT_BYTES, Content
-from amqpd.node.fence import Fenced
 from amqpd.node.node import Node
 from amqpd.publishing import batches
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.ports import PublishingChannel
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import RouteCache
+from amqpd.queues.fences import Fenced
+from amqpd.queues.port import unheard
 from amqpd.session.confirm_frames import tell
 from amqpd.session.credit import CreditQueue, Subscription
 from amqpd.session.delivery_ages import DeliveryAges, timed_out
@@ -97,6 +98,7 @@ class Channel(PublishingChannel):
         self.deliveries = None
         self.routes = routes
         self.consumers: dict[str, Subscription] = {}
+        self.joining: Subscription | None = None
         self.reply_consumer: ReplyConsumer | None = None
         self.next_tag = 1
         self.published = 0
@@ -182,18 +184,22 @@ class Channel(PublishingChannel):
         stops = self.closing or self.suspended or self.closed or self.content is not None
         self.plain = not stops and self.connection.state is State.RUNNING
 
-    def suspend(self, continuation: Callable[..., None]) -> Callable[..., None]:
+    def suspend(self, continuation: Callable[..., None]) -> Callable[..., Any]:
         """Hold later frames until the returned function is called: it runs the continuation, then the held frames.
-        A channel that was closed meanwhile runs nothing."""
+        A channel that was closed meanwhile, or is being closed, runs nothing: False."""
         self.suspended, self.plain = True, False
         waiting_bytes = HELD_FRAME_BYTES + self._current_bytes
         self._hold(waiting_bytes)
 
-        def resume(*results: Any) -> None:
-            if not self.closed:
-                self._hold(-waiting_bytes)
-                self.suspended = False
-                self.connection.guard(lambda: self._continue(continuation, results))
+        def resume(*results: Any) -> bool:
+            if self.closed:
+                return False
+            self._hold(-waiting_bytes)
+            if self.closing or self.released:
+                return False
+            self.suspended = False
+            self.connection.guard(lambda: self._continue(continuation, results))
+            return True
 
         return resume
 
@@ -265,15 +271,22 @@ class Channel(PublishingChannel):
         self._end_publish(text)
         self.end_unfinished()
         self.connection.channels_closing += 1
-        # The step that failed may have meant to wait.
-        self.suspended = self.plain = False
+        # The step that failed may have meant to wait; or it waits, and is closed for something else.
+        waited, self.suspended, self.plain = self.suspended, False, False
         close = commands.Channel.Close(
             reply_code=error.value,  # type: ignore[attr-defined]  # each of pamqp's classes has it
             reply_text=text,
             class_id=int.from_bytes(method_id[:2], "big"),
             method_id=int.from_bytes(method_id[2:4], "big"),
         )
-        self.connection.intake.begin(closing(self, partial(self.send, close)))
+        self.connection.intake.begin(closing(self, partial(self._closed_with, close, waited)))
+
+    def _closed_with(self, close: base.Frame, waited: bool) -> None:
+        """What was held meanwhile is thrown away as what comes is, so that the client's close-ok is read."""
+        self.send(close)
+        if waited:
+            self.go_on()
+            self.connection.channel_went_on()
 
     @property
     def begun(self) -> Begun:
@@ -312,15 +325,20 @@ class Channel(PublishingChannel):
             self.node.census.unfinished.release(self, self.content.charged)
             self.content = None
 
-    def remove_consumer(self, consumer: Subscription) -> None:
+    def remove_consumer(self, consumer: Subscription, answer: Callable[[None], object] = unheard) -> None:
+        """See `ChannelBase.remove_consumer`."""
         if self.consumers.pop(consumer.tag, None) is not None:
             self.node.census.consumer_gone(self.connection.vhost)
             self.node.events.consumer_removed(self, consumer)
+        asked = False
         try:
-            consumer.end()
+            consumer.end(answer)
+            asked = True
             self.node.consumer_gone(consumer.queue, self.connection)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
             self.node.quarantine(consumer.queue, error)
+            if not asked:
+                answer(None)  # the queue will not
 
     def remove_reply_consumer(self) -> None:
         if self.reply_consumer is not None:

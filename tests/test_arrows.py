@@ -42,7 +42,7 @@ ARROWS = {
     "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
     "audit.coverage limiting session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
-    "channels": "kernel vocabulary wire message audit session publishing node",
+    "channels": "kernel vocabulary wire message audit queues session publishing node",
     "methods": "kernel vocabulary wire message audit tracing queues limiting session publishing node declarations "
     "channels",
     "connection": "faults kernel vocabulary wire limiting session publishing node methods",

@@ -1,7 +1,8 @@
-"""Who asks for a declaration, and where: a client on its channel, or an operator.
+"""Who asks for a declaration, or asks a queue, and where: a client on its channel, or an operator.
 
 What comes in: the node, a virtual host, whose permissions hold. What goes out: the checks of permissions; a function
-to be called with the node's answer.
+to be called with the node's answer, or with a queue's.
+Rules: who asks waits while there is no answer, and for no answer that has come.
 Not here: what is asked for (`queues.py`, `exchanges.py`, `bindings.py`), permissions themselves
 (`security/access.py`).
 """
@@ -10,16 +11,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from pamqp.exceptions import AMQPError
 
 from amqpd.node.node import Node
+from amqpd.node.quarantine import crashed
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Kind, Permission
 from amqpd.vocabulary.caller import COMMAND_LINE, Caller
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
 
-Suspend = Callable[[Callable[..., None]], Callable[..., None]]
+Suspend = Callable[[Callable[..., None]], Callable[..., Any]]
+"""given what is to happen when an answer comes; returns what is to be called with that, which says whether the asker
+was still there"""
+
+
+class RoundTrip:
+    """One question to a queue, which may be answered before who asked looks for the answer, or after."""
+
+    # In the class, as one is made for each basic.get, which most of them do not change.
+    answered = False
+    _answer: Any = None
+    _resume: Callable[..., Any] | None = None
+
+    def answer(self, value: Any) -> bool:
+        """For the queue, once. False when nobody is there any more who asked."""
+        assert not self.answered, "a queue has answered twice"
+        self.answered = True
+        if self._resume is None:
+            self._answer = value
+            return True
+        return bool(self._resume(value))
+
+    def then(self, suspend: Suspend, continuation: Callable[[Any], None]) -> None:
+        """Call the continuation with the answer: now, if that has come; if not, when it comes, after `suspend`."""
+        if self.answered:
+            continuation(self._answer)
+        else:
+            self._resume = suspend(continuation)
 
 
 # Not frozen: one is made for each basic.get, and that takes three times as long.
@@ -61,6 +92,27 @@ class Asker:
             node.turns.charge(client, before - node.work_left)
             node.work_left = before
         return queue
+
+    def ask(
+        self, queue: QueuePort, question: Callable[[Callable[[Any], bool]], None], answered: Callable[[Any], None]
+    ) -> bool:
+        """Ask the queue: `question` is given what the queue is to call with its answer. `answered` is called with
+        that, not from within the queue: what fails there is the asker's. Whether that was done before this returned.
+        Raises AMQPNotFound when the queue goes out of service over the question."""
+        trip = RoundTrip()
+        try:
+            question(trip.answer)
+        except AMQPError:
+            raise
+        except Exception as error:
+            self.node.quarantine(queue, error)
+            if not trip.answered:
+                raise crashed(queue.record) from error
+        if trip.answered:
+            answered(trip._answer)
+            return True
+        trip.then(self.suspend, answered)
+        return False
 
     def owns(self, record: QueueRecord) -> bool:
         """An exclusive queue of this client."""

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed, AMQPSoftError
 
-from amqpd.declarations.asker import Asker
+from amqpd.declarations.asker import Asker, RoundTrip
 from amqpd.declarations.locating import wanted_of
 from amqpd.declarations.names import (
     existing_queue,
@@ -36,7 +36,7 @@ from amqpd.queues.arguments import (
     refuse_server_named,
     with_default_type,
 )
-from amqpd.queues.port import QueuePort
+from amqpd.queues.port import Condition, QueuePort, Resume
 from amqpd.queues.settings import QUORUM, type_of
 from amqpd.security.access import Permission
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -202,8 +202,8 @@ def delete_queue(
 ) -> None:
     """`deleted` is told how many ready messages went with it, None when there was none of that name. `any_type`: a
     quorum queue's leader judges the conditions, too, which clients are refused. Raises AMQPAccessRefused,
-    AMQPResourceLocked, AMQPNotImplemented, AMQPNotFound when they cannot be judged here, AMQPPreconditionFailed when
-    it is in use or not empty and must not be."""
+    AMQPResourceLocked, AMQPNotImplemented, AMQPNotFound when they cannot be judged here, AMQPPreconditionFailed, or
+    has the asker told so later, when it is in use or not empty and must not be."""
     node = asker.node
     asker.require("configure", "queue", name)
     queue = asker.queue(name)
@@ -217,20 +217,17 @@ def delete_queue(
     elif (if_unused or if_empty) and (queue.is_remote or queue.quorum):
         refuse_crashed(node, queue)  # only the node that leads it can judge them
 
-    def obstacle() -> str | None:
-        if if_unused and queue.consumer_count:
-            return "in use"
-        return "not empty" if if_empty and queue.ready_count else None
+    def take_out(condition: Condition, done: Resume) -> None:
+        node.changes.remove(queue.record, done, condition, asker.by)
 
-    def done(gone: bool) -> None:
-        if not gone:
-            raise AMQPPreconditionFailed(f"queue '{name}' in vhost '{asker.vhost}' {obstacle() or 'in use'}")
-        deleted(queue.ready_count)
+    def answered(count: int | AMQPSoftError) -> None:
+        if isinstance(count, AMQPSoftError):
+            raise count
+        deleted(count)
 
-    if obstacle() is not None:
-        done(False)
-    else:
-        node.changes.remove(queue.record, asker.suspend(done), lambda: obstacle() is None, asker.by)
+    trip = RoundTrip()
+    queue.remove(if_unused, if_empty, take_out, trip.answer)
+    trip.then(asker.suspend, answered)
 
 
 def _refuse_conditions(record: QueueRecord, if_unused: bool, if_empty: bool) -> None:

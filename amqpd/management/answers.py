@@ -33,16 +33,17 @@ class Answer(Generic[T]):
         self._error = error
         self._given.set()
 
-    def guarded(self, step: Callable[..., None]) -> Callable[..., None]:
-        """The step, for the node to call; what it raises is the answer."""
+    def guarded(self, step: Callable[..., None]) -> Callable[..., bool]:
+        """The step, for the node to call; what it raises is the answer. It is always done: True."""
 
-        def call(*results: Any) -> None:
+        def call(*results: Any) -> bool:
             try:
                 step(*results)
             except ENDS_NODE:
                 raise
             except Exception as error:  # noqa: BLE001 - raised on by `wait`
                 self.fail(error)
+            return True
 
         return call
 

@@ -38,7 +38,7 @@ async def ask(
     on.vhost(vhost)
     answer: Answer[T] = Answer()
 
-    def suspend(continuation: Callable[..., None]) -> Callable[..., None]:
+    def suspend(continuation: Callable[..., None]) -> Callable[..., Any]:
         def still_there(*results: Any) -> None:
             on.vhost(vhost)  # it may have been deleted meanwhile
             continuation(*results)

@@ -15,10 +15,13 @@ from typing import Any
 
 import structlog
 import trio
+from pamqp.exceptions import AMQPSoftError
 
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue
 from amqpd.declarations.queues import declare_queue, delete_queue
+from amqpd.management.amqp_errors import refusals
+from amqpd.management.answers import Answer
 from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
@@ -92,24 +95,32 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
         dispatched(node, queue)
         done(queue)
 
-    queue, count = await ask(on, by, vhost, act), 0
-    steps = queue.purging()
+    queue = await ask(on, by, vhost, act)
+    answer: Answer[int] = Answer()
+
+    def purged(count: int | AMQPSoftError) -> None:
+        if isinstance(count, AMQPSoftError):
+            answer.fail(count)
+            return
+        log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.said)
+        node.acts.purged(by.caller, vhost, name, count)
+        answer.give(count)
+
+    steps = queue.purging(purged)
     try:
-        while (gone := _purged(on, queue, steps)) is not None:
-            count += gone
+        while _goes_on(on, queue, steps):
             on.settle()
             await trio.lowlevel.checkpoint()
     finally:
-        log.warning("queue purged by an operator", queue=name, vhost=vhost, count=count, **by.said)
-        node.acts.purged(by.caller, vhost, name, count)
-    return count
+        steps.close()
+    with refusals(Conflict):
+        return await answer.wait()
 
 
-def _purged(on: Running, queue: QueuePort, steps: Iterator[tuple[int, int]]) -> int | None:
-    """How many messages one more step took; None when there is nothing left to do."""
+def _goes_on(on: Running, queue: QueuePort, steps: Iterator[int]) -> bool:
+    """Do one more step; whether there was one."""
     try:
-        step = next(steps, None)
+        return next(steps, None) is not None
     except Exception as error:
         on.node.quarantine(queue, error)
         raise Unavailable(f"the queue '{queue.record.name}' is out of service: `amqpd status` says why") from error
-    return None if step is None else step[0]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 
 from pamqp import commands
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPNotAllowed, AMQPNotImplemented, AMQPPreconditionFailed, AMQPSoftError
 
 from amqpd.audit.kinds import REDELIVERED, WITH_ACKED
 from amqpd.audit.party import consuming
@@ -15,12 +16,10 @@ from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.kernel import content_pieces
 from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
-from amqpd.node.fence import refuse_fenced
 from amqpd.node.node import Handlers
-from amqpd.node.quarantine import crashed
 from amqpd.queues.arguments import check_consumer, described_queue
 from amqpd.queues.levels import SEQ_MASK
-from amqpd.queues.port import Piece, QueuePort
+from amqpd.queues.port import Got
 from amqpd.session.consumers import Consumer
 from amqpd.session.steps import recovering
 from amqpd.tracing.tracer import Sent
@@ -57,32 +56,37 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
         _consume_replies(channel, method)
         return
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    queue = existing_queue(asker(channel), name)
-    refuse_fenced(queue, node.now_ms)
+    asking = asker(channel)
+    queue = existing_queue(asking, name)
     tag = _new_tag(channel, method)
     arguments: Arguments = method.arguments or {}
     check_consumer(queue.record, arguments)
+    if queue.quorum and channel.prefetch_shared:
+        # Quorum queues do not have it (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix).
+        raise AMQPNotImplemented(f"{described_queue(queue.record)} does not support global qos")
     consumer = Consumer(
         channel,
         queue,
         tag,
         bool(method.no_ack),
-        _exclusive(channel, queue, bool(method.exclusive)),
+        bool(method.exclusive) and not queue.quorum,  # they ignore that a consumer wants to be alone
         arguments.get("x-priority", 0),
         arguments.get("x-consumer-timeout"),
     )
-    channel.consumers[tag] = consumer
-    try:
-        queue.consume(consumer)
-    except Exception as error:
-        channel.consumers.pop(tag, None)
-        node.quarantine(queue, error)
-        raise crashed(queue.record) from error
-    node.to_dispatch.add(queue)
-    node.census.consumer_added(connection.vhost)
-    node.events.consumer_added(channel, consumer, arguments)
-    if not method.nowait:
-        channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+
+    def answered(refusal: AMQPSoftError | None) -> None:
+        channel.joining = None
+        if refusal is not None:
+            raise refusal
+        channel.consumers[tag] = consumer
+        node.to_dispatch.add(queue)
+        node.census.consumer_added(connection.vhost)
+        node.events.consumer_added(channel, consumer, arguments)
+        if not method.nowait:
+            channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
+
+    if not asking.ask(queue, partial(queue.consume, consumer), answered):
+        channel.joining = consumer
 
 
 def _new_tag(channel: Channel, method: commands.Basic.Consume) -> str:
@@ -107,22 +111,6 @@ def _consume_replies(channel: Channel, method: commands.Basic.Consume) -> None:
         channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))
 
 
-def _exclusive(channel: Channel, queue: QueuePort, asked: bool) -> bool:
-    """Whether the new consumer is the only one that the queue may have. Raises AMQPAccessRefused where that cannot
-    be, AMQPNotImplemented for what quorum queues do not have: a prefetch shared by a channel's consumers. They ignore
-    that a consumer wants to be alone (https://www.rabbitmq.com/docs/quorum-queues#feature-matrix)."""
-    record = queue.record
-    if queue.quorum:
-        if channel.prefetch_shared:
-            raise AMQPNotImplemented(f"{described_queue(record)} does not support global qos")
-        return False
-    # A single active consumer is chosen by the queue, so none of the others may be alone.
-    single_active = queue.single_active_consumer
-    if queue.exclusive_consumer or (asked and (single_active or queue.consumer_count)):
-        raise AMQPAccessRefused(f"{described_queue(record)} in exclusive use")
-    return asked
-
-
 def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
     tag = method.consumer_tag or ""
     consumer = channel.consumers.get(tag)
@@ -130,12 +118,20 @@ def cancel(channel: Channel, method: commands.Basic.Cancel) -> None:
         # What came before the cancel has its effect: the acknowledgements right before it made space.
         channel.node.dispatch(consumer.queue)
         consumer = channel.consumers.get(tag)
+
+    def answered(_: None) -> None:
+        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
+
     if consumer is not None:
-        channel.remove_consumer(consumer)
-    elif channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
+        if method.nowait:
+            channel.remove_consumer(consumer)
+        else:
+            asker(channel).ask(consumer.queue, partial(channel.remove_consumer, consumer), answered)
+        return
+    if channel.reply_consumer is not None and channel.reply_consumer.tag == tag:
         channel.remove_reply_consumer()
     if not method.nowait:
-        channel.send(commands.Basic.CancelOk(consumer_tag=method.consumer_tag))
+        answered(None)
 
 
 def cancel_ok(channel: Channel, method: commands.Basic.CancelOk) -> None:
@@ -146,19 +142,21 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
     connection, node = channel.connection, channel.node
     name = last_queue(channel, method.queue)
     node.access.require(connection.user, connection.vhost, "read", "queue", name)
-    queue = existing_queue(asker(channel), name)
+    asking = asker(channel)
+    queue = existing_queue(asking, name)
     no_ack = bool(method.no_ack)
     if queue.consumer_count:
         # What was published before is theirs, as far as they have credit; it may have come in the same tick.
         dispatched(node, queue)
 
-    def answer(piece: Piece | None) -> None:
-        if piece is None:
+    def answered(got: Got | AMQPSoftError | None) -> None:
+        if got is None:
             refuse_crashed(node, queue)
-            refuse_fenced(queue, node.now_ms)
             channel.send(commands.Basic.GetEmpty())
             return
-        run, low, _, seq, redelivered = piece
+        if isinstance(got, AMQPSoftError):
+            raise got
+        (run, low, _, seq, redelivered), ready, book = got
         tag = channel.next_tag
         channel.next_tag += 1
         if not no_ack:
@@ -166,47 +164,17 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
         if channel.watched:
             node.trace(channel, queue, Sent(run, low, low + 1, redelivered, tag, "get", no_ack))
         payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names_of(low)
-        payload += _COUNT.pack(queue.ready_count)
+        payload += _COUNT.pack(ready)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")
         connection.write_pieces(content_pieces(run, low, channel.id, connection.frame_max))
-        if queue.recorded_share and (book := queue.book_of(seq)) is not None:
+        if book is not None:
             if channel.getting is None:
                 channel.getting = consuming(connection, "")
             flags = (REDELIVERED if redelivered else 0) | (WITH_ACKED if no_ack else 0)
             book.delivered(seq & SEQ_MASK, 1, flags, channel.getting, channel.id, run.body_bytes // run.count)
 
-    _take(queue, no_ack, channel, answer)
-
-
-def _take(queue: QueuePort, no_ack: bool, channel: Channel, answer: Callable[[Piece | None], None]) -> None:
-    """`answer` is called at once; or later, with the channel suspended until then, when the message
-    must be read from disk."""
-    answered = False
-    taken: Piece | None = None
-    resume: Callable[..., None] | None = None
-
-    def take(piece: Piece | None) -> bool:
-        nonlocal answered, taken
-        answered = True
-        if channel.closed:
-            return False
-        if resume is None:
-            taken = piece
-        else:
-            resume(piece)
-        return True
-
-    try:
-        queue.get(no_ack, take)
-    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
-        channel.node.quarantine(queue, error)
-    if answered:
-        # Not from within the queue: what fails here is this connection's.
-        answer(taken)
-    else:
-        refuse_crashed(channel.node, queue)
-        resume = channel.suspend(answer)
-    channel.node.to_dispatch.add(queue)
+    asking.ask(queue, partial(queue.get, no_ack), answered)
+    node.to_dispatch.add(queue)
 
 
 def ack(channel: Channel, method: commands.Basic.Ack) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pamqp import commands
-from pamqp.exceptions import AMQPNotFound
+from pamqp.exceptions import AMQPNotFound, AMQPSoftError
 
 from amqpd.channels import Channel
+from amqpd.declarations.asker import RoundTrip
 from amqpd.declarations.bindings import bind_to, unbind_from
 from amqpd.declarations.names import dispatched, existing_queue, strip
 from amqpd.declarations.queues import declare_queue, delete_queue, passive_queue
@@ -15,7 +16,7 @@ from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.node import Handlers
 from amqpd.node.quarantine import crashed
-from amqpd.queues.port import QueuePort
+from amqpd.queues.port import Counts, QueuePort
 from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
 
 
@@ -54,10 +55,14 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort
     if not (new and queue.is_away):  # its home is another node, as it was asked for (x-queue-leader-locator)
         queue.used()
         dispatched(channel.node, queue)
+
+    def answered(counts: Counts | AMQPSoftError) -> None:
+        if isinstance(counts, AMQPSoftError):
+            raise counts
+        channel.connection.write(declare_ok_frame(channel.id, queue.record.name, counts.ready, counts.consumers))
+
     if not method.nowait:
-        channel.connection.write(
-            declare_ok_frame(channel.id, queue.record.name, queue.ready_count, queue.consumer_count)
-        )
+        asker(channel).ask(queue, queue.count, answered)
 
 
 def bind(channel: Channel, method: commands.Queue.Bind) -> None:
@@ -93,18 +98,28 @@ def purge(channel: Channel, method: commands.Queue.Purge) -> None:
 
 def _purging(channel: Channel, queue: QueuePort, nowait: bool) -> Iterator[None]:
     """As steps for `Intake.carry_out`."""
-    node, connection, count = channel.node, channel.connection, 0
+    node, connection, trip = channel.node, channel.connection, RoundTrip()
+
+    def purged(count: int | AMQPSoftError) -> None:
+        if not isinstance(count, AMQPSoftError):
+            # Also when nobody waits for it any more.
+            node.acts.purged(connection, connection.vhost, queue.record.name, count)
+        trip.answer(count)
+
+    def answered(count: int | AMQPSoftError) -> None:
+        if isinstance(count, AMQPSoftError):
+            raise count
+        if not (nowait or channel.released):
+            channel.send(commands.Queue.PurgeOk(message_count=count))
+
     try:
-        for gone, work in queue.purging():
-            count += gone
+        for work in queue.purging(purged):
             node.turns.charge(connection, work)
             yield
     except Exception as error:
         node.quarantine(queue, error)
         raise crashed(queue.record) from error
-    node.acts.purged(connection, connection.vhost, queue.record.name, count)
-    if not (nowait or channel.released):
-        channel.send(commands.Queue.PurgeOk(message_count=count))
+    trip.then(channel.suspend, answered)
 
 
 def delete(channel: Channel, method: commands.Queue.Delete) -> None:

@@ -8,16 +8,17 @@ Not here: who leads it (`amqpd/node/sources.py`), what a client that names it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 
-from amqpd.audit.book import Book
+from pamqp.exceptions import AMQPSoftError
+
 from amqpd.audit.publication import Publication
 from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
-from amqpd.queues.port import Fence, Getter, QueuePort, Statistics
+from amqpd.queues.port import Counts, Fence, Getter, QueuePort, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -58,14 +59,15 @@ class ElsewhereQueue(QueuePort):
     def requeue(self, first: int, last: int) -> None:
         pass
 
-    def purging(self) -> Iterator[tuple[int, int]]:
-        return iter(())
+    def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
+        answer(0)
+        yield from ()
 
-    def consume(self, consumer: Subscriber) -> None:
+    def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
         raise AssertionError(f"a consumer of queue '{self.record.name}', which is not here")
 
-    def cancel(self, consumer: Subscriber) -> None:
-        pass
+    def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
+        answer(None)
 
     def credited(self, consumer: Subscriber) -> None:
         pass
@@ -75,6 +77,17 @@ class ElsewhereQueue(QueuePort):
 
     def used(self) -> None:
         pass
+
+    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
+        answer(Counts(0, 0))
+
+    def remove(
+        self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]
+    ) -> None:
+        def removed(_: bool) -> None:
+            answer(0)
+
+        take_out(lambda: True, removed)  # with conditions it is refused before
 
     def catch_up(self) -> None:
         pass
@@ -106,10 +119,6 @@ class ElsewhereQueue(QueuePort):
     def fence(self) -> Fence | None:
         return None
 
-    @property
-    def blocked_by(self) -> tuple[int, int] | None:
-        return None
-
     def statistics(self, now_ms: int) -> Statistics:
         nothing = Facts(now_ms)
         return Statistics(
@@ -123,9 +132,6 @@ class ElsewhereQueue(QueuePort):
 
     def is_active(self, consumer: Subscriber) -> bool:
         return False
-
-    def book_of(self, seq: int) -> Book | None:
-        return None
 
 
 def _known(arguments: Arguments) -> QueueSettings:

@@ -5,9 +5,11 @@ message is; messages back in line, or gone without their bodies; lines of the lo
 Rules: 1. Nobody gets a damaged message, and nobody gets what stands behind it: a queue whose next message is damaged
 is *blocked*. 2. What needs no body goes on: publishes, acknowledgements, purge, expiry and the length limit without a
 dead letter exchange. 3. A damaged message that would have to be dead-lettered is back in line, where it blocks. 4.
-Damage is told once, and once that it is gone.
-Not here: how damage is found (`paging.py`), what clients are told (`amqpd/node/fence.py`), what an operator does
-about it (`amqpd/management/damage/damaged_rows.py`).
+Damage is told once, and once that it is gone. 5. A client that wants the next message of a blocked queue is refused
+with 406, and only that one: a passive declare, an acknowledgement and a deletion go on. If it tries again and again,
+that is no read of the disk, and one line of the log a minute.
+Not here: how damage is found (`paging.py`), what an operator is shown (`amqpd/node/fence.py`) and does about it
+(`amqpd/management/damage/damaged_rows.py`).
 """
 
 from __future__ import annotations
@@ -16,23 +18,39 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from pamqp.exceptions import AMQPPreconditionFailed
+
 from amqpd.audit.kinds import DROPPED
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
-from amqpd.queues.port import Fence
+from amqpd.queues.port import Fence, QueuePort
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.store import SEQ_BITS
 from amqpd.vocabulary.records import QueueRecord
 
+FENCED_TOLD_MS = 60_000
+"""The log says again after this time that a client was refused because of the damage."""
 # Damaged rows of one queue that the log names one by one.
 TOLD_MAX = 20
 REMEDY = (
     "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it; with --delayed where it is "
     "delayed messages"
 )
+
+
+class Fenced(AMQPPreconditionFailed):
+    """A client is refused because the next message of the queue is damaged. `told`: the log says so already."""
+
+    def __init__(self, record: QueueRecord, ids: tuple[int, int], told: bool) -> None:
+        """`ids`: first and last of what is damaged. AMQP gives a reply text 255 bytes."""
+        super().__init__(
+            f"messages {ids[0]}..{ids[1]} of queue '{record.name}' in vhost '{record.vhost}' are damaged on the "
+            "broker's disk; ask its operator: amqpd message quarantine, or delete"
+        )
+        self.told = told
 
 
 class Damage(NamedTuple):
@@ -50,6 +68,17 @@ class Damage(NamedTuple):
         """First and last id of what is not settled in it."""
         ranges = self.segment.live_ranges()
         return self.first + ranges[0][0], self.first + ranges[-1][1] - 1
+
+
+def refusal(queue: QueuePort, messages: Messages | Levels, now_ms: int) -> Fenced | None:
+    """For a client that wants the next message, if that is damaged."""
+    damage = blocked_at(messages)
+    if damage is None:
+        return None
+    told = now_ms - queue.refusal_told_ms < FENCED_TOLD_MS
+    if not told:
+        queue.refusal_told_ms = now_ms
+    return Fenced(queue.record, damage.left, told)
 
 
 def fence_of(messages: Messages | Levels) -> Fence | None:

@@ -4,7 +4,7 @@ What comes in: a look at it before the tick ends; shortage of memory; books of t
 What goes out: its levels, with their segments; wishes to read; figures; damage.
 Rules: 1. For what looks after the memory, the disk and the books of the queues of its own node, and nothing else:
 whatever serves clients knows the port only. 2. It asks for what the node's parts need; what the queue does with it is
-its own.
+its own. 3. What only the leader can judge of conflicts is judged here: who may consume, what may be deleted.
 Not here: the queue itself (`queue.py`), what every node may ask (`port.py`).
 """
 
@@ -14,14 +14,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 
 from mypy_extensions import mypyc_attr
+from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed, AMQPSoftError
 
 from amqpd.audit.book import Book
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Row
+from amqpd.queues.arguments import described_queue
+from amqpd.queues.consumer import Subscriber
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Damage
 from amqpd.queues.messages import Messages, RowsWanted
-from amqpd.queues.port import QueuePort
+from amqpd.queues.port import Counts, QueuePort, TakeOut
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.templates import Template
 from amqpd.vocabulary.records import QueueRecord
@@ -56,6 +59,40 @@ class HomeQueue(QueuePort):
     def dispatch(self) -> None:
         """Let go what has expired, hand out what is ready to consumers with credit, keep to the length limit."""
 
+    # Judgements
+
+    def in_use(self, consumer: Subscriber) -> AMQPSoftError | None:
+        """Somebody is alone, or the consumer wants to be and cannot. A single active consumer is chosen by the queue,
+        so none may be alone with it."""
+        alone = consumer.exclusive and (self.single_active_consumer or self.consumer_count)
+        if alone or self.exclusive_consumer:
+            return AMQPAccessRefused(f"{described_queue(self.record)} in exclusive use")
+        return None
+
+    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
+        answer(Counts(self.ready_count, self.consumer_count))
+
+    def remove(
+        self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]
+    ) -> None:
+        def obstacle() -> str:
+            if if_unused and self.consumer_count:
+                return "in use"
+            return "not empty" if if_empty and self.ready_count else ""
+
+        def removed(gone: bool) -> None:
+            if gone:
+                answer(self.ready_count)
+            else:
+                answer(AMQPPreconditionFailed(f"{described_queue(self.record)} {obstacle() or 'in use'}"))
+
+        if obstacle():
+            removed(False)
+        else:
+            take_out(lambda: not obstacle(), removed)
+
+    # Parts
+
     @abstractmethod
     def levels(self) -> Iterable[Messages]:
         """Its messages; of a priority queue, those of each priority that occurred."""
@@ -72,6 +109,10 @@ class HomeQueue(QueuePort):
     @abstractmethod
     def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:
         """Record its messages in these books from now on; None: do not."""
+
+    @abstractmethod
+    def book_of(self, seq: int) -> Book | None:
+        """Where the message is recorded, whose number there is without the upper bits."""
 
     @abstractmethod
     def withdrawn(self, count: int) -> None:

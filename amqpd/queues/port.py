@@ -3,8 +3,11 @@
 What comes in: runs of publishes, consumers, ranges of what they have, questions. What goes out: deliveries to the
 consumers; what a message waits for; facts.
 Rules: 1. Nothing outside looks behind it. 2. Facts are plain values, as of the last time that they were heard of:
-where the home is elsewhere they may be out of date, and what must be exact is asked by a method. 3. It is a compiled
-class and no Protocol: it is on the way of each message, where attributes have to be found at once.
+where the home is elsewhere they may be out of date, and what must be exact is asked by a method. 3. What
+only the leader can say is a round trip: the method is given a function, and calls it once with the answer. A queue of
+this node does so before the method returns; a remote one later, at the latest when it gives its leader up. A refusal
+is an answer, an error for the client; what a method raises is a bug of the queue. 4. It is a compiled class and no
+Protocol: it is on the way of each message, where attributes have to be found at once.
 Not here: what the home does (`queue.py`), and what only the node of the home asks of its own queues (`home.py`):
 dispatch, memory, recovery, repair.
 """
@@ -12,10 +15,11 @@ dispatch, memory, recovery, repair.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from mypy_extensions import mypyc_attr
+from pamqp.exceptions import AMQPSoftError
 
 from amqpd.audit.book import Book
 from amqpd.audit.publication import Publication
@@ -29,8 +33,38 @@ from amqpd.vocabulary.records import QueueRecord
 
 Piece = tuple[Run, int, int, int, bool]
 """messages low..high-1 of the run, the sequence number of the first, redelivered"""
-Getter = Callable[[Piece | None], bool]
-"""takes one message, or None for an empty queue; False when nobody is there any more to take it"""
+
+
+class Got(NamedTuple):
+    """The answer to basic.get: one message."""
+
+    piece: Piece
+    ready: int
+    """messages that are left"""
+    book: Book | None
+    """where the delivery is to be recorded, if the message is, and at this node"""
+
+
+Getter = Callable[[Got | AMQPSoftError | None], bool]
+"""takes the answer: a message; a refusal; None for a queue that is empty, or that has gone out of service here. False
+when nobody is there any more to take it"""
+
+
+class Counts(NamedTuple):
+    """What queue.declare-ok says of a queue."""
+
+    ready: int
+    consumers: int
+
+
+Condition = Callable[[], bool]
+Resume = Callable[[bool], None]
+TakeOut = Callable[[Condition, Resume], None]
+"""takes a queue out of the topology if the condition holds when its turn has come, and says whether it did"""
+
+
+def unheard(answer: object) -> None:
+    """For an asker that does not wait for the answer."""
 
 
 class Fence(NamedTuple):
@@ -86,7 +120,7 @@ class QueuePort:
         self.recorded_share = 0
         """of its messages, that the audit log has"""
         self.refusal_told_ms = -1 << 62
-        """when the log last said that somebody was refused because of its damage"""
+        """when the log last said that somebody was refused because of its damage, or because it is away"""
         self.know(settings)
 
     def know(self, settings: QueueSettings) -> None:
@@ -165,18 +199,21 @@ class QueuePort:
         """Not settled, and ready again."""
 
     @abstractmethod
-    def purging(self) -> Iterator[tuple[int, int]]:
-        """All that is ready now leaves, in steps: how many, and what the step took."""
+    def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
+        """All that is ready now leaves, in steps, if there is something to do here: what each took. Answer: how many,
+        when the steps have ended, the last one or not."""
 
     # Consumers
 
     @abstractmethod
-    def consume(self, consumer: Subscriber) -> None:
-        """From now on it gets messages."""
+    def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
+        """The consumer wants messages. Answer: None, and it gets them from then on, nothing before; or why it cannot
+        be a consumer: another one is alone, or it cannot be alone itself, or the next message is damaged."""
 
     @abstractmethod
-    def cancel(self, consumer: Subscriber) -> None:
-        """It gets none any more; what it has it may settle."""
+    def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
+        """It gets none any more; what it has it may settle. Also while its `consume` is not answered. Answer: None,
+        when others may be alone."""
 
     @abstractmethod
     def credited(self, consumer: Subscriber) -> None:
@@ -184,12 +221,22 @@ class QueuePort:
 
     @abstractmethod
     def get(self, no_ack: bool, answer: Getter) -> None:
-        """basic.get: `answer` is called with one message, or None when the queue is empty or blocked; at once, or
-        when a read has brought the message into memory."""
+        """basic.get of one message. Here, too, the answer may come later, when a read has brought it into memory."""
 
     @abstractmethod
     def used(self) -> None:
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
+
+    @abstractmethod
+    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
+        """What is ready, and who consumes, now."""
+
+    @abstractmethod
+    def remove(
+        self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]
+    ) -> None:
+        """It leaves the topology, by `take_out` if this node may say so, unless it has consumers (`if_unused`) or
+        ready messages (`if_empty`). Answer: how many ready messages went with it, or what it has."""
 
     # Facts
 
@@ -232,11 +279,6 @@ class QueuePort:
     def fence(self) -> Fence | None:
         """Its damage, as far as it is known; None: there is none."""
 
-    @property
-    @abstractmethod
-    def blocked_by(self) -> tuple[int, int] | None:
-        """First and last id of what is damaged, if it stands next: nobody gets a message then."""
-
     @abstractmethod
     def statistics(self, now_ms: int) -> Statistics:
         """What an operator sees of it."""
@@ -249,7 +291,3 @@ class QueuePort:
     @abstractmethod
     def is_active(self, consumer: Subscriber) -> bool:
         """It is not one that waits for a single active consumer to go."""
-
-    @abstractmethod
-    def book_of(self, seq: int) -> Book | None:
-        """Where the message is recorded, whose number there is without the upper bits."""

@@ -13,11 +13,12 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from mypy_extensions import mypyc_attr
+from pamqp.exceptions import AMQPSoftError
 
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
@@ -28,13 +29,13 @@ from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Subscriber, cancelling
 from amqpd.queues.deadletters import MAXLEN
-from amqpd.queues.fences import TOLD_MAX, Damage, blocked_at, damage_of, fence_of, news, tell
+from amqpd.queues.fences import TOLD_MAX, Damage, Fenced, blocked_at, damage_of, fence_of, news, refusal, tell
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
-from amqpd.queues.port import Fence, Getter, Piece, Statistics
+from amqpd.queues.port import Fence, Getter, Got, Piece, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.queues.turns import Turns
@@ -244,14 +245,19 @@ class Queue(HomeQueue):
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
             self.mortality.come_back(first, last)
 
-    def purging(self) -> Iterator[tuple[int, int]]:
-        for count, work in self.messages.purging():
-            self.facts.purged += count
-            self.host.again(self)  # what looks at its figures sees that something happened
-            yield count, work
-            if self.state is not SERVED:
-                return
-        self.mortality.prune()
+    def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
+        gone = 0
+        try:
+            for count, work in self.messages.purging():
+                gone += count
+                self.facts.purged += count
+                self.host.again(self)  # what looks at its figures sees that something happened
+                yield work
+                if self.state is not SERVED:
+                    return
+            self.mortality.prune()
+        finally:
+            answer(gone)
 
     # Consumers
 
@@ -312,19 +318,23 @@ class Queue(HomeQueue):
         sole = self.consumers.sole
         return sole is not None and sole.exclusive
 
-    def consume(self, consumer: Subscriber) -> None:
-        self.consumers.add(consumer)
+    def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
+        refusal = self._fenced() or self.in_use(consumer)
+        if refusal is None:
+            self.consumers.add(consumer)
+        answer(refusal)
 
     def credited(self, consumer: Subscriber) -> None:
         self.consumers.restore(consumer)
 
-    def cancel(self, consumer: Subscriber) -> None:
+    def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
         active = self.consumers.active
         if self.consumers.remove(consumer):
             self.used()
             self.backlog.mark_delivered(bool(self.consumers))
             if active is not self.consumers.active and self.consumers.active is not None:
                 self.host.log("single_active_consumer", queue=self.record.name, vhost=self.record.vhost)
+        answer(None)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
         if self.state is QueueState.MOVED:
@@ -488,12 +498,13 @@ class Queue(HomeQueue):
             if piece is None and backlog.ready and not (self.damage and self.blocked):
                 return
             no_ack, answer = self.getters.popleft()
-            taken = answer(piece)
             if piece is None:
+                answer(self._fenced())
                 facts.got_nothing += 1
                 continue
-            facts.got += 1
             seq = piece[3]
+            taken = answer(Got(piece, backlog.ready, self.book_of(seq) if self.recorded_share else None))
+            facts.got += 1
             if not taken:
                 backlog.requeue(seq, seq)
             elif no_ack and self.state is SERVED:
@@ -537,10 +548,8 @@ class Queue(HomeQueue):
     def damaged(self) -> list[Damage]:
         return damage_of(self.messages)
 
-    @property
-    def blocked_by(self) -> tuple[int, int] | None:
-        damage = blocked_at(self.messages) if self.damage else None
-        return None if damage is None else damage.left
+    def _fenced(self) -> Fenced | None:
+        return refusal(self, self.messages, self.host.now_ms) if self.damage else None
 
     @property
     def blocked(self) -> bool:

@@ -11,6 +11,8 @@ Source: AMQP 0-9-1 section 1.8; https://www.rabbitmq.com/docs/consumer-prefetch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import mypyc_attr
 from pamqp import commands
 
@@ -117,10 +119,10 @@ class Consumer(Subscription):
             self.waits_in.remove(self)
             self.waits_in = None
 
-    def end(self) -> None:
+    def end(self, answer: Callable[[None], object]) -> None:
         """See `Subscription.end`."""
         self.leave()
-        self.queue.cancel(self)
+        self.queue.cancel(self, answer)
 
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:
         channel = self.channel

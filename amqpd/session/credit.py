@@ -69,8 +69,8 @@ class Subscription(Subscriber):
         """Back into the rotation of its queue."""
 
     @abstractmethod
-    def end(self) -> None:
-        """Its client cancelled it, or has gone."""
+    def end(self, answer: Callable[[None], object]) -> None:
+        """Its client cancelled it, or has gone; see `QueuePort.cancel`."""
 
     @abstractmethod
     def resume(self) -> None:

@@ -27,7 +27,7 @@ from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
-from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort, unheard
 from amqpd.queues.to_dispatch import ToDispatch
 from amqpd.security.access import Access
 from amqpd.session.credit import CreditQueue, Subscription, Waking
@@ -337,6 +337,8 @@ class ChannelBase(ConfirmingChannel):
     published: int
     """messages that it has published"""
     consumers: dict[str, Subscription]
+    joining: Subscription | None
+    """it has asked its queue to be a consumer, and there is no answer yet: it is not in `consumers`"""
     traced: bool
     """its publishes and deliveries are copied, see `publishing/firehose.py`"""
     watched: bool
@@ -397,7 +399,8 @@ class ChannelBase(ConfirmingChannel):
         """The channel is about to go: what is charged to it counts no more."""
 
     @abstractmethod
-    def remove_consumer(self, consumer: Subscription) -> None: ...
+    def remove_consumer(self, consumer: Subscription, answer: Callable[[None], object] = unheard) -> None:
+        """Its client cancelled it, or the channel goes; see `QueuePort.cancel`."""
 
     @abstractmethod
     def remove_reply_consumer(self) -> None: ...

@@ -30,7 +30,11 @@ def releasing(channel: ChannelBase) -> Iterator[None]:
     """Give back what the channel has of others': consumers, unacked messages."""
     turns, connection = channel.shared.turns, channel.connection
     channel.released = True
-    for consumer in list(channel.consumers.values()):
+    consumers = list(channel.consumers.values())
+    if channel.joining is not None:
+        consumers.append(channel.joining)
+        channel.joining = None
+    for consumer in consumers:
         channel.remove_consumer(consumer)
         turns.charge(connection, CONSUMER_WORK)
         yield

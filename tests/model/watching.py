@@ -8,11 +8,13 @@ Not here: whether it is right (`broker.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
+
+from pamqp.exceptions import AMQPSoftError
 
 import amqpd.methods.basic
 from amqpd.audit.publication import Publication
@@ -25,7 +27,7 @@ from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
-from amqpd.queues.port import Piece
+from amqpd.queues.port import Getter, Got
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
 from amqpd.session.consumers import Consumer
@@ -134,14 +136,16 @@ class WatchedQueue(Queue):
         left = sum(last - first + 1 for level in self.messages.levels() for first, last in level.backlog.instants)
         self.model.dispatch_ends(name, self.facts.dropped, left)
 
-    def purging(self) -> Iterator[tuple[int, int]]:
-        expected, count = self.model.queues[self.record.name].purge(), 0
-        for gone, work in super().purging():
-            count += gone
-            yield gone, work
-        assert count == expected, f"{count} purged, {expected} were ready"
+    def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
+        expected = self.model.queues[self.record.name].purge()
 
-    def get(self, no_ack: bool, answer: Callable[[Piece | None], bool]) -> None:
+        def watched(count: int | AMQPSoftError) -> None:
+            assert count == expected, f"{count} purged, {expected} were ready"
+            answer(count)
+
+        yield from super().purging(watched)
+
+    def get(self, no_ack: bool, answer: Getter) -> None:
         client = self.harness.getter
         assert client is not None
         channel = client.connection.channels[3]
@@ -149,16 +153,17 @@ class WatchedQueue(Queue):
         queue.used_ms = self.model.now_ms
         queue.getters += 1
 
-        def watched(piece: Piece | None) -> bool:
+        def watched(got: Got | AMQPSoftError | None) -> bool:
+            assert not isinstance(got, AMQPSoftError), "nothing is damaged here"
             queue.getters -= 1
             tag = channel.next_tag
-            taken = answer(piece)
-            if piece is None:
+            taken = answer(got)
+            if got is None:
                 assert self.is_deleted or not queue.ready, (
                     f"nothing for who asks {queue.name}, which has {queue.ready}"
                 )
                 return taken
-            run, low, high, _, redelivered = piece
+            run, low, high, _, redelivered = got.piece
             self.model.delivered(queue.name, numbers_of(run, low, high), redelivered, ours, tag, None)
             message, _ = queue.unacked[ours, tag]
             if not taken:

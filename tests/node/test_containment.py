@@ -9,11 +9,12 @@ Not here: the shell's boundaries (`tests/faults/test_contained.py`), faults that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import pytest
 from pamqp import commands
+from pamqp.exceptions import AMQPSoftError
 
 from amqpd import KERNEL
 from amqpd.audit.publication import Publication
@@ -80,17 +81,17 @@ class BreakingQueue(Queue):
         self._break("requeue")
         super().requeue(first, last)
 
-    def purging(self) -> Iterator[tuple[int, int]]:
+    def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
         self._break("purge")
-        yield from super().purging()
+        yield from super().purging(answer)
 
-    def consume(self, consumer: Subscriber) -> None:
+    def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
         self._break("consume")
-        super().consume(consumer)
+        super().consume(consumer, answer)
 
-    def cancel(self, consumer: Subscriber) -> None:
+    def cancel(self, consumer: Subscriber, answer: Callable[[None], object]) -> None:
         self._break("cancel")
-        super().cancel(consumer)
+        super().cancel(consumer, answer)
 
     def get(self, no_ack: bool, answer: Getter) -> None:
         self._break("get")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,24 +35,42 @@ def one_by_one(client: Client, count: int = MESSAGES) -> None:
 def test_a_purge_goes_in_steps_that_say_what_they_took(client: Client) -> None:
     one_by_one(client)
     queue = client.harness.node.queues["/", "q"]
-    steps = list(queue.purging())
-    assert sum(count for count, _ in steps) == MESSAGES
+    told: list[object] = []
+    steps = []
+    for work in queue.purging(told.append):
+        assert not told, "the answer comes when all is gone"
+        steps.append((queue.facts.purged, work))
+    assert told == [MESSAGES]
     assert len(steps) >= MESSAGES // (PURGED_AT_ONCE_MAX + 1)
-    assert all(work >= count for count, work in steps)
+    assert all(work >= after - before for (before, _), (after, work) in pairwise([(0, 0), *steps]))
     assert (queue.backlog.ready, queue.backlog.ready_bytes, queue.facts.purged) == (0, 0, MESSAGES)
+
+
+def test_a_purge_that_ends_early_says_how_many_are_gone(client: Client) -> None:
+    one_by_one(client)
+    queue = client.harness.node.queues["/", "q"]
+    told: list[object] = []
+    steps = queue.purging(told.append)
+    next(steps)
+    steps.close()
+    assert told == [queue.facts.purged]
+    assert queue.backlog.ready == MESSAGES - queue.facts.purged > 0
 
 
 def test_what_comes_while_a_purge_is_under_way_stays(client: Client) -> None:
     one_by_one(client)
     queue = client.harness.node.queues["/", "q"]
-    steps = queue.purging()
-    gone = next(steps)[0]
+    told: list[object] = []
+    steps = queue.purging(told.append)
+    next(steps)
+    gone = queue.facts.purged
     client.publish(b"new")
     consumer = client.harness.client()
     consumer.send(commands.Basic.Get(queue="q", no_ack=True))
     taken = consumer.messages()
     assert taken[0].body == b"%d" % gone
-    assert gone + sum(count for count, _ in steps) == MESSAGES - 1
+    list(steps)
+    assert told == [MESSAGES - 1]
     consumer.send(commands.Basic.Get(queue="q", no_ack=True))
     assert [message.body for message in consumer.messages()] == [b"new"]
 

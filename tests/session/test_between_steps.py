@@ -20,6 +20,7 @@ from amqpd.node import node as node_module
 from amqpd.publishing import acceptance, batches, dead_lettering, history, releasing, routes, routing
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.routes import Route
+from amqpd.queues.port import unheard
 from amqpd.session import steps, unacked
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
@@ -246,7 +247,7 @@ def queues_deleted(scene: Scene) -> None:
 
 def queues_purged(scene: Scene) -> None:
     for queue in list(scene.harness.node.queues.values()):
-        for _ in queue.purging():
+        for _ in queue.purging(unheard):
             pass
 
 

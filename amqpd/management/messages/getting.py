@@ -15,6 +15,8 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, get_args
 
+from pamqp.exceptions import AMQPSoftError
+
 from amqpd.audit.kinds import REDELIVERED
 from amqpd.audit.party import Party
 from amqpd.declarations.asker import Asker
@@ -25,10 +27,9 @@ from amqpd.management.asking import ask
 from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
-from amqpd.node.fence import refuse_fenced
 from amqpd.queues.contents import names, properties_of
 from amqpd.queues.levels import SEQ_MASK
-from amqpd.queues.port import Piece, QueuePort
+from amqpd.queues.port import Got, QueuePort
 
 AckMode = Literal["ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false"]
 Encoding = Literal["auto", "base64"]
@@ -36,7 +37,7 @@ Encoding = Literal["auto", "base64"]
 COUNT_MAX = 1_000
 
 
-class Got(TypedDict):
+class GotRow(TypedDict):
     """A message, by the names of RabbitMQ's HTTP API."""
 
     payload_bytes: int
@@ -61,7 +62,7 @@ async def get(
     ackmode: AckMode = "ack_requeue_true",
     encoding: Encoding = "auto",
     truncate: int | None = None,
-) -> list[Got]:
+) -> list[GotRow]:
     """At most `count` messages, `truncate` bytes of each body; fewer when there are no more. With `auto` a body is a
     text where it is UTF-8. Raises BadArgument, NotFound, Refused, Conflict for another's exclusive queue, Unavailable
     when it goes out of service."""
@@ -84,30 +85,32 @@ async def get(
 
     queue = await ask(on, by, vhost, act)
     taken: list[int] = []
-    found: list[Got] = []
+    found: list[GotRow] = []
     requeue = True
     try:
-        while len(found) < count and (piece := await _take(on, by, queue)) is not None:
-            taken.append(piece[3])
-            found.append(_row(queue, piece, encoding, truncate))
+        answer: Got | AMQPSoftError | None = None
+        while len(found) < count and isinstance(answer := await _take(on, by, queue), Got):
+            taken.append(answer.piece[3])
+            found.append(_row(answer, encoding, truncate))
         if not found:
             with refusals(Unavailable):
                 refuse_crashed(on.node, queue)
-                refuse_fenced(queue, on.node.now_ms)
+                if isinstance(answer, AMQPSoftError):
+                    raise answer
         requeue = ackmode not in ("ack_requeue_false", "reject_requeue_false")
     finally:
         _conclude(on, queue, taken, requeue, acknowledge=ackmode == "ack_requeue_false")
     return found
 
 
-async def _take(on: Running, by: Operator, queue: QueuePort) -> Piece | None:
-    """The next message; None when there is none. The queue may have to read it from the disk."""
-    answer: Answer[Piece | None] = Answer()
+async def _take(on: Running, by: Operator, queue: QueuePort) -> Got | AMQPSoftError | None:
+    """The next message, or why there is none. The queue may have to read it from the disk."""
+    answer: Answer[Got | AMQPSoftError | None] = Answer()
     left = False
 
-    def take(piece: Piece | None) -> bool:
+    def take(got: Got | AMQPSoftError | None) -> bool:
         if not left:
-            answer.give(piece)
+            answer.give(got)
         return not left
 
     try:
@@ -118,14 +121,16 @@ async def _take(on: Running, by: Operator, queue: QueuePort) -> Piece | None:
     on.node.to_dispatch.add(queue)
     on.settle()
     try:
-        piece = await answer.wait()
+        got = await answer.wait()
     finally:
         left = True
-    if piece is not None and queue.recorded_share and (book := queue.book_of(piece[3])) is not None:
+    if isinstance(got, Got) and got.book is not None:
         party = Party({"connection": "", "user": by.user or "", "consumer": ""})
-        flags, run = REDELIVERED if piece[4] else 0, piece[0]
-        book.delivered(piece[3] & SEQ_MASK, 1, flags, party, 0, run.body_bytes // run.count)
-    return piece
+        run, _, _, seq, redelivered = got.piece
+        got.book.delivered(
+            seq & SEQ_MASK, 1, REDELIVERED if redelivered else 0, party, 0, run.body_bytes // run.count
+        )
+    return got
 
 
 def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *, acknowledge: bool) -> None:
@@ -145,7 +150,8 @@ def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *,
     on.settle()
 
 
-def _row(queue: QueuePort, piece: Piece, encoding: str, truncate: int | None) -> Got:
+def _row(got: Got, encoding: str, truncate: int | None) -> GotRow:
+    piece = got.piece
     run, at = piece[0].part(piece[1], piece[1] + 1), 0
     body = run.body(at)[:truncate]
     text = None
@@ -160,7 +166,7 @@ def _row(queue: QueuePort, piece: Piece, encoding: str, truncate: int | None) ->
         "redelivered": piece[4],
         "exchange": named["exchange"],
         "routing_key": named["routing_key"],
-        "message_count": queue.ready_count,
+        "message_count": got.ready,
         "properties": properties_of(run.properties),
         "payload": b64encode(body).decode() if text is None else text,
         "payload_encoding": "base64" if text is None else "string",
