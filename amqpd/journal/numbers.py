@@ -40,10 +40,9 @@ class Numbers:
 
     def used(self, next_seq: int) -> None:
         """A queue goes on with this number."""
-        self._highest = max(self._highest, next_seq)
-        if next_seq > self.reserved - NUMBERS_STEP // 2 and not self.wanted and not self._index:
-            self._asked = max(self.reserved, next_seq) + NUMBERS_STEP
-            self.wanted = True
+        if next_seq > self._highest:
+            self._highest = next_seq
+            self._ask()
 
     def take(self, index: int) -> int:
         """What the entry with this index reserves; 0: nothing new."""
@@ -57,7 +56,16 @@ class Numbers:
         self.wanted = True
 
     def committed(self, index: int) -> None:
-        """The entries up to this one are."""
+        """The entries up to this one are. Asks again if that is not enough for what was used meanwhile: while
+        publishers wait, no queue says anything more."""
         if self._index and self._index <= index:
             self._index = 0
             self.reserved = self._asked
+            self._ask()
+
+    def _ask(self) -> None:
+        """For more if half is used, also where the next entry was to have a reservation that is not enough any more.
+        While one is on its way it is waited for."""
+        if not self._index and self._highest > self.reserved - NUMBERS_STEP // 2:
+            self._asked = max(self.reserved, self._highest) + NUMBERS_STEP
+            self.wanted = True

@@ -47,6 +47,33 @@ def test_publishers_wait_when_nearly_all_are_used_and_more_is_not_committed():
     assert not numbers.short
 
 
+def test_a_queue_that_goes_on_where_the_reservation_ends_asks_for_more_though_the_same_one_is_renewed():
+    """A node became the leader, and the set of its source changed at once: all publishers of the node waited, until
+    something was consumed. The queue is read when the reservation is on the disk, and goes on behind it."""
+    numbers = Numbers(40, 40)
+    numbers.take(4)
+    numbers.committed(4)
+    numbers.renew()
+    numbers.used(numbers.reserved)
+    assert (numbers.short, numbers.wanted) == (True, True)
+    assert numbers.take(5) == 40 + 2 * NUMBERS_STEP
+    numbers.committed(5)
+    assert (numbers.short, numbers.wanted) == (False, False)
+
+
+def test_what_is_used_while_a_reservation_is_on_its_way_is_asked_for_when_it_is_committed():
+    """Publishers wait by then, so nobody uses another number."""
+    numbers = Numbers(40, 40)
+    numbers.take(4)
+    numbers.used(40 + NUMBERS_STEP)
+    assert (numbers.short, numbers.wanted) == (True, False)
+    numbers.committed(4)
+    assert (numbers.short, numbers.wanted) == (True, True)
+    numbers.take(5)
+    numbers.committed(5)
+    assert (numbers.short, numbers.wanted) == (False, False)
+
+
 def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
     buffer = JournalBuffer(3)
     numbers = Numbers(40, 40)

@@ -34,6 +34,7 @@ from tests.replication.simulation.tasks import on_simulated_time
 SAFETY_MS = 15_000
 LIVENESS_MS = 60_000
 STEP_MS = 250
+QUIET_MS = 3_000
 
 
 class Stuck(AssertionError):
@@ -163,6 +164,14 @@ def _repeat(cluster: Cluster, what: Callable[[], None], every_ms: float) -> None
         cluster.clock.after(every_ms / 4, every_ms * 2, partial(_repeat, cluster, what, every_ms))
 
 
+def _publishers_go_on(cluster: Cluster) -> None:
+    """Nothing goes on any more, so nothing is left that publishers of a node would wait for."""
+    cluster.clock.run_until(cluster.clock.now_ms + QUIET_MS)
+    waiting = [process.name for process in cluster.up() if process.journal.full]
+    if waiting:
+        raise Stuck(f"nothing goes on, and all publishers of {waiting} wait")
+
+
 def _liveness(cluster: Cluster) -> None:
     cluster.heal()
     clock = cluster.clock
@@ -180,6 +189,7 @@ def _liveness(cluster: Cluster) -> None:
         clock.run_until(clock.now_ms + STEP_MS)
         if len(last) == len(cluster.sets) and all(map(cluster.equal, cluster.sets)):
             clock.counts["converged"] += 1
+            _publishers_go_on(cluster)
             return
     raise Stuck(
         f"after {LIVENESS_MS} ms without faults: "
