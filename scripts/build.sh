@@ -21,7 +21,7 @@ if missing:
 sys.exit(bool(missing))
 CHECK
 
-echo "compiling the kernel and the modules around it (a minute; again when their sources change)"
+echo "compiling the kernel and the modules around it (a minute or a few; again when their sources change)"
 "$python" setup.py build_ext --inplace >"$log" 2>&1 || true
 why=$("$python" -c "$state")
 if [ -n "$why" ]; then

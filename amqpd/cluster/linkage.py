@@ -90,6 +90,9 @@ class Linkage:
         kinds = [link.kind for pair, link in sorted(self.said.items()) if name in pair]
         first = next((kind for kind in (SECRET, CERTIFICATE, CHANGED, UNREACHED) if kind in kinds), "")
         way = WAYS_OUT.get(first, OTHER_WAY_OUT).format(name=name)
+        if first == UNREACHED and any("TLS" in link.reason for pair, link in self.said.items() if name in pair):
+            # It was reached, and its handshake ended: settings are likelier than the network.
+            way = f"look whether {name} has cluster_tls_ca and cluster_tls_certificate like the others; then {way}"
         return f"{way}; or end it and take it out: amqpd cluster forget {name}"
 
     def sentences(self) -> list[str]:

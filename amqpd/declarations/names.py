@@ -61,7 +61,9 @@ def refuse_crashed(node: Node, queue: QueuePort) -> None:
         raise crashed(queue.record)
     if queue.lane in node.cut_off_lanes:
         # Another node may serve it by now: what this one would answer may be out of date.
-        raise AMQPNotFound(f"{_inaccessible(queue.record)}: a majority of the nodes that keep it does not answer")
+        raise AMQPNotFound(
+            f"{_inaccessible(queue.record, queue.record.node)}: a majority of the nodes that keep it does not answer"
+        )
 
 
 def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
@@ -73,12 +75,16 @@ def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
             "were forgotten"
         )
     if not leader or leader == node.identity.name:
-        return NotLedHere(_inaccessible(record))
+        return NotLedHere(_inaccessible(record, record.node))
+    if not node.sources.lives(leader):
+        # It led the queue last, and nobody follows it: too few of the others are there.
+        return NotLedHere(_inaccessible(record, leader))
     return NotLedHere(f"home node '{leader}' of {_described(record)} is another node: connect to that one")
 
 
-def _inaccessible(record: QueueRecord) -> str:
-    home = f"home node '{record.node}'" if record.node else "the home"
+def _inaccessible(record: QueueRecord, leader: str) -> str:
+    """`leader`: its node; empty where it is not known."""
+    home = f"home node '{leader}'" if leader else "the home"
     return f"{home} of {_described(record)} is down or inaccessible"
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amqpd.cluster.linkage import WELL, Linkage, linkage_of
 from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED
+from amqpd.cluster.links.words import ENDED
 from amqpd.cluster.records import LinksRecord, MissingLink, decode, encode, links_key
 from amqpd.replication.commit import majority
 from amqpd.replication.seal import Seal
@@ -124,6 +125,7 @@ def test_a_sentence_says_who_refuses_whom_why_and_the_way_out() -> None:
         ((CERTIFICATE, "it is of x"), "a refuses c: it is of x", "give c a certificate of the cluster's authority"),
         ((REFUSED, "it is of the cluster 'z'"), "a refuses c: it is of the cluster 'z'", "the settings and the log"),
         (SILENT, "a does not reach c: timed out", "look at the network between them"),
+        ((UNREACHED, ENDED), f"a does not reach c: {ENDED}", "look whether c has cluster_tls_ca"),
         (("of a later version", "no tea"), "a does not reach c: no tea", "the settings and the log of c"),
     ],
 )

@@ -93,6 +93,15 @@ def test_a_client_that_names_one_is_told_where_its_home_is(
     )
 
 
+def test_a_client_is_not_sent_to_a_node_that_is_gone(scene: Scene, client: Client) -> None:
+    """It led the queue last, and most of the others are gone, too: nobody follows it."""
+    scene.node.sources.lives = lambda name: False
+    client.send(Queue.Declare(queue="theirs", passive=True))
+    assert client.expect(Channel.Close).reply_text == (
+        "NOT_FOUND - home node 'b' of durable queue 'theirs' in vhost '/' is down or inaccessible"
+    )
+
+
 def test_what_is_published_to_one_is_refused(client: Client) -> None:
     client.call(Confirm.Select(), Confirm.SelectOk)
     client.publish(b"one", "theirs", delivery_mode=2)
