@@ -14,7 +14,7 @@ Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-
 
 from __future__ import annotations
 
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.port import QueuePort
 
 # How often `measure` is called: long against a tick and a client's round trip, short for a person.
@@ -31,11 +31,11 @@ HARD_LIMIT = 2
 class _Crowd:
     __slots__ = ("calm", "drains", "limit", "queue", "released")
 
-    def __init__(self, queue: HomeQueue, limit: int) -> None:
+    def __init__(self, queue: Paged, limit: int) -> None:
         self.queue = queue
         self.limit = limit
         self.released = queue.released_bytes
-        self.drains = queue.consumer_count > 0
+        self.drains = queue.is_consumed
         """at first, a queue with consumers has one measurement to show how fast they are"""
         self.calm = 0
         """measurements since the queue was last over its limit"""
@@ -45,9 +45,9 @@ class Congestion:
     """The queues that are over their limit, and whether their publishers wait."""
 
     def __init__(self) -> None:
-        self.queues: dict[QueuePort, _Crowd] = {}
+        self.queues: dict[Dispatchable, _Crowd] = {}
 
-    def update(self, queue: HomeQueue, held: int, limit: int) -> bool:
+    def update(self, queue: Paged, held: int, limit: int) -> bool:
         """Look at the queue, which holds `held` bytes, at the end of a tick that concerned it: True when messages
         should leave memory."""
         crowd = self.queues.get(queue)
@@ -61,6 +61,12 @@ class Congestion:
         crowd.calm = 0
         return not crowd.drains or held > HARD_LIMIT * limit
 
+    def emptied(self, queue: Dispatchable) -> None:
+        """As `update`, of one that holds nothing."""
+        crowd = self.queues.get(queue)
+        if crowd is not None:
+            crowd.calm = max(1, crowd.calm)
+
     def slows(self, queue: QueuePort) -> bool:
         """Whether publishers of the queue should wait."""
         if queue.lane.lagging:
@@ -68,7 +74,7 @@ class Congestion:
         crowd = self.queues.get(queue)
         return crowd is not None and crowd.drains and not crowd.calm
 
-    def measure(self) -> list[QueuePort]:
+    def measure(self) -> list[Dispatchable]:
         """A tenth of a second has passed: the queues that must be looked at again."""
         for queue, crowd in list(self.queues.items()):
             released = crowd.queue.released_bytes
@@ -80,5 +86,5 @@ class Congestion:
                     del self.queues[queue]
         return list(self.queues)
 
-    def forget(self, queue: QueuePort) -> None:
+    def forget(self, queue: Dispatchable) -> None:
         self.queues.pop(queue, None)

@@ -19,8 +19,7 @@ from typing import Final
 from amqpd.faults import TASK
 from amqpd.node.ports import HomeNode
 from amqpd.publishing.ports import DispatchingBase
-from amqpd.queues.home import HomeQueue
-from amqpd.queues.port import QueuePort
+from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
 from amqpd.queues.states import SERVED
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
@@ -29,9 +28,6 @@ from amqpd.vocabulary.client import Client
 QUEUES_WORK_MAX = 4_000
 # What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
 QUEUES_SHARE_MIN = 1_000
-# A look at a queue that has nothing to do; a priority queue has a backlog for each level.
-LOOK_WORK: Final = 1
-LEVELS_LOOK_WORK: Final = 8
 # To tell somebody that a queue is gone, or an alarm has ended: this many at once, then this many in each tick.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 # Of what has begun, so much of one queue's, then comes another's.
@@ -44,14 +40,14 @@ class Dispatching(DispatchingBase):
     def __init__(self, node: HomeNode) -> None:
         super().__init__()
         self._node = node
-        self._left: Iterator[QueuePort] | None = None
+        self._left: Iterator[Dispatchable] | None = None
         """of a round, what the last tick had no time for"""
         self._steps: deque[Iterator[None]] = deque()
         """of what ended or changed for many at once"""
-        self._unfinished: OrderedDict[HomeQueue | None, deque[Iterator[None]]] = OrderedDict()
+        self._unfinished: OrderedDict[Dispatchable | None, deque[Iterator[None]]] = OrderedDict()
         """of what queues have begun, while the journal is held; whose turn it is first"""
         self._going_on = False
-        self._put_off: dict[HomeQueue, None] = {}
+        self._put_off: dict[Dispatchable, None] = {}
         """to be dispatched when that has ended: they would begin more of it"""
 
     @property
@@ -82,7 +78,7 @@ class Dispatching(DispatchingBase):
                 self._node.faults.contain(TASK, "later", error)
             self._steps.popleft()
 
-    def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
+    def carry_out(self, steps: Iterator[None], queue: Dispatchable | None) -> None:
         """What the queue has begun and may take longer than the tick has time for: the rest goes on in the next
         ticks, in turn with what other queues have begun. Until then this queue is not dispatched, so each has begun
         no more than one dispatch of it can; others do not wait for it. The journal commits nothing meanwhile, so one
@@ -137,7 +133,7 @@ class Dispatching(DispatchingBase):
             if not unfinished:
                 holds.letters_end()
 
-    def _carry_on(self, queue: HomeQueue | None, steps: Iterator[None], until: int) -> bool:
+    def _carry_on(self, queue: Dispatchable | None, steps: Iterator[None], until: int) -> bool:
         """Down to so much of the budget; whether that was all."""
         node, source, self.source = self._node, self.source, queue
         try:
@@ -150,7 +146,7 @@ class Dispatching(DispatchingBase):
             self.source = source
         return True
 
-    def _ended(self, queue: HomeQueue | None) -> None:
+    def _ended(self, queue: Dispatchable | None) -> None:
         """What the queue began first is done."""
         begun = self._unfinished[queue]
         begun.popleft()
@@ -179,8 +175,6 @@ class Dispatching(DispatchingBase):
                     node.work_left -= LOOK_WORK
                 left = self._left = node.to_dispatch.take()
             for queue in left:
-                if not isinstance(queue, HomeQueue):
-                    continue  # its home looks at it
                 if queue.letters:
                     self._put_off[queue] = None
                 elif queue.state is SERVED:
@@ -192,17 +186,20 @@ class Dispatching(DispatchingBase):
                         return
             self._left = None
 
-    def _look_at(self, queue: HomeQueue, reads: list[Read]) -> None:
+    def _look_at(self, queue: Dispatchable, reads: list[Read]) -> None:
         node = self._node
-        node.work_left -= LEVELS_LOOK_WORK if queue.has_levels else LOOK_WORK
+        node.work_left -= queue.look_work
         node.active[queue] = None
         queue.dispatch()
-        if not (queue.ready_count or queue.unacked_count or node.congestion.queues):
+        paged = queue.paged
+        if paged is None:
+            if node.congestion.queues:
+                node.congestion.emptied(queue)
             return
-        held = queue.memory_bytes
+        held = paged.memory_bytes
         limit = node.shares.of(held)
-        wish = queue.next_read(held < limit // 2)
+        wish = paged.next_read(held < limit // 2)
         if wish is not None:
-            reads.append(Read(queue, wish))
-        if node.congestion.update(queue, held, limit):
-            node.work_left -= queue.shrink(limit // 2)
+            reads.append(Read(paged, wish))
+        if node.congestion.update(paged, held, limit):
+            node.work_left -= paged.shrink(limit // 2)

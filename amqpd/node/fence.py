@@ -11,16 +11,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from amqpd.queues.dispatchable import Paged
     from amqpd.queues.port import QueuePort
 
 
-def fence_facts(queue: QueuePort) -> dict[str, Any] | None:
+def fence_facts(queue: QueuePort | Paged) -> dict[str, Any] | None:
     """Its damage as plain values; None when there is none."""
     fence = queue.fence
     return None if fence is None else fence._asdict()
 
 
-def fenced(queues: Iterable[QueuePort]) -> list[dict[str, Any]]:
+def fenced(queues: Iterable[Paged]) -> list[dict[str, Any]]:
     """Those with damage."""
     found = []
     for queue in queues:

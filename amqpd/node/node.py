@@ -18,6 +18,7 @@ from typing import Any, Final
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.acts import Acts
+from amqpd.audit.coverage.audited import Audited
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
@@ -51,6 +52,7 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies
 from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
 from amqpd.queues.messages import RowsWanted
@@ -173,8 +175,10 @@ class Node(HomeNode):
         self.registry.recovery_ended(dropped, suspect)
         self.books.recovered(self.audited())
 
-    def audited(self) -> list[HomeQueue]:
-        """All that messages stand in."""
+    def paged(self) -> list[Paged]:
+        return [*self.queues.values(), *self.delayed.values()]
+
+    def audited(self) -> list[Audited]:
         return [*self.queues.values(), *self.delayed.values(), *self.orphans]
 
     # The topology
@@ -227,7 +231,7 @@ class Node(HomeNode):
     def owned_queues(self, connection_id: str) -> Sequence[QueuePort]:
         return self.registry.owned(connection_id)
 
-    def quarantine(self, queue: QueuePort, error: Exception) -> None:
+    def quarantine(self, queue: Dispatchable, error: Exception) -> None:
         """See `quarantine.py`: the error was raised by the queue's own work."""
         quarantine(self, queue, error)
 
@@ -296,7 +300,7 @@ class Node(HomeNode):
         self.to_dispatch.add_all(self.congestion.queues)
         self.durability.reported(lane)
 
-    def loaded(self, queue: HomeQueue, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, queue: Paged, wish: RowsWanted, rows: list[Row]) -> None:
         """Rows that were read for the queue, which had asked for them."""
         try:
             queue.loaded(wish, rows)
@@ -341,7 +345,7 @@ class Node(HomeNode):
         """At once: somebody is about to look at it."""
         if queue.is_served:
             try:
-                queue.catch_up()
+                queue.dispatch()
             except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
                 self.quarantine(queue, error)
 
@@ -377,16 +381,16 @@ class Node(HomeNode):
         """See `PublishingNode.trace_publish`."""
         self.firehose.published(channel, run, keys, queues)
 
-    def again(self, queue: QueuePort) -> None:
-        """See `QueueHost.again`."""
+    def again(self, queue: Dispatchable) -> None:
+        """See `DispatchingHost.again`."""
         self.to_dispatch.add(queue)
 
     def later(self, steps: Iterator[None]) -> None:
         """See `QueueHost.later`."""
         self.dispatching.later(steps)
 
-    def wake(self, queue: HomeQueue, at_ms: int) -> None:
-        """See `QueueHost.wake`."""
+    def wake(self, queue: Paged, at_ms: int) -> None:
+        """See `DispatchingHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
     def reigns(self, source: int) -> bool:

@@ -1,10 +1,11 @@
 """Messages whose queue is unknown: the journal has them, the metadata store does not have their queue.
 
-What comes in: at the start, what the journal has of queue ids that no queue claims. What goes out: a hidden queue for
-each of them, which an operator may adopt, export or delete; facts of it.
-Rules: 1. What is parked stays as it is on disk: nothing of it is delivered, expires or is paged; no client can name
-it. 2. The levels of a priority queue have the numbers behind the queue's own: they are one orphan, whose id is the
-lowest that the journal has. 3. What the audit log records of it has no name: the log has the queue's from before.
+What comes in: at the start, what the journal has of queue ids that no queue claims. What goes out: an orphan for each
+of them, which an operator may adopt, export or delete; facts of it.
+Rules: 1. What is parked stays as it is on disk: it is not dispatched, so nothing of it is delivered, expires or is
+paged; no client can name it. 2. The levels of a priority queue have the numbers behind the queue's own: they are one
+orphan, whose id is the lowest that the journal has. 3. What the audit log records of it has no name: the log has the
+queue's from before.
 Not here: which ids are unknown, and which deletions are recorded (`queue_registry.py`); what an operator does with an
 orphan (`management/damage/orphan_operations.py`).
 """
@@ -12,17 +13,19 @@ orphan (`management/damage/orphan_operations.py`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
+from amqpd.audit.book import Book
 from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel.rows import parse_row
 from amqpd.node.ports import HomeNode
+from amqpd.queues.facts import Facts
+from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
-from amqpd.queues.queue import Queue
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import PRIORITY_MAX
 from amqpd.queues.states import QueueState
@@ -31,34 +34,78 @@ from amqpd.vocabulary.records import QueueRecord
 REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `export` and `delete` end it"
 
 
-class Orphan(Queue):
-    """A queue without a name. It is parked from the start, so nothing acts on it by itself."""
+class Orphan:
+    """Messages in the journal without a queue. Nothing acts on them by itself."""
 
     def __init__(self, node: HomeNode, found: Mapping[int, RecoveredQueue]) -> None:
         """`found`: what the journal has of its id, or of the ids of its levels."""
         self.ids = sorted(found)
         base = self.ids[0]
-        arguments = {"x-max-priority": PRIORITY_MAX} if len(found) > 1 else {}
-        super().__init__(QueueRecord("", f"orphan {base}", base, arguments=arguments), node, {})
-        self.enter(QueueState.PARKED)
-        self.audit_level = node.books.strongest.text
+        self.record = QueueRecord("", f"orphan {base}", base)
+        self.lane = node.journal.lane_of(base)
+        self.state = QueueState.PARKED
+        self.facts = Facts(node.now_ms)
+        self.audit_level: str | None = node.books.strongest.text
+        self.recorded_share = 0
+        self.messages: Messages | Levels
         self.busy = ""
         """what is being done to it, if anything is: one thing at a time"""
-        for queue_id in self.ids:
-            self.recover(queue_id - base, found[queue_id])
+        if len(found) > 1:
+            self.messages = levels = Levels(base, node.journal, self.record.durable, PRIORITY_MAX)
+            for queue_id in self.ids:
+                levels.recover(queue_id - base, found[queue_id])
+        else:
+            self.messages = Messages(base, node.journal, self.record.durable)
+            self.messages.recover(found[base])
+        self.facts.begin(self.ready_count)
 
     @property
     def id(self) -> int:
         return self.record.id
 
+    @property
+    def ready_count(self) -> int:
+        return sum([level.backlog.ready for level in self.levels()])
+
+    @property
+    def ready_bytes(self) -> int:
+        return sum([level.backlog.ready_bytes for level in self.levels()])
+
+    @property
+    def unacked_count(self) -> int:
+        return sum([level.backlog.unacked for level in self.levels()])
+
+    def levels(self) -> Iterable[Messages]:
+        return self.messages.levels()
+
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
+        for level in self.levels():
+            level.store.book = None if open_book is None else open_book(level)
+
+    def withdrawn(self, count: int) -> None:
+        """An operator took this many of its messages out."""
+        self.facts.withdrawn += count
+
+    def drop(self) -> int:
+        """What it has leaves the disk with the journal's next transaction; how many messages that were."""
+        count = self.ready_count
+        for level in self.levels():
+            if level.store.book is not None:
+                for first, last, _ in level.backlog.standing():
+                    level.store.book.ended(first, last, WITHDRAWN)
+                level.store.book = None
+        self.state = QueueState.DELETED
+        self.messages.drop()
+        return count
+
     def levels_in_order(self) -> list[Messages]:
         """Of the highest priority first, as they would have been delivered."""
-        return sorted(self.messages.levels(), key=attrgetter("queue_id"), reverse=True)
+        return sorted(self.levels(), key=attrgetter("queue_id"), reverse=True)
 
     def facts_of(self) -> dict[str, Any]:
         """Times are in ms since the epoch, None when not known. The newest one is that of the last row, whose later
         messages may have come a little later."""
-        levels = [level for level in self.messages.levels() if level.store.segments]
+        levels = [level for level in self.levels() if level.store.segments]
         oldest = [level.store.segments[0].published_ms for level in levels]
         newest = [level.store.segments[-1].arrival(level.store.segments[-1].size - 1) for level in levels]
         return {
@@ -104,23 +151,11 @@ class Orphans:
             self._by_id[orphan.id] = orphan
 
     def forget(self, orphan: Orphan) -> None:
-        """It has ended, or somebody else has its messages now."""
+        """Somebody else has its messages now, or the transaction with their end (`Orphan.drop`) is durable; not
+        before: its id may be used again (`delayed_id`), and a row that is in the same transaction as the end of its
+        queue is not written."""
         del self._by_id[orphan.id]
         self._node.books.gone(orphan)
-
-    def drop(self, orphan: Orphan) -> int:
-        """What it has leaves the disk with the journal's next transaction; how many messages that were. It is to be
-        forgotten when that one is durable, not before: its id may be used again (`delayed_id`), and a row that is in
-        the same transaction as the end of its queue is not written."""
-        count = orphan.ready_count
-        for level in orphan.messages.levels():
-            if level.store.book is not None:
-                for first, last, _ in level.backlog.standing():
-                    level.store.book.ended(first, last, WITHDRAWN)
-                level.store.book = None
-        orphan.enter(QueueState.DELETED)
-        orphan.messages.drop()
-        return count
 
 
 def grouped(ids: Iterable[int]) -> list[list[int]]:

@@ -12,6 +12,7 @@ from abc import abstractmethod
 
 from mypy_extensions import mypyc_attr
 
+from amqpd.audit.coverage.audited import Audited
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.kernel import Run
 from amqpd.node.memory_shares import MemoryShares
@@ -20,7 +21,7 @@ from amqpd.node.sources import Sources
 from amqpd.node.totals import Totals
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.host import Released
 from amqpd.queues.queue import Queue
 from amqpd.session.holds import Holds
@@ -39,8 +40,8 @@ class HomeNode(PublishingNode):
     """by virtual host and name: those of this node"""
     ports: QueuePorts
     """with those that are elsewhere"""
-    active: dict[HomeQueue, None]
-    """queues of this node to which something has happened lately (`management/figures/sampling.py`)"""
+    active: dict[Dispatchable, None]
+    """what was dispatched lately, queues and all else (`management/figures/sampling.py`)"""
     delayed: dict[str, DelayedMessages]
     """by virtual host; made when it is needed"""
     totals: Totals
@@ -53,5 +54,9 @@ class HomeNode(PublishingNode):
         """The delay of the run has passed."""
 
     @abstractmethod
-    def audited(self) -> list[HomeQueue]:
-        """All that messages stand in."""
+    def paged(self) -> list[Paged]:
+        """All that messages stand in and leave again: queues, delayed messages."""
+
+    @abstractmethod
+    def audited(self) -> list[Audited]:
+        """The same and orphans: all that messages stand in."""

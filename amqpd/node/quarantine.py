@@ -21,13 +21,13 @@ from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
 from amqpd.node.ports import HomeNode
-from amqpd.queues.port import QueuePort
+from amqpd.queues.dispatchable import Dispatchable
 
 if TYPE_CHECKING:
     from amqpd.vocabulary.records import QueueRecord
 
 
-def quarantine(node: HomeNode, queue: QueuePort, error: Exception) -> None:
+def quarantine(node: HomeNode, queue: Dispatchable, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
@@ -61,6 +61,6 @@ def quarantined(node: HomeNode) -> list[dict[str, Any]]:
     """The queues that are out of service, and why."""
     return [
         {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.crash_reason}
-        for queue in node.audited()
+        for queue in node.paged()
         if queue.crash_reason is not None
     ]

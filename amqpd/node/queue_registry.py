@@ -27,6 +27,7 @@ from amqpd.node.dispatching import LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
 from amqpd.node.ports import HomeNode
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.dispatchable import Paged
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
@@ -116,7 +117,7 @@ class QueueRegistry:
                 continue
             store = self.delayed(vhost, queue_id)
             try:
-                store.recover(0, found)
+                store.recover(found)
             except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
                 node.quarantine(store, error)
         for queue_id in gone:
@@ -435,8 +436,8 @@ class QueueRegistry:
             node.totals.queues_deleted += 1
             node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
 
-    def end(self, queue: Queue) -> None:
-        """It is no queue of the node's any more: its consumers are told, its messages are gone."""
+    def end(self, queue: Paged) -> None:
+        """It is the node's no more: who waits for it is told, its messages are gone."""
         node = self._node
         node.to_dispatch.forget(queue)
         try:
@@ -444,7 +445,8 @@ class QueueRegistry:
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             node.quarantine(queue, error)
             queue.enter(QueueState.DELETED)
-            for level in range(_levels(queue)):
+            # A priority queue's levels have the numbers behind its own, and what is out of service may be such a one.
+            for level in range(PRIORITY_MAX + 1):
                 node.journal.drop(queue.record.id + level)
         node.books.gone(queue)
 

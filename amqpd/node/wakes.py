@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amqpd.queues.home import HomeQueue
+    from amqpd.queues.dispatchable import Paged
 
 
 # What is passed over leaves the heap when there is as much of it as of the rest, and this many besides: a time that
@@ -25,12 +25,12 @@ class Wakes:
     """Times in milliseconds since the epoch."""
 
     def __init__(self) -> None:
-        self.heap: list[tuple[int, int, HomeQueue]] = []
+        self.heap: list[tuple[int, int, Paged]] = []
         """what is not the queue's `wake_ms` any more is passed over"""
         self._number = 0
         self._length_max = PASSED_OVER_MAX
 
-    def ask(self, queue: HomeQueue, at_ms: int) -> None:
+    def ask(self, queue: Paged, at_ms: int) -> None:
         if queue.wake_ms is None or at_ms < queue.wake_ms:
             queue.wake_ms = at_ms
             self._number += 1
@@ -45,7 +45,7 @@ class Wakes:
             heappop(heap)
         return heap[0][0] if heap else None
 
-    def due(self, now_ms: int) -> Iterator[HomeQueue]:
+    def due(self, now_ms: int) -> Iterator[Paged]:
         """The queues whose time has come; they have to ask again."""
         while (at_ms := self.next_ms) is not None and at_ms <= now_ms:
             queue = heappop(self.heap)[2]

@@ -20,8 +20,8 @@ from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import COPIES_A_STEP, in_steps, queue_steps
-from amqpd.queues.queue import Queue
-from amqpd.queues.states import QueueState
+from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable, Paged
+from amqpd.queues.states import SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
 # What waits to be published: some hundred ticks' worth of it.
@@ -34,16 +34,19 @@ MAKE_WORK, BYTES_A_WORK = 20, 1000
 DROPS_TOLD_MS = 60_000
 
 
-class Copies(Queue):
-    """Of one exchange. A queue for the node, which looks at it when there is something to publish; but nothing is in
-    it, and no client can name it."""
+class Copies(Dispatchable):
+    """What waits to be published to one exchange by the node itself, which looks at it when there is something."""
 
     def __init__(
         self, node: PublishingNode, vhost: str, exchange: str, name: str, reason: str, make: Callable[[Any], Run]
     ) -> None:
-        """`name`: of this queue, and of what is dropped in the log; `reason`: in the audit log; `make`: from an item
-        to its messages, addressed to the exchange."""
-        super().__init__(QueueRecord(vhost, name, 0), node, {})
+        """`name`: of what is dropped in the log; `reason`: in the audit log; `make`: from an item to its messages,
+        addressed to the exchange."""
+        self.record = QueueRecord(vhost, name, 0)
+        self.state = SERVED
+        self.crash_reason = None
+        self.look_work = LOOK_WORK
+        self.letters = 0
         self._node = node
         self._exchange = exchange
         self._reason = reason
@@ -81,6 +84,10 @@ class Copies(Queue):
         """What waits to be published is given up."""
         self.enter(QueueState.DELETED)
         self._node.to_dispatch.forget(self)
+
+    @property
+    def paged(self) -> Paged | None:
+        return None
 
     def dispatch(self) -> None:
         node, pending = self._node, self._pending

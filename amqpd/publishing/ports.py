@@ -23,6 +23,7 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes
 from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
@@ -38,7 +39,7 @@ class DispatchingBase(ABC):
     """See `node/dispatching.py`."""
 
     def __init__(self) -> None:
-        self.source: HomeQueue | None = None
+        self.source: Dispatchable | None = None
         """while something is published for it, in whose name that begins what takes long"""
         self.publisher: Client | None = None
         """while what it publishes is turned away: that is its own work"""
@@ -58,7 +59,7 @@ class DispatchingBase(ABC):
         """Look at the queues to which something happened."""
 
     @abstractmethod
-    def carry_out(self, steps: Iterator[None], queue: HomeQueue | None) -> None:
+    def carry_out(self, steps: Iterator[None], queue: Dispatchable | None) -> None:
         """What the queue has begun and may take longer than the tick has time for."""
 
     @abstractmethod
@@ -118,16 +119,16 @@ class PublishingNode(SessionNode):
         """See `QueueHost.later`."""
 
     @abstractmethod
-    def again(self, queue: QueuePort) -> None:
-        """See `QueueHost.again`."""
+    def again(self, queue: Dispatchable) -> None:
+        """See `DispatchingHost.again`."""
 
     @abstractmethod
     def reigns(self, source: int) -> bool:
         """See `QueueHost.reigns`."""
 
     @abstractmethod
-    def wake(self, queue: HomeQueue, at_ms: int) -> None:
-        """See `QueueHost.wake`."""
+    def wake(self, queue: Paged, at_ms: int) -> None:
+        """See `DispatchingHost.wake`."""
 
     @abstractmethod
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:

@@ -38,11 +38,11 @@ from amqpd.publishing.routing import (
 )
 from amqpd.publishing.unroutable import Outcome
 from amqpd.queues.deadletters import cycle_of, deaths_of, is_letter
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.host import Released
 
 
-def release(node: PublishingNode, store: HomeQueue | None, vhost: str, run: Run) -> Released:
+def release(node: PublishingNode, store: Dispatchable | None, vhost: str, run: Run) -> Released:
     """Publish the run now that its delay has passed: as if it had been published now, but not mandatory, and by
     nobody who may be told."""
     node.dispatching.source = store

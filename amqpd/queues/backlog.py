@@ -17,8 +17,8 @@ from amqpd.audit.kinds import ACKED, QUEUE_DELETED
 from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
+from amqpd.queues.consumer import Piece
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.port import Piece
 from amqpd.queues.segment import Segment
 from amqpd.queues.store import Store
 from amqpd.queues.stretches import Stretches

@@ -20,7 +20,7 @@ from amqpd.journal.records import Row
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.dispatchable import Paged
 from amqpd.queues.levels import LEVEL_BITS
 from amqpd.queues.messages import Messages
 from amqpd.queues.paging import unlike
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
     position: int | None
 
 
-def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
+def ready(queue: Paged, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What is ready, from the position `start` on, and of that what `ids` mean; as it would be delivered."""
     position = 1
     for level in _levels(queue):
@@ -78,7 +78,7 @@ def ready(queue: HomeQueue, start: int = 1, ids: Ids = EVERY) -> Iterator[Stretc
             seq = found[1] + 1
 
 
-def unacked(queue: HomeQueue, ids: Ids = EVERY) -> Iterator[Stretch]:
+def unacked(queue: Paged, ids: Ids = EVERY) -> Iterator[Stretch]:
     """What was delivered and is not settled, by id; then what has expired and waits to be dead-lettered. Of the
     highest priority first."""
     for level in _levels(queue):
@@ -120,8 +120,9 @@ def available(level: Messages, first: int, last: int) -> list[tuple[int, int]]:
     return [each for part in parts for each in level.backlog.not_leaving(*part)] if level.backlog.leaving else parts
 
 
-def id_of(queue: HomeQueue, level: Messages, seq: int) -> int:
-    return _offset(queue, level) + seq
+def id_of(queue_id: int, level: Messages, seq: int) -> int:
+    """`queue_id`: that of the queue which the level is of."""
+    return _offset(queue_id, level) + seq
 
 
 def body_segment(row: Row) -> Segment:
@@ -149,18 +150,18 @@ def runs_in(bodies: Segment, first: int, last: int) -> Iterator[tuple[Run, int, 
         first += stop - start
 
 
-def _levels(queue: HomeQueue) -> list[Messages]:
+def _levels(queue: Paged) -> list[Messages]:
     """Highest priority first."""
     return sorted(queue.levels(), key=attrgetter("queue_id"), reverse=True)
 
 
-def _offset(queue: HomeQueue, level: Messages) -> int:
-    return (level.queue_id - queue.record.id) << LEVEL_BITS
+def _offset(queue_id: int, level: Messages) -> int:
+    return (level.queue_id - queue_id) << LEVEL_BITS
 
 
-def _inside(queue: HomeQueue, level: Messages, ids: Ids) -> Ids:
+def _inside(queue: Paged, level: Messages, ids: Ids) -> Ids:
     """The ids that are the level's, as its sequence numbers."""
-    offset = _offset(queue, level)
+    offset = _offset(queue.record.id, level)
     return [(low - offset, high - offset) for low, high in _cut(offset, offset + (1 << LEVEL_BITS) - 1, ids)]
 
 

@@ -17,6 +17,9 @@ from mypy_extensions import mypyc_attr
 from amqpd.audit.book import Book
 from amqpd.kernel import Run
 
+Piece = tuple[Run, int, int, int, bool]
+"""messages low..high-1 of the run, the sequence number of the first, redelivered"""
+
 CREDIT_UNLIMITED = 1 << 30
 
 

@@ -109,7 +109,7 @@ def rows_of(
             arrived_ms, due_ms = segment.arrival(seq - segment.first), due.get(seq)
             rows.append(
                 {
-                    "id": id_of(queue, level, seq),
+                    "id": id_of(queue.record.id, level, seq),
                     "position": None if stretch.position is None else stretch.position + seq - stretch.first,
                     "state": stretch.state,
                     "redelivered": stretch.state == UNACKED or seq < _redelivered_below(level),
@@ -128,7 +128,7 @@ def _without_body(queue: HomeQueue, stretch: Stretch, seq: int, damage: str, now
     level = stretch.level
     segment = level.store.segments[level.store.index_of(seq)]
     return {
-        "id": id_of(queue, level, seq),
+        "id": id_of(queue.record.id, level, seq),
         "position": None if stretch.position is None else stretch.position + seq - stretch.first,
         "state": f"{stretch.state}, damaged",
         "damage": damage,

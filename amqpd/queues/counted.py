@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from amqpd.message.rewriting import with_headers
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.port import Piece
+from amqpd.queues.consumer import Piece
 
 
 def take_counted(backlog: Backlog, counts: dict[int, int], counted_below: int, limit: int) -> Piece | None:

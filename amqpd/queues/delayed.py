@@ -13,16 +13,21 @@ Not here: what delays a message (`amqpd/message/delays.py`), where it goes then 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from amqpd.audit.book import Book
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
+from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.message.rewriting import run_names
 from amqpd.queues.deadletters import is_letter
-from amqpd.queues.host import QueueHost, Released
-from amqpd.queues.messages import Messages
-from amqpd.queues.queue import Queue
+from amqpd.queues.dispatchable import LOOK_WORK, Paged
+from amqpd.queues.facts import Facts
+from amqpd.queues.fences import Damage, Fence, damage_of, fence_of, tell
+from amqpd.queues.host import DispatchingHost, Released
+from amqpd.queues.messages import Messages, RowsWanted
+from amqpd.queues.states import SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
 # What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
@@ -44,14 +49,31 @@ Release = Callable[[str, Run], Released]
 """publishes the run again in the virtual host"""
 
 
-class DelayedMessages(Queue):
-    """Like a queue for the node, which pages it and looks at it in time; but no client can name it."""
+class DelayedMessages(Paged):
+    """The delayed messages of one virtual host, paged and released by the node; no client can name them."""
 
-    def __init__(self, vhost: str, number: int, host: QueueHost[Queue], release: Release) -> None:
+    def __init__(self, vhost: str, number: int, host: DispatchingHost[DelayedMessages], release: Release) -> None:
         """`number`: under which the journal has them (`vocabulary/journal_numbers.py`)."""
-        super().__init__(QueueRecord(vhost, "delayed messages", number), host, {})
+        self.record = QueueRecord(vhost, "delayed messages", number)
+        self.host = host
+        self.lane = host.journal.lane_of(number)
+        self.state = SERVED
+        self.crash_reason = None
+        self.look_work = LOOK_WORK
+        self.letters = 0
         self._release = release
+        self.facts = Facts(host.now_ms)
+        self.wake_ms = None
+        self.audit_level = None
+        self.recorded_share = 0
+        self.messages = Messages(number, host.journal, self.record.durable)
         self.messages.transfers(True)
+        self.backlog = self.messages.backlog
+        self._reading = False
+        self._damage = False
+        """some of them are damaged, and that was told"""
+        self._damage_told = 0
+        """in this many lines of the log, since there was none"""
         self._falling: deque[tuple[int, int, str]] = deque()
         """(first, last) whose time has come, and that must be read first; and the queue that others wait for, too"""
         self._away: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()
@@ -76,10 +98,18 @@ class DelayedMessages(Queue):
         assert not self.backlog.ready
         self.messages, self.backlog = level, level.backlog
         level.transfers(True)
-        self._find_plain()
         self.facts.begin(level.backlog.ready)
         self._by_exchange.clear()
         self._known_from = level.store.next_seq
+
+    def recover(self, found: RecoveredQueue) -> None:
+        """Take over what the journal has."""
+        self.messages.recover(found)
+        self.facts.begin(self.backlog.ready)
+
+    def delete(self) -> None:
+        self.enter(QueueState.DELETED)
+        self.messages.drop()
 
     def waiting_for(self, exchange: str, alone: bool) -> int | None:
         """How many were published to this exchange; None: it is not known, as some were here at the start. `alone`:
@@ -138,7 +168,7 @@ class DelayedMessages(Queue):
             self._look_again()
         while falling and self._goes():
             pass
-        if self.damage:
+        if self._damage:
             self.look_for_damage()
         due_ms = messages.next_due_ms
         if due_ms is not None:
@@ -221,9 +251,7 @@ class DelayedMessages(Queue):
         self.host.work_left -= RELEASE_WORK
         gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
         self._stopped = high - low - gone
-        messages = self.messages
-        assert isinstance(messages, Messages), "it has no priorities"
-        if gone and messages.backlog.transferring >= self._known_from:
+        if gone and self.backlog.transferring >= self._known_from:
             self._forget(run_names(run)[0], gone)
         if gone and self._letters and is_letter(run):
             self._letters = max(0, self._letters - gone)
@@ -237,3 +265,73 @@ class DelayedMessages(Queue):
             self._by_exchange[exchange] = left
         else:
             self._by_exchange.pop(exchange, None)
+
+    # What the node asks of all that is paged
+
+    @property
+    def paged(self) -> Paged | None:
+        return self if self.backlog.ready or self.backlog.unacked else None
+
+    @property
+    def ready_count(self) -> int:
+        return self.backlog.ready
+
+    @property
+    def unacked_count(self) -> int:
+        return self.backlog.unacked
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.messages.memory_bytes
+
+    @property
+    def released_bytes(self) -> int:
+        return self.messages.released_bytes
+
+    @property
+    def is_consumed(self) -> bool:
+        return False
+
+    def levels(self) -> Iterable[Messages]:
+        return (self.messages,)
+
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
+        self.messages.store.book = None if open_book is None else open_book(self.messages)
+
+    def next_read(self, space: bool) -> RowsWanted | None:
+        if self._reading or self.state is QueueState.DELETED or not self.messages.store.segments:
+            return None
+        wish = self.messages.next_copies() or self.messages.next_read(0)
+        self._reading = wish is not None
+        return wish
+
+    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+        self._reading = False
+        if self.state is SERVED:
+            wish.loaded(rows)
+            if self.messages.damaged:
+                self.look_for_damage()
+
+    def shrink(self, bytes_max: int) -> int:
+        work = self.messages.shrink(bytes_max)
+        if self.messages.shrinking:
+            self.host.again(self)
+        return work
+
+    @property
+    def fence(self) -> Fence | None:
+        return fence_of(self.messages) if self._damage else None
+
+    def damaged(self) -> list[Damage]:
+        return damage_of(self.messages)
+
+    def withdrawn(self, count: int) -> None:
+        self.facts.withdrawn += count
+
+    def look_for_damage(self) -> None:
+        self._damage_told = tell(self.host, self.record, self.messages, self._damage_told)
+        damaged = self.messages.damaged
+        if self._damage and not damaged:
+            self._damage_told = 0
+            self.host.log("queue_fence_cleared", queue=self.record.name, vhost=self.record.vhost)
+        self._damage = damaged

@@ -17,8 +17,10 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
+from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.port import Counts, Fence, Getter, QueuePort, Statistics, TakeOut
+from amqpd.queues.fences import Fence
+from amqpd.queues.port import Counts, Getter, QueuePort, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -89,8 +91,12 @@ class ElsewhereQueue(QueuePort):
 
         take_out(lambda: True, removed)  # with conditions it is refused before
 
-    def catch_up(self) -> None:
-        pass
+    def dispatch(self) -> None:
+        pass  # its leader does it
+
+    @property
+    def paged(self) -> Paged | None:
+        return None
 
     @property
     def ready_count(self) -> int:

@@ -25,7 +25,6 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
-from amqpd.queues.port import Fence, QueuePort
 from amqpd.queues.segment import Segment
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.store import SEQ_BITS
@@ -39,6 +38,19 @@ REMEDY = (
     "amqpd message quarantine sets it aside in a file, amqpd message delete deletes it; with --delayed where it is "
     "delayed messages"
 )
+
+
+class Fence(NamedTuple):
+    """What is damaged of a queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
+    numbers are those of all that is damaged."""
+
+    first: int
+    last: int
+    reason: str
+    messages: int
+    rows: int
+    blocked: bool
+    """the queue has come to it"""
 
 
 class Fenced(AMQPPreconditionFailed):
@@ -68,17 +80,6 @@ class Damage(NamedTuple):
         """First and last id of what is not settled in it."""
         ranges = self.segment.live_ranges()
         return self.first + ranges[0][0], self.first + ranges[-1][1] - 1
-
-
-def refusal(queue: QueuePort, messages: Messages | Levels, now_ms: int) -> Fenced | None:
-    """For a client that wants the next message, if that is damaged."""
-    damage = blocked_at(messages)
-    if damage is None:
-        return None
-    told = now_ms - queue.refusal_told_ms < FENCED_TOLD_MS
-    if not told:
-        queue.refusal_told_ms = now_ms
-    return Fenced(queue.record, damage.left, told)
 
 
 def fence_of(messages: Messages | Levels) -> Fence | None:
@@ -187,7 +188,19 @@ def news(messages: Messages | Levels) -> Iterator[Damage | str]:
             yield reason
 
 
-def tell(host: Host, record: QueueRecord, damage: Damage, last: bool) -> None:
+def tell(host: Host, record: QueueRecord, messages: Messages | Levels, told: int) -> int:
+    """Damage that nobody was told of yet is in the log, up to a bound. `told`: how much of this queue is by now; the
+    same, after that."""
+    for each in news(messages):
+        if isinstance(each, str):
+            host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=each)
+        elif told <= TOLD_MAX:
+            _tell(host, record, each, last=told == TOLD_MAX)
+            told += 1
+    return told
+
+
+def _tell(host: Host, record: QueueRecord, damage: Damage, last: bool) -> None:
     """A line of the log. `last`: the queue has more, which is not told."""
     host.log(
         "queue_fenced",

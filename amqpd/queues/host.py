@@ -1,6 +1,7 @@
 """What a queue asks of the node that it lives in.
 
-What comes in: nothing. What goes out: `Host`, for the parts of a queue; `QueueHost`, for the queue itself.
+What comes in: nothing. What goes out: `Host`, for the parts of a queue; `DispatchingHost`, for what is
+dispatched; `QueueHost`, for the queue itself.
 Rules: a queue never looks at other queues, exchanges or connections.
 Not here: what the node does then (`amqpd/node/node.py`).
 """
@@ -36,7 +37,19 @@ class Host(Protocol):
     def log(self, event: str, **fields: Any) -> None: ...
 
 
-class QueueHost(Host, Protocol[QueueOf]):
+class DispatchingHost(Host, Protocol[QueueOf]):
+    """The node, as what it dispatches sees it."""
+
+    def again(self, queue: QueueOf) -> None:
+        """Dispatch it in the next tick: it has more to do than there was time for."""
+        ...
+
+    def wake(self, queue: QueueOf, at_ms: int) -> None:
+        """Dispatch it when that time has come."""
+        ...
+
+
+class QueueHost(DispatchingHost[QueueOf], Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
     def dead_letter(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
@@ -47,14 +60,6 @@ class QueueHost(Host, Protocol[QueueOf]):
     def keep_letters(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> None:
         """`dead_letter` has said that these stay where they are, and they are nowhere: they were refused. Their
         letters are kept until they can go."""
-        ...
-
-    def again(self, queue: QueueOf) -> None:
-        """Dispatch the queue in the next tick: it has more to do than there was time for."""
-        ...
-
-    def wake(self, queue: QueueOf, at_ms: int) -> None:
-        """Dispatch the queue when that time has come."""
         ...
 
     def reigns(self, source: int) -> bool:

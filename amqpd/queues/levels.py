@@ -22,9 +22,9 @@ from amqpd.audit.publication import Publication
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
+from amqpd.queues.consumer import Piece
 from amqpd.queues.expiry import Leaving, Transfer
 from amqpd.queues.messages import Messages, RowsWanted
-from amqpd.queues.port import Piece
 from amqpd.queues.store import SEQ_BITS
 
 # Sequence numbers below this are the level's own: SQLite's integers have 63 bits, priorities 8.

@@ -22,6 +22,7 @@ from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import INSTANT, Backlog
+from amqpd.queues.consumer import Piece
 from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import RETRY_MS
@@ -30,7 +31,6 @@ from amqpd.queues.fences import drop_over_limits
 from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
-from amqpd.queues.port import Piece
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
 from amqpd.queues.turns import Turns
 

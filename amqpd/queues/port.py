@@ -26,13 +26,12 @@ from amqpd.audit.publication import Publication
 from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
-from amqpd.queues.consumer import Subscriber
+from amqpd.queues.consumer import Piece, Subscriber
+from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
+from amqpd.queues.fences import Fence
 from amqpd.queues.settings import QueueSettings
-from amqpd.queues.states import AWAY, FOLLOWING, SERVED, QueueState
+from amqpd.queues.states import AWAY, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
-
-Piece = tuple[Run, int, int, int, bool]
-"""messages low..high-1 of the run, the sequence number of the first, redelivered"""
 
 
 class Got(NamedTuple):
@@ -67,19 +66,6 @@ def unheard(answer: object) -> None:
     """For an asker that does not wait for the answer."""
 
 
-class Fence(NamedTuple):
-    """What is damaged of a queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
-    numbers are those of all that is damaged."""
-
-    first: int
-    last: int
-    reason: str
-    messages: int
-    rows: int
-    blocked: bool
-    """the queue has come to it"""
-
-
 class Statistics(NamedTuple):
     """Sizes in bytes, of bodies except `memory_bytes`; times in ms since the epoch; counts and rates by the names in
     `facts.py`."""
@@ -103,7 +89,7 @@ class Statistics(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class QueuePort:
+class QueuePort(Dispatchable):
     """One queue."""
 
     def __init__(self, record: QueueRecord, settings: QueueSettings, lane: Lane) -> None:
@@ -111,8 +97,9 @@ class QueuePort:
         self.lane = lane
         """what makes its messages safe"""
         self.state = SERVED
-        self.crash_reason: str | None = None
-        """why it is out of service (`amqpd/node/quarantine.py`), also when it has been deleted since"""
+        self.crash_reason = None
+        self.look_work = LOOK_WORK
+        self.letters = 0
         self.is_remote = False
         """another node leads it, or none"""
         self.may_refuse = False
@@ -132,32 +119,13 @@ class QueuePort:
         self.dead_letters = settings.dead_letter_exchange is not None
 
     def enter(self, state: QueueState) -> None:
-        """From now on it is not served any more: it is not dispatched, takes nothing and gives nothing back. Raises
-        ValueError for what does not follow its state (`states.py`)."""
-        if state not in FOLLOWING[self.state]:
-            raise ValueError(f"queue '{self.record.name}' is {self.state.value} and cannot be {state.value}")
-        self.state = state
+        super().enter(state)
         self.may_refuse = True
-
-    @property
-    def is_served(self) -> bool:
-        """It takes and gives messages."""
-        return self.state is SERVED
 
     @property
     def is_away(self) -> bool:
         """Its messages are at another node, or at none, and it takes none from here now."""
         return self.state in AWAY
-
-    @property
-    def is_deleted(self) -> bool:
-        """It left the topology."""
-        return self.state is QueueState.DELETED
-
-    def quarantine(self, reason: str) -> None:
-        """Out of service from now on: nothing that follows may come back into it."""
-        self.enter(QueueState.CRASHED)
-        self.crash_reason = reason
 
     @abstractmethod
     def abandoned(self) -> Iterator[Getter]:
@@ -239,11 +207,6 @@ class QueuePort:
         ready messages (`if_empty`). Answer: how many ready messages went with it, or what it has."""
 
     # Facts
-
-    @abstractmethod
-    def catch_up(self) -> None:
-        """What is asked next of it is to be as of now: what has expired is gone, consumers have what they
-        can take."""
 
     @property
     @abstractmethod

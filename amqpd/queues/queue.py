@@ -27,15 +27,16 @@ from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
-from amqpd.queues.consumer import Subscriber, cancelling
+from amqpd.queues.consumer import Piece, Subscriber, cancelling
 from amqpd.queues.deadletters import MAXLEN
-from amqpd.queues.fences import TOLD_MAX, Damage, Fenced, blocked_at, damage_of, fence_of, news, refusal, tell
+from amqpd.queues.dispatchable import Paged
+from amqpd.queues.fences import FENCED_TOLD_MS, Damage, Fence, Fenced, blocked_at, damage_of, fence_of, tell
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
-from amqpd.queues.port import Fence, Getter, Got, Piece, Statistics
+from amqpd.queues.port import Getter, Got, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.queues.turns import Turns
@@ -125,18 +126,22 @@ class Queue(HomeQueue):
     def levels(self) -> Iterable[Messages]:
         return self.messages.levels()
 
+    @property
+    def paged(self) -> Paged | None:
+        return self if self.backlog.ready or self.backlog.unacked else None
+
     def subscribers(self) -> list[Subscriber]:
         return list(self.consumers)
 
-    def keep_books(self, open_book: Callable[[HomeQueue, Messages], Book] | None) -> None:
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
         if self._levels is not None:
-            self._levels.keep_books(None if open_book is None else partial(open_book, self))
+            self._levels.keep_books(open_book)
             return
         level = self.messages
         assert isinstance(level, Messages)
         if level.backlog.fresh:
             level.backlog.take_in()
-        level.store.book = None if open_book is None else open_book(self, level)
+        level.store.book = None if open_book is None else open_book(level)
 
     def book_of(self, seq: int) -> Book | None:
         level = self.messages if self._levels is None else self._levels.level_of(seq)
@@ -309,6 +314,10 @@ class Queue(HomeQueue):
     def consumer_count(self) -> int:
         return self.consumers.count
 
+    @property
+    def is_consumed(self) -> bool:
+        return self.consumers.count > 0
+
     def is_active(self, consumer: Subscriber) -> bool:
         return self.consumers.active in (None, consumer)
 
@@ -348,9 +357,6 @@ class Queue(HomeQueue):
         self.getters.append((no_ack, answer))
         if not self.letters and not self.mortality.expiring:
             self._serve_getters()
-
-    def catch_up(self) -> None:
-        self.dispatch()
 
     def dispatch(self) -> None:
         plain = self._plain
@@ -549,7 +555,14 @@ class Queue(HomeQueue):
         return damage_of(self.messages)
 
     def _fenced(self) -> Fenced | None:
-        return refusal(self, self.messages, self.host.now_ms) if self.damage else None
+        damage = blocked_at(self.messages) if self.damage else None
+        if damage is None:
+            return None
+        now_ms = self.host.now_ms
+        told = now_ms - self.refusal_told_ms < FENCED_TOLD_MS
+        if not told:
+            self.refusal_told_ms = now_ms
+        return Fenced(self.record, damage.left, told)
 
     @property
     def blocked(self) -> bool:
@@ -558,14 +571,7 @@ class Queue(HomeQueue):
 
     def look_for_damage(self) -> None:
         host, record = self.host, self.record
-        named = self.damage_told
-        for each in news(self.messages):
-            if isinstance(each, str):
-                host.log("copies_damaged", queue=record.name, vhost=record.vhost, reason=each)
-            elif named <= TOLD_MAX:
-                tell(host, record, each, last=named == TOLD_MAX)
-                named += 1
-        self.damage_told = named
+        self.damage_told = tell(host, record, self.messages, self.damage_told)
         damaged = self.messages.damaged
         if self.damage and not damaged:
             self.used()

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amqpd.queues.port import QueuePort
+from amqpd.queues.dispatchable import Dispatchable
 
 
 class ToDispatch:
     """A set that keeps its order: equal input gives equal output."""
 
     def __init__(self) -> None:
-        self._queues: dict[QueuePort, None] = {}
+        self._queues: dict[Dispatchable, None] = {}
 
     def __bool__(self) -> bool:
         return len(self._queues) > 0
@@ -26,19 +26,19 @@ class ToDispatch:
     def __contains__(self, queue: object) -> bool:
         return queue in self._queues
 
-    def add(self, queue: QueuePort) -> None:
+    def add(self, queue: Dispatchable) -> None:
         """It may be there already."""
         self._queues[queue] = None
 
-    def add_all(self, queues: Iterable[QueuePort]) -> None:
+    def add_all(self, queues: Iterable[Dispatchable]) -> None:
         """As `add`, of each."""
         self._queues.update(dict.fromkeys(queues))
 
-    def forget(self, queue: QueuePort) -> None:
+    def forget(self, queue: Dispatchable) -> None:
         """It is gone, or out of service."""
         self._queues.pop(queue, None)
 
-    def take(self) -> Iterator[QueuePort]:
+    def take(self) -> Iterator[Dispatchable]:
         """All of them; the next ones are of the next round."""
         queues, self._queues = self._queues, {}
         return iter(queues)

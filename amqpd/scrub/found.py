@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
-    from amqpd.queues.home import HomeQueue
+    from amqpd.queues.dispatchable import Paged
     from amqpd.queues.messages import Messages
 
 FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted"
@@ -34,16 +34,16 @@ class Outcome(NamedTuple):
     """What became of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
 
     what: str
-    queue: HomeQueue | None = None
+    queue: Paged | None = None
 
 
 def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
     """What becomes of each of them."""
-    levels: dict[int, tuple[HomeQueue, Messages | None]] = {}
+    levels: dict[int, tuple[Paged, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
     if wanted and node.registry.beginning:
         _make(node, wanted)
-    for queue in node.audited() if wanted else ():
+    for queue in node.paged() if wanted else ():
         for level in queue.levels() if queue.is_served else ():
             if level.queue_id in wanted:
                 levels[level.queue_id] = queue, level
@@ -65,7 +65,7 @@ def _make(node: Node, wanted: set[int]) -> None:
             node.ports.get(key)
 
 
-def _of_row(node: Node, row: DamagedRow, queue: HomeQueue | None, level: Messages | None) -> Outcome:
+def _of_row(node: Node, row: DamagedRow, queue: Paged | None, level: Messages | None) -> Outcome:
     if queue is None or not queue.is_served:
         return Outcome(UNWANTED)
     if level is None:

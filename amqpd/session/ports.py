@@ -27,6 +27,7 @@ from amqpd.limiting.census import Census
 from amqpd.limiting.congestion import Congestion
 from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
+from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.port import QueuePort, unheard
 from amqpd.queues.to_dispatch import ToDispatch
 from amqpd.security.access import Access
@@ -112,7 +113,7 @@ class SessionNode(ABC):
     def log(self, event: str, **fields: Any) -> None: ...
 
     @abstractmethod
-    def quarantine(self, queue: QueuePort, error: Exception) -> None:
+    def quarantine(self, queue: Dispatchable, error: Exception) -> None:
         """The error was raised by the queue's own work: it is out of service."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Change, Key
 
 if TYPE_CHECKING:
-    from amqpd.queues.home import HomeQueue
+    from amqpd.queues.dispatchable import Paged
     from amqpd.queues.messages import RowsWanted
 
 Resume = Callable[[bool], None]
@@ -23,7 +23,7 @@ Resume = Callable[[bool], None]
 class Read(NamedTuple):
     """Rows of the journal that the queue has to read."""
 
-    queue: HomeQueue
+    queue: Paged
     wish: RowsWanted
 
 

@@ -24,6 +24,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
+from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.audit_levels import FULL, Level
 from amqpd.vocabulary.limits import Limits
@@ -62,7 +63,7 @@ class AuditedQueue(WatchedQueue):
 
 
 @contextmanager
-def entering(queue: Queue, numbers: list[int]) -> Iterator[None]:
+def entering(queue: Queue | DelayedMessages, numbers: list[int]) -> Iterator[None]:
     """Meanwhile the messages with these numbers in their bodies come into the queue."""
     before = {
         level.queue_id: level.store.book.next for level in queue.messages.levels() if level.store.book is not None

@@ -283,7 +283,7 @@ def test_what_an_operator_deletes_or_moves_ends_there(harness: RecordedHarness, 
     (level,) = queue.messages.levels()
     assert delete(harness.node, queue, level, 0, 0) == 1
     assert told(harness.log_rows(), *IN_QUEUE) == [("purged", "operator", "q", 0, 1)]
-    Mover(harness.node, queue, target).move(level, level.store.segments[0], 1, 2)
+    Mover(harness.node, queue.withdrawn, target).move(level, level.store.segments[0], 1, 2)
     assert told(harness.log_rows(), *IN_QUEUE, "publication") == [
         ("published", "moved", None, 0, 2, 4),
         ("routed", "moved", "other", 0, 2, 4),

@@ -57,7 +57,7 @@ def test_what_a_lost_queue_had_is_parked_and_untouched() -> None:
     rows = dict(harness.rows[queue_id])
     restart(harness)
     orphan = only(harness)
-    assert (orphan.id, orphan.ids, orphan.backlog.ready, orphan.backlog.ready_bytes) == (queue_id, [queue_id], 3, 3)
+    assert (orphan.id, orphan.ids, orphan.ready_count, orphan.ready_bytes) == (queue_id, [queue_id], 3, 3)
     facts = orphan.facts_of()
     assert (facts["id"], facts["messages"], facts["bytes"]) == (str(queue_id), 3, 3)
     assert (facts["oldest_ms"], facts["newest_ms"]) == (5_000, 5_000)
@@ -70,7 +70,7 @@ def test_what_a_lost_queue_had_is_parked_and_untouched() -> None:
     assert (sums["orphans"], sums["messages_orphaned"], sums["messages_ready"]) == (1, 3, 0)
     # The next start finds them again, and so does one that knows the queue: that is the way back to newer metadata.
     restart(harness)
-    assert only(harness).backlog.ready == 3
+    assert only(harness).ready_count == 3
 
 
 def test_metadata_that_know_the_queue_again_have_its_messages_again() -> None:
@@ -93,9 +93,8 @@ def test_nothing_of_an_orphan_expires() -> None:
     client.publish(b"short", delivery_mode=2, expiration="1000")
     restart(harness)
     harness.node.now_ms = 3_600_000
-    harness.node.to_dispatch.add(only(harness))
     harness.step()
-    assert only(harness).backlog.ready == 1
+    assert only(harness).ready_count == 1
     assert not harness.reads
 
 
@@ -146,7 +145,7 @@ def test_the_levels_of_a_priority_queue_are_one_orphan() -> None:
     orphan = only(harness)
     assert (orphan.id, orphan.ids) == (base + 3, [base + 3, base + 9])
     assert [level.queue_id for level in orphan.levels_in_order()] == [base + 9, base + 3]
-    assert (orphan.backlog.ready, orphan.facts_of()["levels"]) == (3, 2)
+    assert (orphan.ready_count, orphan.facts_of()["levels"]) == (3, 2)
 
 
 def test_delayed_messages_of_a_lost_virtual_host_are_parked_and_wait_again() -> None:
@@ -202,7 +201,7 @@ def test_delayed_messages_wait_when_their_exchanges_may_be_missing(suspect: bool
     assert delayed_id(Harness.identity.id, "/") in [orphan.id for orphan in harness.node.orphans]
     harness.node.now_ms = 2_000
     harness.step()
-    assert sum(orphan.backlog.ready for orphan in harness.node.orphans) == 1 + other
+    assert sum(orphan.ready_count for orphan in harness.node.orphans) == 1 + other
 
 
 def test_delayed_messages_of_metadata_that_have_their_exchange_go_on() -> None:
@@ -258,7 +257,7 @@ def test_a_queue_that_is_deleted_is_no_orphan_though_others_are() -> None:
     harness._apply([Delete(("queue", "/", "deleted"))])
     harness.step()
     restart(harness)
-    assert only(harness).backlog.ready == 2
+    assert only(harness).ready_count == 2
 
 
 def test_an_orphan_that_contradicts_itself_keeps_nobody_from_starting() -> None:
@@ -269,7 +268,7 @@ def test_an_orphan_that_contradicts_itself_keeps_nobody_from_starting() -> None:
     harness.rows[bad_id][0].deadlines = b"no deadlines"
     restart(harness)
     assert [orphan.id for orphan in harness.node.orphans] != [bad_id]
-    assert only(harness).backlog.ready == 1
+    assert only(harness).ready_count == 1
     assert harness.rows[bad_id]
     assert len(harness.bugs) == 1
 

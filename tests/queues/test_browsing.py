@@ -30,7 +30,7 @@ def queue_of(client: Client, name: str = "q") -> Queue:
 def ids(client: Client, start: int = 1, wanted: Ids = ((0, 1 << 62),), state: str = "ready") -> list[int]:
     queue = queue_of(client)
     found = ready(queue, start, wanted) if state == "ready" else unacked(queue, wanted)
-    return [id_of(queue, each.level, seq) for each in found for seq in range(each.first, each.last + 1)]
+    return [id_of(queue.record.id, each.level, seq) for each in found for seq in range(each.first, each.last + 1)]
 
 
 def positions(client: Client, start: int = 1, wanted: Ids = ((0, 1 << 62),)) -> list[int]:
@@ -177,7 +177,7 @@ def test_moving_keeps_order_and_content_and_takes_one_transaction() -> None:
     client.publish(b"9999", "other", delivery_mode=2)
     client.harness.automatic = False
     queue, other = queue_of(client), queue_of(client, "other")
-    mover = Mover(client.harness.node, queue, other)
+    mover = Mover(client.harness.node, queue.withdrawn, other)
     for stretch in list(ready(queue, 1, ((2, 4), (6, 6)))):
         at = bodies_at(client, stretch.level, stretch.first)
         assert mover.move(stretch.level, at, stretch.first, stretch.last) == stretch.last - stretch.first + 1
@@ -208,7 +208,7 @@ def test_the_other_queues_limit_holds(overflow: str, moved: int, left: int) -> N
     client = filled(8)
     client.declare("other", arguments={"x-max-length": 3, "x-overflow": overflow})
     queue, other = queue_of(client), queue_of(client, "other")
-    mover = Mover(client.harness.node, queue, other)
+    mover = Mover(client.harness.node, queue.withdrawn, other)
     count = 0
     for stretch in list(ready(queue)):
         count += mover.move(
@@ -326,7 +326,7 @@ def test_whatever_happened_a_look_says_what_consumers_will_get(steps: list[tuple
             assert take_out(client, ((value, value + 5),)) == len(here)
             gone.update(here)
         elif what == "move":
-            mover = Mover(harness.node, queue, queue_of(client, "other"))
+            mover = Mover(harness.node, queue.withdrawn, queue_of(client, "other"))
             for stretch in list(ready(queue, 1, ((value, value + 5),))):
                 moved += bodies(client, [stretch])
                 seq = stretch.first

@@ -11,12 +11,13 @@ from pamqp import commands, frame
 
 from amqpd import KERNEL
 from amqpd.kernel import scan_publishes
-from amqpd.node.dispatching import LOOK_WORK, QUEUES_WORK_MAX
+from amqpd.node.dispatching import QUEUES_WORK_MAX
 from amqpd.node.node import DUE_QUEUES_MAX
 from amqpd.publishing import dead_lettering
 from amqpd.publishing.dead_lettering import LETTER_WORK
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadletters import dead_letter_of
+from amqpd.queues.dispatchable import LOOK_WORK
 from amqpd.queues.mortality import PIECE_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 

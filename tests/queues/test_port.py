@@ -1,9 +1,9 @@
 """What is outside queues/ reaches a queue by its port: nothing there looks behind it.
 
 What is verified: the home's queue is imported only by the listed modules, imports for type checkers included, and
-what it looks like to the rest of its node (`queues/home.py`) only by those that look after memory, disk and books, or
-repair them; no attribute of its own parts (`queue.backlog`, `.consumers`, ...) is read of something called a queue;
-what the port names, the home's queue has.
+what it looks like to the rest of its node (`queues/home.py`, `queues/dispatchable.py`) only by those that dispatch,
+look after memory and disk, or repair them; no attribute of its own parts (`queue.backlog`, `.consumers`, ...) is read
+of something called a queue; what the port names, the home's queue has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
 AT_HOME = {
     "management/attention/watch.py": "the bounds of a full queue are told by the node that has it",
     "node/queue_registry.py": "the home's queues are made here",
-    "node/orphans.py": "parked messages are on this node's disk",
     "publishing/dead_lettering.py": "a message dies at home, and its queue's settings say what becomes of it",
 }
 IMPORTS = {
@@ -35,33 +34,41 @@ IMPORTS = {
         "node/queue_registry.py": "they are made here",
         "node/ports.py": "what the parts of the home know of them",
         "node/queue_ports.py": "it has those that are here, and those elsewhere beside them",
-        "node/orphans.py": "what has lost its queue is kept as one",
-        "publishing/copies.py": "what the node publishes itself is dispatched as one",
     },
     "amqpd.queues.home": {
-        "audit/coverage/anchors.py": "what stands in a queue is said by the node that has it",
-        "audit/coverage/counts.py": "its figures, too",
-        "audit/coverage/coverage.py": "its books are opened here",
-        "limiting/congestion.py": "how fast it drains",
         "management/attention/watch.py": "what needs attention is told by the node that has the queue",
         "management/figures/queue_facts.py": "the time of the first message is in memory where it is",
         "management/figures/conditions.py": "whether consumers hold all that they may is known where they are",
-        "management/damage/damaged_rows.py": "damage is on this node's disk",
+        "management/figures/totals.py": "what was dispatched, and is a queue of this node",
         "management/messages/home_queues.py": "which of them an operator means",
         "management/messages/operations.py": "an operator's look at what is on this node's disk",
-        "management/messages/repair.py": "and what is taken out of it",
-        "node/dispatching.py": "they are dispatched here, and leave memory",
-        "node/node.py": "what was read for it comes by here",
-        "node/ports.py": "what the audit log and the scrub look at",
-        "node/wakes.py": "they say when to look at them",
+        "node/node.py": "their dead letters come by here",
         "publishing/dead_lettering.py": "a message dies at home",
         "publishing/ports.py": "what is published for a queue is its home's work",
-        "publishing/releasing.py": "what was delayed comes from a store at home",
+    },
+    "amqpd.queues.dispatchable": {
+        "limiting/congestion.py": "how fast it drains",
+        "management/damage/damaged_rows.py": "damage is on this node's disk",
+        "management/figures/totals.py": "what was dispatched, and is a queue of this node",
+        "management/messages/home_queues.py": "whether it is gone",
+        "management/messages/repair.py": "what is taken out of it",
+        "node/dispatching.py": "they are dispatched here, and leave memory",
+        "node/fence.py": "damage of queues and of delayed messages",
+        "node/node.py": "what was read for it comes by here",
+        "node/ports.py": "what the scrub looks at",
+        "node/quarantine.py": "all that is dispatched may have a bug",
+        "node/queue_registry.py": "they are ended here",
+        "node/wakes.py": "they say when to look at them",
+        "publishing/copies.py": "what the node publishes itself is dispatched",
+        "publishing/ports.py": "what takes long is begun in the name of one",
+        "publishing/releasing.py": "what was delayed comes from one",
         "scrub/found.py": "damage is on this node's disk",
+        "session/ports.py": "a bug takes one out of service",
         "session/world.py": "a read is of this node's disk",
     },
 }
-"""Of the home's queue, and of what the rest of the node sees of it: who imports them outside queues/, and why."""
+"""Of the home's queue, of what the rest of the node sees of it, and of what is dispatched: who imports them outside
+queues/, and why."""
 
 
 @cache

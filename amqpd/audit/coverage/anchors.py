@@ -14,10 +14,10 @@ from amqpd.audit.kinds import PERSISTENT, STANDING
 from amqpd.audit.recorder import Recorder
 
 if TYPE_CHECKING:
-    from amqpd.queues.home import HomeQueue
+    from amqpd.audit.coverage.audited import Audited
 
 
-def anchor(recorder: Recorder, queue: HomeQueue, kind: int) -> None:
+def anchor(recorder: Recorder, queue: Audited, kind: int) -> None:
     """`kind`: one of `kinds.ANCHOR_...`. A queue without books says nothing."""
     buffer, time_us = recorder.buffer, recorder.now()
     for level in queue.levels():

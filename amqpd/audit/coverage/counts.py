@@ -15,15 +15,17 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from amqpd.audit.coverage.coverage import Coverage
+from amqpd.queues.states import AWAY, QueueState
 
 if TYPE_CHECKING:
-    from amqpd.queues.home import HomeQueue
+    from amqpd.audit.coverage.audited import Audited
     from amqpd.vocabulary.client import Client
 
 FIGURES = ("accepted", "delivered", "acked", "expired", "dropped", "rejected", "dead_lettered", "purged")
 _NONE = (0,) * len(FIGURES)
 
 
+GONE = (*AWAY, QueueState.DELETED)
 # Queues or connections that are looked at together: some milliseconds.
 AT_ONCE = 500
 
@@ -34,12 +36,12 @@ class Counts:
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
         coverage.on_gone = self.gone
-        self._before: dict[HomeQueue, tuple[int, ...]] = {}
+        self._before: dict[Audited, tuple[int, ...]] = {}
         """of all queues that have any, also of those that are recorded: they may not be for ever"""
         self._published: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         """by (virtual host, user): messages and bytes since the last row"""
 
-    def begin(self, queues: Sequence[HomeQueue]) -> None:
+    def begin(self, queues: Sequence[Audited]) -> None:
         """What was there at the start was counted in an earlier life."""
         self._before = {queue: figures for queue in queues if (figures := _figures(queue)) != _NONE}
 
@@ -51,17 +53,17 @@ class Counts:
             known[1] += connection.published_bytes - connection.audited_bytes
             connection.audited, connection.audited_bytes = connection.published, connection.published_bytes
 
-    def gone(self, queue: HomeQueue) -> None:
+    def gone(self, queue: Audited) -> None:
         """The queue is deleted, or its home is another node now."""
         if not queue.facts.accepted:
             return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
 
-    def write(self, queues: Sequence[HomeQueue], connections: list[Client]) -> None:
+    def write(self, queues: Sequence[Audited], connections: list[Client]) -> None:
         for _ in self.write_in_steps(queues, connections):
             pass
 
-    def write_in_steps(self, queues: Sequence[HomeQueue], connections: list[Client]) -> Iterator[None]:
+    def write_in_steps(self, queues: Sequence[Audited], connections: list[Client]) -> Iterator[None]:
         """As `write`; the node may go on between two steps."""
         recorder, coverage = self._coverage.recorder, self._coverage
         for at, connection in enumerate(connections, 1):
@@ -70,7 +72,7 @@ class Counts:
                 yield
         for at, queue in enumerate(queues, 1):
             # What has gone since was counted when it went.
-            if not (queue.is_deleted or queue.is_away):
+            if queue.state not in GONE:
                 before, figures = self._before.get(queue, _NONE), _figures(queue)
                 if figures != before:
                     self._count(queue, before, figures)
@@ -84,7 +86,7 @@ class Counts:
                     about = {"vhost": vhost, "user": user}
                     recorder.row("counted", {**about, "detail": figure, "count": count})
 
-    def _count(self, queue: HomeQueue, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+    def _count(self, queue: Audited, before: tuple[int, ...], now: tuple[int, ...]) -> None:
         if before == now or not self._coverage.level_of(queue).counts:
             return
         record = queue.record
@@ -94,7 +96,7 @@ class Counts:
                 self._coverage.recorder.row("counted", {**about, "detail": figure, "count": count})
 
 
-def _figures(queue: HomeQueue) -> tuple[int, ...]:
+def _figures(queue: Audited) -> tuple[int, ...]:
     facts = queue.facts
     accepted, *left = [getattr(facts, figure) for figure in FIGURES]
     # What was recovered was counted where it came in: in an earlier life, or by the home before this one.

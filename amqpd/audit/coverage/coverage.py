@@ -11,7 +11,8 @@ Not here: what a level means (`vocabulary/audit_levels.py`), writing anchors (`a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amqpd.audit.book import Book
@@ -23,7 +24,7 @@ from amqpd.audit.reigns import Reigns
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
-    from amqpd.queues.home import HomeQueue
+    from amqpd.audit.coverage.audited import Audited
     from amqpd.queues.messages import Messages
 
 
@@ -48,7 +49,7 @@ class Coverage:
         self.kept_eras: dict[int, Eras] = {}
         self._recording = 0
         """queues with a book"""
-        self.on_gone: Callable[[HomeQueue], None] = lambda _: None
+        self.on_gone: Callable[[Audited], None] = lambda _: None
         """told of a queue that is deleted"""
         every = (default, *self.vhosts.values())
         recorder.acts = any(level.acts for level in every)
@@ -67,15 +68,15 @@ class Coverage:
         """The level that records the largest share of messages: for those whose virtual host is not known."""
         return max((self.default, *self.vhosts.values()), key=lambda level: level.share)
 
-    def level_of(self, queue: HomeQueue) -> Level:
+    def level_of(self, queue: Audited) -> Level:
         """Raises nothing: a policy's level was checked when it was set."""
         own = queue.audit_level
         return self.of_vhost(queue.record.vhost) if own is None else parse_level(own)
 
-    def look_at(self, queue: HomeQueue, recovered: bool = False) -> None:
+    def look_at(self, queue: Audited, recovered: bool = False) -> None:
         """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
         anchor follows with all the others'."""
-        if self.recovering or queue.is_away:
+        if self.recovering:
             return
         level = self.level_of(queue)
         share = level.share
@@ -87,15 +88,14 @@ class Coverage:
         if not share:
             queue.keep_books(None)
             return
-        queue.keep_books(self._open)
+        queue.keep_books(partial(self._open, queue))
         # A queue that nothing ever entered has nothing to say. One that is empty again has: what of it is in the log
         # from earlier is not there any more.
         if not recovered and any(level.store.next_seq for level in queue.levels()):
             anchor(self.recorder, queue, ANCHOR_LEVEL)
 
-    def recovered(self, queues: Iterable[HomeQueue]) -> None:
+    def recovered(self, queues: Sequence[Audited]) -> None:
         """All that was there at the start is there. `kept_eras` is for the next start then."""
-        queues = [queue for queue in queues if not queue.is_away]
         levels = [level for queue in queues for level in queue.levels()]
         self.kept_eras = self.epochs.recovered(
             (
@@ -114,12 +114,12 @@ class Coverage:
         self.reigns.begin(source, epoch, eras)
         self._tell("source_begins", source, epoch, queues, messages)
 
-    def queue_begins(self, queue: HomeQueue) -> None:
+    def queue_begins(self, queue: Audited) -> None:
         """The source of the queue has begun here, and the queue has what was there."""
         self.look_at(queue, recovered=True)
         anchor(self.recorder, queue, ANCHOR_RECOVERED)
 
-    def source_ends(self, source: int, queues: Sequence[HomeQueue], unmade: int, waiting: int) -> None:
+    def source_ends(self, source: int, queues: Sequence[Audited], unmade: int, waiting: int) -> None:
         """Its home is here no more; what stood in these queues is at the next one, or was never safe. This number of
         its queues was not made yet, and `waiting` messages stand in those."""
         messages = waiting + sum(queue.ready_count + queue.unacked_count for queue in queues)
@@ -132,14 +132,14 @@ class Coverage:
         detail = json.dumps({"queues": queues, "messages": messages})
         self.recorder.act(event, {"source": source, "source_epoch": epoch, "detail": detail})
 
-    def gone(self, queue: HomeQueue) -> None:
+    def gone(self, queue: Audited) -> None:
         self.on_gone(queue)
         if queue.recorded_share:
             queue.recorded_share = 0
             self._recording -= 1
             self.recorder.active = self._always or self._recording > 0
 
-    def _open(self, queue: HomeQueue, level: Messages) -> Book:
+    def _open(self, queue: Audited, level: Messages) -> Book:
         """The book of one of the queue's levels."""
         record = queue.record
         # The name of an orphan is none: a reader of the log knows the queue's from earlier rows about its number.

@@ -111,14 +111,11 @@ class Watch:
 
     # For the sampler
 
-    def look(self, queue: object) -> None:
+    def look(self, queue: HomeQueue) -> None:
         """Something happened to the queue since the last look."""
-        if not isinstance(queue, HomeQueue):
-            return
         seen = self._queues.get(queue)
         if seen is None:
-            # Others that are dispatched, such as delayed messages, are no queues for an operator.
-            if not _is_remarkable(queue) or not self._knows(queue):
+            if not _is_remarkable(queue):
                 return
             seen = self._queues[queue] = _Seen(self._clock_ms(), queue)
         seen.look(self._clock_ms(), queue)

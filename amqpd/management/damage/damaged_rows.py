@@ -32,8 +32,8 @@ from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
+from amqpd.queues.dispatchable import Paged
 from amqpd.queues.fences import Damage, whole_again
-from amqpd.queues.home import HomeQueue
 
 # Of the bytes in one row of an answer, before base64: below what a row may have (`control_answers.VALUE_BYTES_MAX`).
 PIECE_BYTES = 96 << 10
@@ -99,7 +99,7 @@ class DamagedRows:
             yield [await self._set_aside(queue, damage, row, about, by)]
 
     async def _set_aside(
-        self, queue: HomeQueue, damage: Damage, row: Row, about: dict[str, Any], by: Operator
+        self, queue: Paged, damage: Damage, row: Row, about: dict[str, Any], by: Operator
     ) -> dict[str, Any]:
         facts = self._facts(queue, damage, row)
         name = f"{queue.record.id}-{damage.first}-{damage.last}"
@@ -127,12 +127,12 @@ class DamagedRows:
         )
         return {**about, "count": count, "file": str(file)}
 
-    async def _meant(self, which: Which) -> tuple[HomeQueue, list[Damage]]:
+    async def _meant(self, which: Which) -> tuple[Paged, list[Damage]]:
         """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
         is none."""
         wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
         if not which.delayed:
-            queue = home_queue(self._node, wish.vhost, wish.queue)
+            queue: Paged = home_queue(self._node, wish.vhost, wish.queue)
         elif (store := self._node.delayed.get(wish.vhost)) is not None:
             queue = store
         else:
@@ -151,7 +151,7 @@ class DamagedRows:
             )
         return queue, found
 
-    async def _look_for_damage(self, queue: HomeQueue, wish: Wish) -> None:
+    async def _look_for_damage(self, queue: Paged, wish: Wish) -> None:
         """Read what is meant, in case nobody has."""
         bodies = Bodies(self._reader)
         for stretch in ready(queue, 1, wish.ids):
@@ -175,7 +175,7 @@ class DamagedRows:
         fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
         return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
 
-    def _facts(self, queue: HomeQueue, damage: Damage, row: Row) -> dict[str, Any]:
+    def _facts(self, queue: Paged, damage: Damage, row: Row) -> dict[str, Any]:
         segment = damage.segment
         return {
             "vhost": queue.record.vhost,

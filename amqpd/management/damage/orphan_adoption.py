@@ -34,7 +34,7 @@ class Adoption:
         self._node = node
         self._orphan = orphan
         self._target = target
-        self._mover = Mover(node, orphan, target)
+        self._mover = Mover(node, orphan.withdrawn, target)
         self._count = 0
         self._stopped: str | None = None
 

@@ -26,7 +26,7 @@ from amqpd.queues.messages import Messages
 def lines(orphan: Orphan, level: Messages, row: Row) -> Iterator[str]:
     """What an export says of the row."""
     parts = live(level, row)
-    ids = [(id_of(orphan, level, first), id_of(orphan, level, last)) for first, last in parts]
+    ids = [(id_of(orphan.id, level, first), id_of(orphan.id, level, last)) for first, last in parts]
     bodies = bodies_of(row)
     if row.damage:
         damaged = {"damage": row.damage, "ids": ids, "raw": b64encode(row.data).decode()}
@@ -37,7 +37,7 @@ def lines(orphan: Orphan, level: Messages, row: Row) -> Iterator[str]:
         for run, start, stop, seq in runs_in(bodies, first, last):
             common = {**names(run), "properties": properties_of(run.properties), "published": published}
             for at in range(start, stop):
-                about = {"id": id_of(orphan, level, seq + at - start), **common, **_payload(run, at)}
+                about = {"id": id_of(orphan.id, level, seq + at - start), **common, **_payload(run, at)}
                 yield json.dumps(about) + "\n"
 
 

@@ -214,7 +214,7 @@ class OrphanOperations:
 
     async def _end(self, orphan: Orphan) -> None:
         """Nothing of it is on the disk any more when this returns."""
-        self._node.orphans.drop(orphan)
+        orphan.drop()
         await until_durable(self._node, self._settle, orphan.lane.alone)
         self._node.orphans.forget(orphan)
         self._settle()

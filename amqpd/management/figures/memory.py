@@ -65,9 +65,12 @@ def shares(counted: Mapping[str, int], resident: int) -> dict[str, int]:
 async def _counted(node: Node) -> dict[str, int]:
     pace = Pace()
     by_type = {"classic": 0, "quorum": 0}
-    for queue in [*node.queues.values(), *node.delayed.values()]:
+    for queue in list(node.queues.values()):
         await pace.step()
         by_type[queue.type] += queue.memory_bytes
+    for store in list(node.delayed.values()):
+        await pace.step()
+        by_type["classic"] += store.memory_bytes
     held = unfinished = 0
     for connection in list(node.connections.values()):
         await pace.step()

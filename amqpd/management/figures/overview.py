@@ -44,7 +44,7 @@ def overview(node: Node) -> dict[str, Any]:
         "unroutable": dict(unroutable),
         "faults": dict(node.faults.counts),
         "queues_out_of_service": quarantined(node),
-        "queues_fenced": fenced(node.audited()),
+        "queues_fenced": fenced(node.paged()),
     }
 
 

@@ -26,7 +26,7 @@ import trio
 from amqpd.limiting.congestion import MEASURE_S
 from amqpd.management.attention.watch import Watch
 from amqpd.management.figures.samples import GLOBAL, STEP_MS, Series
-from amqpd.management.figures.totals import CHURN, churn, look_at
+from amqpd.management.figures.totals import CHURN, churn, look_at, queue_of
 from amqpd.node.node import Node
 from amqpd.node.totals import NOTHING, SUMS
 from amqpd.queues.port import QueuePort
@@ -109,16 +109,18 @@ class Sampler:
         node, now_ms = self._node, self._clock_ms()
         due = now_ms // STEP_MS > self._step
         happened = list[QueuePort]()
-        for at, queue in enumerate(list(node.active), 1):
-            queue.facts.sample(node.now_ms)
+        for at, dispatched in enumerate(list(node.active), 1):
+            queue = queue_of(node, dispatched)
+            if queue is not None:
+                queue.facts.sample(node.now_ms)
             # Until something happens to it again: most of very many queues are idle.
-            idle = not queue.is_served or queue.facts.settled
-            if due or idle:
+            idle = queue is None or not queue.is_served or queue.facts.settled
+            if queue is not None and (due or idle):
                 happened.append(queue)
                 look_at(node, queue)
                 self.watch.look(queue)
             if idle:
-                del node.active[queue]
+                del node.active[dispatched]
             if at % QUEUES_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if due:

@@ -23,7 +23,9 @@ import trio
 from amqpd.management.pacing import Pace
 from amqpd.node.node import Node
 from amqpd.node.totals import LOST, NOTHING, SENT, SUMS, TAKEN
+from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.facts import taken
+from amqpd.queues.home import HomeQueue
 from amqpd.queues.port import QueuePort
 
 RATES = (*SENT[:2], *LOST, *TAKEN)
@@ -56,15 +58,17 @@ def port_of(node: Node, vhost: str, name: str) -> QueuePort | None:
     return None if found is None or found.is_deleted else found
 
 
-def look_at(node: Node, queue: QueuePort) -> bool:
-    """What it has done since the last look is in the node's sums. False: it is no queue of this node (any more)."""
-    record = queue.record
+def queue_of(node: Node, dispatched: Dispatchable) -> HomeQueue | None:
+    """The same, if it is a queue of this node, and still is. Others, such as delayed messages, are none for an
+    operator."""
+    record = dispatched.record
     found = node.queues.get((record.vhost, record.name))
-    # Others that are dispatched, such as delayed messages, are no queues for an operator.
-    if found is not queue:
-        return False
-    node.totals.look_at(record.vhost, found.facts, found.ready_count, found.unacked_count)
-    return True
+    return found if found is dispatched else None
+
+
+def look_at(node: Node, queue: HomeQueue) -> None:
+    """What it has done since the last look is in the node's sums."""
+    node.totals.look_at(queue.record.vhost, queue.facts, queue.ready_count, queue.unacked_count)
 
 
 class QueueSums:
@@ -88,10 +92,11 @@ class QueueSums:
     async def _made(self) -> tuple[int, dict[str, Counts]]:
         """And how many things were looked at."""
         node, pace, found, looked_at = self._node, Pace(), dict[str, Counts](), 0
-        for queue in list(node.active):
+        for dispatched in list(node.active):
             await pace.step()
             looked_at += 1
-            if look_at(node, queue):
+            if (queue := queue_of(node, dispatched)) is not None:
+                look_at(node, queue)
                 counts = found.setdefault(queue.record.vhost, Counter())
                 rates = queue.facts.rates(node.now_ms)
                 for name, rate in zip(TAKEN, taken(rates.__getitem__), strict=True):

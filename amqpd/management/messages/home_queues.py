@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqpd.management.errors import AtAnotherNode, Conflict, NotFound
+from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.home import HomeQueue
+from amqpd.queues.states import AWAY
 from amqpd.vocabulary.records import QueueRecord
 
 if TYPE_CHECKING:
@@ -44,9 +46,9 @@ def why_unled(record: QueueRecord) -> str:
     return "it gets a node when all nodes of the cluster have been started"
 
 
-def require_here(queue: HomeQueue) -> None:
+def require_here(queue: Dispatchable) -> None:
     """After something was waited for. Raises Conflict."""
     if queue.is_deleted:
         raise Conflict(f"the queue '{queue.record.name}' was deleted meanwhile")
-    if queue.is_away:
+    if queue.state in AWAY:
         raise Conflict(f"the home of the queue '{queue.record.name}' became another node meanwhile: go on there")

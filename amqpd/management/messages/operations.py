@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import structlog
@@ -28,7 +29,7 @@ from amqpd.management.errors import AtAnotherNode, BadArgument, Refused, Unavail
 from amqpd.management.messages.bodies import Bodies, Part, Reader
 from amqpd.management.messages.holders import holders_of
 from amqpd.management.messages.home_queues import home_queue, require_here
-from amqpd.management.messages.repair import Mover, delete
+from amqpd.management.messages.repair import Mover, delete, gone_from
 from amqpd.management.messages.wishes import Wish
 from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
@@ -190,7 +191,7 @@ class _Act:
             self._log("messages deleted by an operator")
 
     async def move(self, target: HomeQueue) -> AsyncGenerator[Rows, None]:
-        mover = Mover(self._node, self.queue, target)
+        mover = Mover(self._node, partial(gone_from, self._node, self.queue), target)
         nbytes = 0
         try:
             async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
@@ -261,7 +262,7 @@ class _Act:
             last = first + count - 1
             self._count += count
             self._left -= count
-            low, high = (id_of(self.queue, stretch.level, seq) for seq in (first, last))
+            low, high = (id_of(self.queue.record.id, stretch.level, seq) for seq in (first, last))
             self._ids = (low, high) if self._ids is None else (min(low, self._ids[0]), max(high, self._ids[1]))
 
     def _account(self, full: bool) -> dict[str, Any]:

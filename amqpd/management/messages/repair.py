@@ -12,6 +12,7 @@ Not here: which messages (`queues/browsing.py`), reading bodies, going step by s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amqpd.audit.kinds import MOVED, WITHDRAWN
@@ -23,24 +24,28 @@ from amqpd.queues.segment import Segment
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
+    from amqpd.queues.dispatchable import Paged
     from amqpd.queues.expiry import Transfer
-    from amqpd.queues.home import HomeQueue
     from amqpd.queues.messages import Messages
     from amqpd.queues.port import QueuePort
 
 
-def delete(node: Node, queue: HomeQueue, level: Messages, first: int, last: int) -> int:
+def delete(node: Node, queue: Paged, level: Messages, first: int, last: int) -> int:
     """Of the messages first..last, in one segment, those that are ready are gone. How many that were."""
-    return _gone(node, queue, withdraw(level, first, last, None, None, WITHDRAWN))
+    count = withdraw(level, first, last, None, None, WITHDRAWN)
+    if count:
+        gone_from(node, queue, count)
+    return count
 
 
 class Mover:
     """Moves messages from one queue to another one. `full` says that the other one takes no more."""
 
-    def __init__(self, node: Node, queue: HomeQueue, target: QueuePort) -> None:
+    def __init__(self, node: Node, gone: Callable[[int], None], target: QueuePort) -> None:
+        """`gone`: called with the number of messages that are in the other queue now."""
         self.full = False
         self._node = node
-        self._queue = queue
+        self._gone = gone
         self._target = target
         self._capacity = 0
         # Its own: a walk through a whole queue would push out what publishers need again and again.
@@ -60,7 +65,8 @@ class Mover:
                 break
         if count:
             self._node.to_dispatch.add(self._target)
-        return _gone(self._node, self._queue, count)
+            self._gone(count)
+        return count
 
     def _take(self, run: Run, low: int, high: int) -> tuple[int, int]:
         count = min(self._capacity, high - low)
@@ -110,9 +116,8 @@ def withdraw(
     return count
 
 
-def _gone(node: Node, queue: HomeQueue, count: int) -> int:
-    if count:
-        queue.withdrawn(count)
-        # A basic.get that waits for a message that has gone is answered.
-        node.to_dispatch.add(queue)
-    return count
+def gone_from(node: Node, queue: Paged, count: int) -> None:
+    """An operator took this number of messages out of the queue."""
+    queue.withdrawn(count)
+    # A basic.get that waits for a message that has gone is answered.
+    node.to_dispatch.add(queue)

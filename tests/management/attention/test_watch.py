@@ -26,8 +26,9 @@ from amqpd.management.attention.facts import (
 )
 from amqpd.management.attention.watch import FORGET_MS, PATIENCE_MS, Watch
 from amqpd.management.figures.queue_facts import queue_facts
+from amqpd.management.figures.totals import queue_of
 from amqpd.queues.facts import SAMPLE_MS
-from amqpd.queues.port import Fence
+from amqpd.queues.fences import Fence
 from tests.harness.harness import Client, Harness
 
 pytestmark = pytest.mark.trio
@@ -49,7 +50,9 @@ class Watched:
         """The clock goes on, and the sampler looks each five seconds."""
         for _ in range(0, ms, 5_000):
             self.node.now_ms += 5_000
-            for queue in list(self.node.active):
+            for dispatched in list(self.node.active):
+                queue = queue_of(self.node, dispatched)
+                assert queue is not None
                 queue.facts.sample(self.node.now_ms)
                 self.watch.look(queue)
                 if not queue.is_served or queue.facts.settled:

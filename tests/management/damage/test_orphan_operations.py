@@ -141,7 +141,7 @@ async def test_a_crash_at_any_commit_of_an_adoption_loses_and_doubles_nothing() 
         rig.harness.commit = commit  # type: ignore[method-assign]
         rig.restart()
         if not finished and rig.harness.node.orphans:
-            left.add(rig.orphan.backlog.ready)
+            left.add(rig.orphan.ready_count)
             await rig.do("adopt", queue="new")
         assert rig.bodies() == list(range(23)), f"killed at commit {crash_at}"
     assert left == {23, 18, 13, 8, 3}
@@ -155,7 +155,7 @@ async def test_a_queue_that_takes_no_more_leaves_the_rest_for_another_time() -> 
     assert (done["count"], done["left"]) == (8, 15)
     assert done["stopped"] == "the queue 'new' takes no more: make space in it, and adopt the rest"
     rig.restart()
-    assert rig.orphan.backlog.ready == 15
+    assert rig.orphan.ready_count == 15
     assert rig.client is not None
     rig.client.declare("more", durable=True)
     assert (await rig.do("adopt", queue="more"))[-1]["count"] == 15
@@ -190,7 +190,7 @@ async def test_adopting_stops_at_a_damaged_row() -> None:
     )
     assert rig.orphan.busy == ""
     rig.restart()
-    assert rig.orphan.backlog.ready == 13
+    assert rig.orphan.ready_count == 13
     assert rig.bodies() == list(range(10))
 
 
@@ -207,7 +207,7 @@ async def test_an_export_has_all_that_can_be_read_and_changes_nothing() -> None:
     (damaged,) = (each for each in found if "damage" in each)
     assert (damaged["damage"], damaged["ids"]) == ("messages 10..14 are damaged", [[10, 14]])
     assert b64decode(damaged["raw"]) == b"\x00no publish"
-    assert rig.orphan.backlog.ready == 23
+    assert rig.orphan.ready_count == 23
 
 
 async def test_a_large_body_and_one_that_is_no_text_are_exported_whole() -> None:
@@ -253,7 +253,7 @@ async def test_what_cannot_be_done_is_one_sentence() -> None:
     for act, wish, sentence in cases:
         with pytest.raises(ManagementError, match=sentence):
             await rig.do(act, **wish)
-    assert rig.orphan.backlog.ready == 23
+    assert rig.orphan.ready_count == 23
 
 
 async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() -> None:
@@ -280,7 +280,7 @@ async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() 
     assert await rig.do("adopt", **wish) == [{"count": 1, "left": 0, "stopped": None}]
     rig.harness.step()
     assert rig.bodies() == [7]
-    assert [orphan.backlog.ready for orphan in rig.harness.node.orphans] == [1]
+    assert [orphan.ready_count for orphan in rig.harness.node.orphans] == [1]
 
 
 async def test_one_thing_at_a_time_is_done_with_an_orphan() -> None:
@@ -302,7 +302,7 @@ async def test_nothing_is_adopted_while_memory_is_short() -> None:
     done = (await rig.do("adopt", queue="new"))[-1]
     sentence = "the memory alarm is on: nothing is adopted until it is off"
     assert done == {"count": 0, "left": 23, "stopped": sentence}
-    assert rig.orphan.backlog.ready == 23
+    assert rig.orphan.ready_count == 23
     assert rig.orphan.busy == ""
 
 

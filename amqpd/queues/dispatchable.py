@@ -1,0 +1,172 @@
+"""What the node dispatches within the budget of a tick: queues, delayed messages, copies that wait to be published.
+
+What comes in: a look, when something happened to one of them (`to_dispatch.py`). What goes out: deliveries, deaths,
+messages that go on to queues; of those that have messages in the journal, what must be read, and what leaves memory.
+Rules: 1. Nothing here is for clients: what they reach is a `QueuePort`, which is dispatched too. 2. Compiled traits:
+each look at a queue goes by them. A trait has no `__init__`: what is named here, the class itself sets.
+Not here: the rounds and their budget (`node/dispatching.py`), what each of them does (`queue.py`, `delayed.py`,
+`publishing/copies.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from mypy_extensions import mypyc_attr, trait
+
+from amqpd.audit.book import Book
+from amqpd.journal.lane import Lane
+from amqpd.journal.records import Row
+from amqpd.queues.facts import Facts
+from amqpd.queues.fences import Damage, Fence
+from amqpd.queues.messages import Messages, RowsWanted
+from amqpd.queues.states import FOLLOWING, SERVED, QueueState
+from amqpd.vocabulary.records import QueueRecord
+
+# A look at what has nothing to do, in the unit of `limiting/turns.py`; a priority queue has a backlog for each level.
+LOOK_WORK: Final = 1
+LEVELS_LOOK_WORK: Final = 8
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Dispatchable:
+    """Something that the node looks at when something happened to it, until a bug takes it out of service."""
+
+    record: QueueRecord
+    """what it is called in the log; of a queue, what the topology has of it"""
+    state: QueueState
+    crash_reason: str | None
+    """why it is out of service (`amqpd/node/quarantine.py`), also when it has been deleted since"""
+    look_work: int
+    """what a look at it takes, beside what it does then"""
+    letters: int
+    """what it has begun and goes on in later ticks, dead letters most of all: until then it is not dispatched, or it
+    would begin ever more"""
+
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Do what there is to do now, as far as the budget reaches; ask the host to be looked at again for the rest.
+        What is asked of it next is as of now."""
+
+    @property
+    @abstractmethod
+    def paged(self) -> Paged | None:
+        """Itself, while it has messages that may be in memory or on the disk only."""
+
+    def abandoned(self) -> Iterator[Callable[[None], object]]:
+        """Those who wait for it, to be told that it is gone; nobody does, if it is no queue."""
+        return iter(())
+
+    def enter(self, state: QueueState) -> None:
+        """From now on it is not served any more: it is not dispatched, takes nothing and gives nothing back. Raises
+        ValueError for what does not follow its state (`states.py`)."""
+        if state not in FOLLOWING[self.state]:
+            raise ValueError(f"queue '{self.record.name}' is {self.state.value} and cannot be {state.value}")
+        self.state = state
+
+    def quarantine(self, reason: str) -> None:
+        """Out of service from now on: nothing that follows may come back into it."""
+        self.enter(QueueState.CRASHED)
+        self.crash_reason = reason
+
+    @property
+    def is_served(self) -> bool:
+        """It takes and gives messages."""
+        return self.state is SERVED
+
+    @property
+    def is_deleted(self) -> bool:
+        """It left the topology, or is not wanted any more."""
+        return self.state is QueueState.DELETED
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Paged(Dispatchable):
+    """Messages that this node keeps in its journal, and as many of them in memory as may be."""
+
+    lane: Lane
+    """what makes them safe"""
+    facts: Facts
+    wake_ms: int | None
+    """the host's: when it will look at them by itself"""
+    audit_level: str | None
+    """their own, by a policy"""
+    recorded_share: int
+    """of them, that the audit log has"""
+
+    @property
+    @abstractmethod
+    def ready_count(self) -> int:
+        """Messages that nobody has yet."""
+
+    @property
+    @abstractmethod
+    def unacked_count(self) -> int:
+        """Messages that somebody has, or that wait for what is needed to let them go."""
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """What they take in memory."""
+
+    @property
+    @abstractmethod
+    def released_bytes(self) -> int:
+        """What left memory since the start because it was settled."""
+
+    @property
+    @abstractmethod
+    def is_consumed(self) -> bool:
+        """Somebody is there who takes them."""
+
+    @abstractmethod
+    def levels(self) -> Iterable[Messages]:
+        """All of them; of a priority queue, those of each priority that occurred."""
+
+    @abstractmethod
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
+        """Record them in these books from now on; None: do not."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """They are gone, also on the disk, and those who wait for one are told so."""
+
+    # Between memory and disk
+
+    @abstractmethod
+    def next_read(self, space: bool) -> RowsWanted | None:
+        """What has to be read now, if anything is; no other read until `loaded` is told of it. Without `space` in
+        memory nothing is read ahead: it would have to leave again at once."""
+
+    @abstractmethod
+    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+        """The rows that were to be read."""
+
+    @abstractmethod
+    def shrink(self, bytes_max: int) -> int:
+        """Messages leave memory until they take no more than this, in several dispatches if they are many. What it
+        took, in the unit of `limiting/turns.py`."""
+
+    # Damage
+
+    @property
+    @abstractmethod
+    def fence(self) -> Fence | None:
+        """Their damage, as far as it is known; None: there is none."""
+
+    @abstractmethod
+    def damaged(self) -> list[Damage]:
+        """The same row by row, in the order of the line."""
+
+    @abstractmethod
+    def withdrawn(self, count: int) -> None:
+        """An operator took this many of them out."""
+
+    @abstractmethod
+    def look_for_damage(self) -> None:
+        """After damage may have been found, or have gone: the log is told once, and the consumers of a queue that is
+        blocked are cancelled."""
