@@ -31,6 +31,8 @@ class Lane:
         """too much of what was handed to it is not decided yet: publishers of its queues wait"""
         self.writes = False
         """it waits for what is written here: what needs no write does not wait for it"""
+        self.journalled = True
+        """what is handed in gathers in this node's journal; else another node makes it safe"""
         self.alone: Lanes = (self,)
         """the most frequent set of lanes, made once"""
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import trio
-
 from amqpd.journal.lane import Lanes
+from amqpd.management.answers import Answer
 from amqpd.management.errors import NotFound, Unavailable
 from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
+from amqpd.session.durability import Decision
 from amqpd.topology.state import VhostTopology
 
 
@@ -53,15 +53,8 @@ class Running:
 
 async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) -> None:
     """Returns when all that was handed to the lanes is safe. Raises Unavailable when nobody knows whether it is."""
-    done, moved = trio.Event(), False
-
-    def lost() -> None:
-        nonlocal moved
-        moved = True
-        done.set()
-
-    node.durability.when_durable(done.set, lanes, lost)
+    answer: Answer[Decision] = Answer()
+    node.durability.when_durable(answer.give, lanes)
     settle()
-    await done.wait()
-    if moved:
+    if await answer.wait() is Decision.LOST:
         raise Unavailable("the home of a queue has moved meanwhile: what was done last may not be safe")

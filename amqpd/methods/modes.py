@@ -5,7 +5,7 @@ Source: section 1.9; https://www.rabbitmq.com/docs/confirms, https://www.rabbitm
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 
 from pamqp import commands
@@ -19,11 +19,14 @@ from amqpd.publishing.routing import MAKING_WORK
 from amqpd.publishing.transaction import Transaction
 from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
+from amqpd.session.durability import CommonReceipt, Decision
 from amqpd.session.settling import portions, settle
 
 # What a publish or a settled stretch of a transaction takes, in the unit of `limiting/turns.py`.
 COMMIT_WORK = 4
 SETTLED_AT_ONCE = 100
+
+PARTIAL = "partial tx completion"
 
 
 def confirm_select(channel: Channel, method: commands.Confirm.Select) -> None:
@@ -59,7 +62,7 @@ def _work(transaction: Transaction) -> int:
 
 def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     """See `Holds.commit`."""
-    node, complete, delayed = channel.node, True, False
+    node, complete, delayed, receipt = channel.node, True, False, CommonReceipt()
     used: dict[QueuePort, None] = {}
     transaction.end()
     for run, queues, route, replies, delay_ms in transaction.publishes:
@@ -69,7 +72,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
         delayed |= delay_ms > 0
         # A requester may have gone since, too: then its name is a queue that is not there.
         replies = tuple(reply for reply in replies if node.replies.is_open(reply))
-        complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms)
+        complete &= yield from accept_slowly(node, channel, run, left, properties, route, replies, delay_ms, receipt)
         node.turns.charge(channel.connection, COMMIT_WORK)
         yield
     for entries, requeue in transaction.settled:
@@ -86,15 +89,32 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
         return
     if not complete or any(queue.is_away for queue in used):
         # A queue was full, or its home has moved meanwhile; what others took stays, as in RabbitMQ.
-        raise AMQPPreconditionFailed("partial tx completion")
-    connection, lanes = channel.connection, dict.fromkeys(queue.lane for queue in used)
+        raise AMQPPreconditionFailed(PARTIAL)
+    lanes = dict.fromkeys(queue.lane for queue in used)
     if delayed:
         lanes[node.journal.lane] = None  # of what is delayed, wherever it goes then
-    node.durability.when_durable(
-        channel.suspend(lambda: channel.send(commands.Tx.CommitOk())),
-        tuple(lanes),
-        partial(connection.guard, partial(connection.force_close, MOVED)),
-    )
+    node.durability.when_durable(_decided(channel), tuple(lanes), receipt)
+
+
+def _decided(channel: Channel) -> Callable[[Decision], None]:
+    """The channel waits until this is called with what became of its commit."""
+    connection = channel.connection
+
+    def answered(decision: Decision) -> None:
+        if decision is Decision.REFUSED:
+            # As RabbitMQ, when all of it is decided: what others took stays.
+            raise AMQPPreconditionFailed(PARTIAL)
+        channel.send(commands.Tx.CommitOk())
+
+    resume = channel.suspend(answered)
+
+    def decided(decision: Decision) -> None:
+        if decision is Decision.LOST:
+            connection.guard(partial(connection.force_close, MOVED))
+        else:
+            resume(decision)
+
+    return decided
 
 
 def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, None, tuple[QueuePort, ...]]:

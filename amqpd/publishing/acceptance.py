@@ -4,7 +4,8 @@ What comes in: a run, its channel, the queues that it reaches. What goes out: th
 the channel's confirms must know.
 Rules: 1. A run that goes to few queues goes into all of them at once; one that goes to many in steps, with others'
 turns between them, and is confirmed when the last one has it. 2. Whatever happens meanwhile, a publish that has begun
-goes to all of its queues.
+goes to all of its queues. 3. It has its numbers before the first of them is offered it: one that another node leads
+may refuse it later, and names them then (`session/durability.py`).
 Not here: checks and routes (`publish.py`), what a queue does with it (`queues/`).
 
 Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/docs/publishers.
@@ -29,6 +30,8 @@ from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import count_unroutable
 from amqpd.publishing.unroutable import NACK, Outcome
 from amqpd.queues.port import QueuePort
+from amqpd.session.confirms import Confirms
+from amqpd.session.durability import CommonReceipt, ConfirmReceipt
 
 # A run goes into at most this number of queues in one step, about a millisecond.
 COPIES_AT_ONCE = 500
@@ -43,21 +46,31 @@ def accept(
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
     delay_ms: int = 0,
+    common: CommonReceipt | None = None,
 ) -> bool:
     """The run goes to its queues, or waits for `delay_ms`; what becomes of it when there are none is decided; its
     confirm is due. What a queue refuses (`x-overflow`: reject-publish) is the end of the run, and is refused to the
-    publisher though others took it. Whether all of it was taken."""
+    publisher though others took it. `common`: of the transaction that it belongs to. Whether all of it was taken, as
+    far as that is known now."""
     publication = _begin(node, channel, run, route, properties) if node.audit.active else None
     if len(queues) > 1:
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
-    count = run.count
+    count, confirms, receipt = run.count, channel.confirms, None
+    if confirms is not None:
+        if node.elsewhere:
+            receipt = _receipt(node, channel, confirms, queues)
+        confirms.published += count
     route.passed.count(count, count * len(queues))
     fitting = (
         len(queues) == 1
         or run.nbytes * len(queues) < LARGE_BYTES_MIN
         or node.disk_space.fits(run, queues, properties)
     )
-    taken, waits = offer(node, queues, run, properties, publication, channel.connection) if fitting else (0, NONE)
+    taken, waits = 0, NONE
+    if fitting:
+        taken, waits = offer(
+            node, queues, run, properties, publication, channel.connection, receipt=receipt or common
+        )
     if taken < 0:
         taken = 0
     if replies:
@@ -72,9 +85,21 @@ def accept(
     if publication is not None:
         node.audit.end(publication, run.body_size, bool(queues or replies or delay_ms), route.mandatory)
     accepted(node, channel, count, taken, waits, True)
+    if receipt is not None:
+        receipt.offered(taken)
     if not fitting:
         _refuse_unconfirmed(channel, run, queues)
     return taken == count
+
+
+def _receipt(
+    node: PublishingNode, channel: PublishingChannel, confirms: Confirms, queues: tuple[QueuePort, ...]
+) -> ConfirmReceipt | None:
+    """For a run that is numbered next, if one of its queues may refuse it later."""
+    for queue in queues:
+        if queue.is_remote:
+            return ConfirmReceipt(node.durability, channel, confirms.published + 1)
+    return None
 
 
 def accept_slowly(
@@ -86,12 +111,17 @@ def accept_slowly(
     route: Route,
     replies: tuple[ReplyConsumer, ...] = (),
     delay_ms: int = 0,
+    common: CommonReceipt | None = None,
 ) -> Generator[None, None, bool]:
     """As `accept`, step by step, also when the channel is closed meanwhile."""
     if len(queues) <= COPIES_AT_ONCE:
-        return accept(node, channel, run, queues, properties, route, replies, delay_ms)
+        return accept(node, channel, run, queues, properties, route, replies, delay_ms, common)
     publication = _begin(node, channel, run, route, properties) if node.audit.active else None
     route.passed.count(run.count, run.count * len(queues))
+    confirms, receipt = channel.confirms, None
+    if confirms is not None:
+        receipt = _receipt(node, channel, confirms, queues)
+        confirms.published += run.count
     fitting = node.disk_space.fits(run, queues, properties)
     waits, taken = NONE, run.count if fitting else 0
     for at in range(0, len(queues) if fitting else 0, COPIES_AT_ONCE):
@@ -99,7 +129,9 @@ def accept_slowly(
             yield
         part = tuple(queue for queue in queues[at : at + COPIES_AT_ONCE] if not queue.is_deleted)
         node.turns.charge(channel.connection, COPY_WORK * len(part))
-        part_taken, part_waits = offer(node, part, run, properties, publication, channel.connection)
+        part_taken, part_waits = offer(
+            node, part, run, properties, publication, channel.connection, receipt=receipt or common
+        )
         waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
     if any(queue.is_away for queue in queues):
         taken = 0  # its home has moved meanwhile: what it took before may be in no log
@@ -112,6 +144,8 @@ def accept_slowly(
             # The copies that wait may have an earlier number of it than the one that gathers now.
             lane.force()
         accepted(node, channel, run.count, taken, waits, False)
+        if receipt is not None:
+            receipt.offered(taken)
         if not fitting:
             _refuse_unconfirmed(channel, run, queues)
     return taken == run.count
@@ -137,14 +171,14 @@ def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[Queu
 def accepted(
     node: PublishingNode, channel: PublishingChannel, count: int, taken: int, waits: Lanes, at_once: bool
 ) -> None:
-    """Of the channel's next publishes `taken` were taken; they are confirmed when they are safe. `at_once`: see
-    `Durability.accepted`."""
+    """Of the channel's publishes that have the next numbers `taken` were taken; they are confirmed when they are
+    safe. `at_once`: see `Durability.accepted`."""
     confirms = channel.confirms
     if confirms is not None:
         if confirms.accept(taken, waits):
             node.durability.due[channel] = None
         elif waits:
-            node.durability.accepted(channel, confirms, at_once)
+            node.durability.accepted(channel, confirms, waits, at_once)
         if taken < count:
             confirms.refuse(count - taken)
             node.durability.due[channel] = None

@@ -56,10 +56,13 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
         return False  # whether it fits on the disk is asked for each of them
     if not alike and batch.count * widest > COPIES_MAX:
         return False
+    confirms = channel.confirms
     if alike:
         for queue in first:
             if queue.may_refuse:
                 return False
+        if confirms is not None:
+            confirms.published += batch.count
         batch.drop_keys()
         copies = len(first)
         passed_on = batch.count * copies
@@ -69,6 +72,8 @@ def publish_batch(node: PublishingNode, channel: PublishingChannel, batch: Mixed
         for queue in queues:
             if queue.may_refuse:
                 return False
+        if confirms is not None:
+            confirms.published += batch.count
         taken, waits = batch.count, NONE
         copies, passed_on = len(queues), 0
         for queue, part in zip(queues, batch.divided(ends, parts, copies), strict=True):

@@ -20,7 +20,7 @@ from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.publishing.ports import PublishingNode
-from amqpd.queues.port import QueuePort
+from amqpd.queues.port import QueuePort, Receipt
 from amqpd.session.ports import ConnectionBase
 
 AWAY_TOLD_MS: Final = 60_000
@@ -37,10 +37,12 @@ def offer(
     publication: Publication | None,
     publisher: ConnectionBase | None = None,
     turns_away: bool = True,
+    receipt: Receipt | None = None,
 ) -> tuple[int, Lanes]:
     """How many of the run's messages all of the queues took, from the first on, or FAULT; the lanes that will make
     them safe. `publication`: the run's, if the audit log records. Without a publisher another queue is being
-    dispatched. Without `turns_away` what is not taken is the caller's."""
+    dispatched. Without `turns_away` what is not taken is the caller's. `receipt`: for a queue that may refuse later
+    what it takes now."""
     waits, taken = NONE, run.count
     for queue in queues:
         try:
@@ -49,7 +51,7 @@ def offer(
                 if space < taken:
                     taken = space
                 if space and queue.publish(
-                    run if space == run.count else run.part(0, space), properties, publication
+                    run if space == run.count else run.part(0, space), properties, publication, receipt
                 ):
                     waits = joined(waits, queue.lane.alone)
             elif queue.publish(run, properties, publication):

@@ -20,7 +20,7 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Fence
-from amqpd.queues.port import Counts, Getter, QueuePort, Statistics, TakeOut
+from amqpd.queues.port import Counts, Getter, QueuePort, Receipt, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -47,7 +47,9 @@ class ElsewhereQueue(QueuePort):
     def turn_away(self, run: Run) -> None:
         pass
 
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         raise AssertionError(f"published to queue '{self.record.name}', which has no capacity here")
 
     # Of what nobody has from here nothing is left to be settled.

@@ -14,7 +14,7 @@ dispatch, memory, recovery, repair.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
@@ -64,6 +64,16 @@ TakeOut = Callable[[Condition, Resume], None]
 
 def unheard(answer: object) -> None:
     """For an asker that does not wait for the answer."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Receipt(ABC):
+    """What a queue is given with a run that it may refuse after all, in part: by its messages."""
+
+    @abstractmethod
+    def refuse(self, low: int, high: int) -> None:
+        """Messages low..high-1 of the run were not taken: to be said before the lane reports the number that they
+        wait for. What was refused before, by another queue, may be in it."""
 
 
 class Statistics(NamedTuple):
@@ -148,9 +158,12 @@ class QueuePort(Dispatchable):
         """The run was not taken: there was no capacity."""
 
     @abstractmethod
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         """Accept the run, which the audit log knows as this publication, if it records; True when its confirm must
-        wait for the queue's lane."""
+        wait for the queue's lane. A remote queue may refuse some of it later, which the receipt is told, not within
+        this call; None: nobody wants to know."""
 
     # Settling
 

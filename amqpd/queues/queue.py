@@ -36,7 +36,7 @@ from amqpd.queues.host import QueueHost
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
-from amqpd.queues.port import Getter, Got, Statistics
+from amqpd.queues.port import Getter, Got, Receipt, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.queues.turns import Turns
@@ -193,7 +193,9 @@ class Queue(HomeQueue):
             if done < run.count:
                 self.host.keep_letters(self, run, done, run.count, MAXLEN)
 
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         (count, _, body_bytes, nbytes), plain = run.measures, self._plain
         self.facts.accepted += count
         if (

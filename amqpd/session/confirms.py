@@ -47,6 +47,7 @@ class Confirms(Confirming):
         "_waiting",
         "confirmed",
         "number",
+        "offered",
         "refusals",
         "registered",
         "unsaid",
@@ -55,6 +56,9 @@ class Confirms(Confirming):
 
     def __init__(self) -> None:
         super().__init__()
+        self.offered = 0
+        """the last publish that its queues have taken or refused; those after it, up to `published`, have their
+        numbers and are being offered"""
         self.confirmed = 0
         """the last publish that is safe; it was not refused"""
         self.refusals = 0
@@ -76,14 +80,15 @@ class Confirms(Confirming):
         to be waited for, whatever is settled"""
 
     def accept(self, count: int, lanes: Lanes) -> bool:
-        """`count` more publishes; they are safe when each of the lanes has reported what gathers in it now, at once
-        without any. True when something is confirmed already, False when it waits."""
+        """The next `count` of the publishes that have numbers were taken; they are safe when each of the lanes has
+        reported what gathers in it now, at once without any. True when something is confirmed already, False when it
+        waits."""
         if not count:
             return False
-        self.published += count
+        self.offered += count
         waiting = self._waiting
         if not waiting and not lanes:
-            self.confirmed = self.published
+            self.confirmed = self.offered
             return True
         fresh: list[tuple[Lane, int]] | None = None
         for lane in lanes:
@@ -95,10 +100,10 @@ class Confirms(Confirming):
                 else:
                     fresh.append((lane, number))
         if fresh is not None:
-            waiting.append(Waiting(self.published, fresh))
+            waiting.append(Waiting(self.offered, fresh))
         else:
             # It waits for nothing that those before it do not wait for.
-            waiting[-1].last = self.published
+            waiting[-1].last = self.offered
         return False
 
     @property
@@ -108,23 +113,26 @@ class Confirms(Confirming):
         return self.published - self.confirmed - refused
 
     def refuse(self, count: int) -> None:
-        """`count` more publishes that a queue did not take."""
-        first, last = self.published + 1, self.published + count
+        """The next `count` of the publishes that have numbers were not taken by some queue."""
+        first, last = self.offered + 1, self.offered + count
         self.unsaid.append((first, last))
         self.refusals += count
-        self.published = last
+        self.offered = last
         refused = self._refused
         if refused and refused[-1][1] + 1 == first:
             first = refused.pop()[0]
         refused.append((first, last))
 
     def refuse_waiting(self, first: int, last: int) -> None:
-        """Publishes first..last, which wait, were not taken after all. The lane that refuses them reports its number
-        after that; those behind them go on waiting for it. Raises ValueError if some do not wait."""
-        if not (self.confirmed < first <= last <= self.published) or any(
-            low <= last and high >= first for low, high in self._refused
-        ):
+        """Publishes first..last, which wait, were not taken after all; nothing is done for those that were refused
+        before, by another queue. The lane that refuses them reports its number after that; those behind them go on
+        waiting for it. Raises ValueError if some do not wait."""
+        if not (self.confirmed < first <= last <= self.offered):
             raise ValueError(f"publishes {first} to {last} do not wait: {self.confirmed} is confirmed")
+        for low, high in _without(self._refused, first, last):
+            self._refuse_waiting(low, high)
+
+    def _refuse_waiting(self, first: int, last: int) -> None:
         self.unsaid.append((first, last))
         self.refusals += last - first + 1
         self._refused = _merged(self._refused, first, last)
@@ -239,6 +247,19 @@ class Confirms(Confirming):
             first = max(first, high + 1)
         tags += range(first, confirmed + 1)
         return tags
+
+
+def _without(ranges: deque[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+    """What is left of first..last without them."""
+    found: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if high >= first and low <= last:
+            if low > first:
+                found.append((first, low - 1))
+            first = high + 1
+    if first <= last:
+        found.append((first, last))
+    return found
 
 
 def _merged(ranges: deque[tuple[int, int]], first: int, last: int) -> deque[tuple[int, int]]:

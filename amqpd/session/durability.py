@@ -1,10 +1,13 @@
-"""What waits until it is safe: confirms of channels, and calls.
+"""What waits until it is decided: confirms of channels, and calls.
 
 What comes in: channels whose confirms wait, calls to make later, each for some lanes; lanes that have reported. What
-goes out: confirms, once for each tick; the calls.
+goes out: confirms, once for each tick; the calls, each with its decision; receipts for what may be refused later.
 Rules: 1. Nothing is told before all the lanes that it waits for have reported. 2. What is due is told at the end of a
 tick, or before a channel closes. 3. An error in one channel's confirms is that connection's, one in a call is that
-task's. 4. A lane's report costs nothing for what waits for other lanes.
+task's. 4. A lane's report costs nothing for what waits for other lanes. 5. Each lane is asked to report what somebody
+waits for; the local journal is asked only for lanes whose messages gather in it. 6. A run has its numbers before the
+first queue is offered it, so a refusal that comes later names them; one that comes before all of its queues have the
+run waits until they do.
 Not here: which publishes are safe (`confirms.py`), what a lane is (`journal/lane.py`).
 """
 
@@ -13,10 +16,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 
 from amqpd.faults import TASK, Faults
 from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.unwritten import Unwritten
+from amqpd.queues.port import Receipt
 from amqpd.session.confirms import Confirms
 from amqpd.vocabulary.client import UnfinishedChannel
 
@@ -33,14 +38,74 @@ class ConfirmingChannel(UnfinishedChannel):
         """Tell what is due."""
 
 
-class Call:
-    """To be made when all of its lanes have reported."""
+class ConfirmReceipt(Receipt):
+    """The receipt of one run that a channel in confirm mode has published."""
 
-    def __init__(self, done: Callable[[], None], lanes: int, lost: Callable[[], None] | None) -> None:
-        self.done = done
-        self.lost = lost
+    def __init__(self, durability: Durability, channel: ConfirmingChannel, first: int) -> None:
+        """`first`: the number of its first message."""
+        self._durability = durability
+        self._channel = channel
+        self._first = first
+        self._taken = -1
+        self._early: list[tuple[int, int]] = []
+        """what was refused before all of its queues had it"""
+
+    def offered(self, taken: int) -> None:
+        """All queues were offered the run, and took this many of its messages, from the first on."""
+        self._taken = taken
+        early, self._early = self._early, []
+        for low, high in early:
+            self.refuse(low, high)
+
+    def refuse(self, low: int, high: int) -> None:
+        """See `Receipt.refuse`."""
+        if self._taken < 0:
+            self._early.append((low, high))
+            return
+        high = min(high, self._taken)
+        if low < high and not self._channel.closed:
+            self._durability.refuse(self._channel, self._first + low, self._first + high - 1)
+
+
+class CommonReceipt(Receipt):
+    """The receipt of all runs of a transaction, or of a message that an operator publishes: all or none of it."""
+
+    def __init__(self) -> None:
+        self.refused = False
+        """some of it was"""
+
+    def refuse(self, low: int, high: int) -> None:
+        """See `Receipt.refuse`."""
+        self.refused = self.refused or low < high
+
+
+class Decision(Enum):
+    """What became of messages that were handed to lanes."""
+
+    SAFE = "safe"
+    REFUSED = "refused"
+    """a queue did not take some of it after all; the rest is safe"""
+    LOST = "lost"
+    """nobody will know whether it is safe"""
+
+
+class Call:
+    """A call to be made when all of its lanes have reported, or one of them is lost."""
+
+    def __init__(self, decided: Callable[[Decision], object], lanes: int, receipt: CommonReceipt | None) -> None:
+        self._decided = decided
+        self._receipt = receipt
         self.lanes = lanes
-        """how many have not"""
+        """how many have not reported"""
+
+    def done(self) -> None:
+        """All have reported."""
+        refused = self._receipt is not None and self._receipt.refused
+        self._decided(Decision.REFUSED if refused else Decision.SAFE)
+
+    def lost(self) -> None:
+        """One of them never will."""
+        self._decided(Decision.LOST)
 
 
 class Durability:
@@ -74,9 +139,13 @@ class Durability:
                 waiting = self.waiting[lane] = {}
             waiting[channel] = None
 
-    def accepted(self, channel: ConfirmingChannel, confirms: Confirms, at_once: bool) -> None:
-        """Some of the channel's publishes have just been accepted, and wait. `at_once`: they went to all of their
-        queues since the last call, so these are the ones that `Unwritten` knows."""
+    def accepted(self, channel: ConfirmingChannel, confirms: Confirms, waits: Lanes, at_once: bool) -> None:
+        """Some of the channel's publishes have just been accepted, and wait for these lanes. `at_once`: they went to
+        all of their queues since the last call, so these are the ones that `Unwritten` knows."""
+        if waits is not self._local.alone and not _gathers_here(waits):
+            if confirms.registered is None:
+                self.wait(channel, confirms)
+            return
         number, unwritten = self._local.gathering, self._unwritten
         entered, unwritten.entered = unwritten.entered, []
         if not (at_once and unwritten.apart and entered):
@@ -129,21 +198,21 @@ class Durability:
                     del self.waiting[lane]
 
     def when_durable(
-        self, done: Callable[[], None], lanes: Lanes = (), lost: Callable[[], None] | None = None
+        self, decided: Callable[[Decision], object], lanes: Lanes = (), receipt: CommonReceipt | None = None
     ) -> None:
-        """Call `done` when all that was handed to these lanes until now is safe; without any, to the local one.
-        `lost`: called instead, when nobody will know that of one of them (`abandon`)."""
+        """Call `decided` when it is known what became of all that was handed to these lanes until now; without any,
+        to the local one. `receipt`: of all that was handed to them, if it may be refused later."""
         lanes = lanes or self._local.alone
+        left = tuple([lane for lane in lanes if lane.reported < lane.gathering])
+        call = Call(decided, len(left), receipt)
         # A lane that was collected some turns ago may have ended: then it has reported all, or is lost.
         if any(lane.lost for lane in lanes):
-            if lost is not None:
-                lost()
+            call.lost()
             return
-        lanes = tuple([lane for lane in lanes if lane.reported < lane.gathering])
+        lanes = left
         if not lanes:
-            done()
+            call.done()
             return
-        call = Call(done, len(lanes), lost)
         for lane in lanes:
             lane.force()
             calls = self._calls.get(lane)
@@ -159,11 +228,10 @@ class Durability:
             call.lanes = 0
             for other in [each for each, calls in self._calls.items() if any(of is call for _, of in calls)]:
                 self._calls[other] = deque(each for each in self._calls[other] if each[1] is not call)
-            if call.lost is not None:
-                try:
-                    call.lost()
-                except Exception as error:  # noqa: BLE001 - the waiting task's; faults reports it, or raises it on
-                    self._faults.contain(TASK, "durable", error)
+            try:
+                call.lost()
+            except Exception as error:  # noqa: BLE001 - the waiting task's; faults reports it, or raises it on
+                self._faults.contain(TASK, "durable", error)
 
     def refuse(self, channel: ConfirmingChannel, first: int, last: int) -> None:
         """Of the channel's publishes these, which wait, were not taken after all; see `Confirms.refuse_waiting`."""
@@ -222,3 +290,14 @@ class Durability:
                     channels = self._unsettled.get(queue_id)
                     if channels is not None:
                         channels.pop(channel, None)
+
+
+def _gathers_here(lanes: Lanes) -> bool:
+    """Lanes of other nodes are asked to report; whether there is one of this node's journal."""
+    here = False
+    for lane in lanes:
+        if lane.journalled:
+            here = True
+        else:
+            lane.force()
+    return here

@@ -25,6 +25,7 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.queues.delayed import DelayedMessages
+from amqpd.queues.port import Receipt
 from amqpd.queues.queue import Queue
 from amqpd.vocabulary.audit_levels import FULL, Level
 from amqpd.vocabulary.limits import Limits
@@ -57,9 +58,11 @@ class AuditedModel(Model):
 
 
 class AuditedQueue(WatchedQueue):
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         with entering(self, numbers_of(run, 0, run.count)):
-            return super().publish(run, properties, publication)
+            return super().publish(run, properties, publication, receipt)
 
 
 @contextmanager

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 from pamqp.exceptions import AMQPSoftError
 
+from amqpd.audit.publication import Publication
 from amqpd.journal.lane import Lane
 from amqpd.kernel import Run, scan_publishes
+from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.elsewhere import ElsewhereQueue
-from amqpd.queues.port import Counts, Getter, Got, TakeOut
+from amqpd.queues.port import Counts, Getter, Got, Receipt, TakeOut
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Harness, publish_bytes
@@ -29,6 +31,7 @@ class RemoteLane(Lane):
 
     def __init__(self) -> None:
         super().__init__(1, 0)
+        self.journalled = False
         self.forced = 0
         """how often somebody asked for a report"""
 
@@ -57,6 +60,23 @@ class LatePort(ElsewhereQueue):
         self.taken: dict[Subscriber, None] = {}
         """consumers that were taken and not cancelled"""
         self._seq = 0
+        self.space = 1 << 30
+        """messages that it takes when they are offered"""
+        self.took: list[tuple[Run, Receipt | None]] = []
+        """runs, in their order"""
+        self.before_publish: Callable[[], None] = lambda: None
+
+    def refuse(self, number: int, low: int, high: int) -> None:
+        """Of the run that it took as this one, it refuses these messages after all."""
+        receipt = self.took[number][1]
+        assert receipt is not None
+        receipt.refuse(low, high)
+
+    def report(self, harness: Harness) -> None:
+        """All that was handed to it until now is decided."""
+        self.far.reported, self.far.gathering = self.far.gathering, self.far.gathering + 1
+        harness.node.reported(self.far)
+        harness.step()
 
     def answer(self, kind: str, value: object) -> object:
         """Answer the question that was asked first, which is of this kind. What the asker says to that."""
@@ -83,6 +103,19 @@ class LatePort(ElsewhereQueue):
         consumer.deliver(*self.message(data))
 
     # The port
+
+    def capacity(self, run: Run) -> int:
+        return self.space
+
+    def capacity_after_dispatch(self, run: Run) -> int:
+        return self.space
+
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
+        self.before_publish()
+        self.took.append((run, receipt))
+        return True
 
     def consume(self, consumer: Subscriber, answer: Callable[[AMQPSoftError | None], object]) -> None:
         self.asked.append(Asked("consume", answer, (consumer,)))

@@ -27,7 +27,7 @@ from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
 from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
-from amqpd.queues.port import Getter, Got
+from amqpd.queues.port import Getter, Got, Receipt
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
 from amqpd.session.consumers import Consumer
@@ -112,9 +112,11 @@ class WatchedQueue(Queue):
     def model(self) -> Model:
         return self.harness.model
 
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         self.model.entered(self.record.name, numbers_of(run, 0, run.count))
-        return super().publish(run, properties, publication)
+        return super().publish(run, properties, publication, receipt)
 
     def turn_away(self, run: Run) -> None:
         self.turning_away = True

@@ -25,7 +25,7 @@ from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.home import HomeQueue
-from amqpd.queues.port import Getter
+from amqpd.queues.port import Getter, Receipt
 from amqpd.queues.queue import Queue
 from amqpd.session.world import Resume
 from amqpd.topology import plans
@@ -57,9 +57,11 @@ class BreakingQueue(Queue):
         self._break("dispatch")
         super().dispatch()
 
-    def publish(self, run: Run, properties: Properties, publication: Publication | None) -> bool:
+    def publish(
+        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
+    ) -> bool:
         self._break("publish")
-        return super().publish(run, properties, publication)
+        return super().publish(run, properties, publication, receipt)
 
     def capacity_after_dispatch(self, run: Run) -> int:
         self._break("capacity_after_dispatch")

@@ -111,12 +111,12 @@ def test_a_commit_that_waits_for_two_lanes_is_dropped_from_both(scene: Scene) ->
     other = ReplicaLane(1, 0)
     told: list[str] = []
     durability = scene.node.durability
-    durability.when_durable(lambda: told.append("done"), (scene.lane, other), lambda: told.append("lost"))
-    durability.when_durable(lambda: told.append("other"), (other,))
+    durability.when_durable(lambda decision: told.append(decision.value), (scene.lane, other))
+    durability.when_durable(lambda decision: told.append(f"other {decision.value}"), (other,))
     scene.end()
     other.reported = other.gathering
     scene.node.reported(other)
-    assert told == ["lost", "other"]
+    assert told == ["lost", "other safe"]
     assert not client.closed
 
 
@@ -166,8 +166,8 @@ def test_what_is_asked_of_a_lane_that_has_ended_is_answered(scene: Scene) -> Non
     told: list[str] = []
     ended, lost = ReplicaLane(7, 7), ReplicaLane(7, 7)
     lost.lost = True
-    scene.node.durability.when_durable(lambda: told.append("safe"), (ended,))
-    scene.node.durability.when_durable(lambda: told.append("safe"), (ended, lost), lambda: told.append("lost"))
+    scene.node.durability.when_durable(lambda decision: told.append(decision.value), (ended,))
+    scene.node.durability.when_durable(lambda decision: told.append(decision.value), (ended, lost))
     assert told == ["safe", "lost"]
 
 
@@ -177,6 +177,7 @@ def test_confirms_that_come_to_wait_for_a_lane_that_has_reported_are_told(scene:
     ended = ReplicaLane(7, 7)
     channel = client.connection.channels[1]
     assert channel.confirms is not None
+    channel.confirms.published += 1
     channel.confirms.accept(1, (ended,))
     scene.node.durability.wait(channel, channel.confirms)
     scene.harness.step()

@@ -3,7 +3,7 @@
 What is verified, after each step: each publish is answered once; acknowledgements keep tag order; none comes before
 every lane of that publish, and of those before it, has reported; none waits longer than that; a refusal comes at
 once. The lanes are those of the local source and of two others with their home here. Not verified: the disk
-(`tests/journal`), and who refuses later (remote queues, which there are none of yet).
+(`tests/journal`), queues that refuse later (`tests/publishing/test_late_refusals.py`).
 """
 
 from __future__ import annotations
@@ -254,10 +254,22 @@ def test_what_does_not_wait_cannot_be_refused() -> None:
     publisher = Publisher(lanes)
     publisher.publish("none", 2)
     publisher.publish("1", 2)
-    lanes.harness.node.durability.refuse(publisher.channel, 4, 4)
-    for first, last in ((2, 3), (4, 4), (3, 5), (4, 3)):
+    for first, last in ((2, 3), (3, 5), (4, 3)):
         with pytest.raises(ValueError, match="do not wait"):
             lanes.harness.node.durability.refuse(publisher.channel, first, last)
+
+
+def test_what_was_refused_is_not_refused_again_by_another_queue() -> None:
+    lanes = Lanes()
+    publisher = Publisher(lanes)
+    publisher.publish("12", 5)
+    for first, last in ((3, 3), (2, 4), (1, 5), (1, 5)):
+        lanes.harness.node.durability.refuse(publisher.channel, first, last)
+    lanes.harness.tick()
+    told = publisher.client.take((Basic.Ack, Basic.Nack))
+    assert [(type(each), each.delivery_tag) for each in told] == [(Basic.Nack, tag) for tag in (3, 2, 4, 1, 5)]
+    assert publisher.channel.confirms is not None
+    assert publisher.channel.confirms.refusals == 5
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])

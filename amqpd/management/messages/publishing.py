@@ -50,6 +50,7 @@ from amqpd.publishing.routing import (
 )
 from amqpd.publishing.unroutable import NACK, Outcome
 from amqpd.queues.port import QueuePort
+from amqpd.session.durability import CommonReceipt
 
 IMPERSONATOR = "impersonator"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
@@ -185,6 +186,7 @@ async def _offer(
     if audit.active:
         publication = audit.begin_own(vhost, route.exchange, route.routing_key, "published", 1, properties)
     waits, refused = NONE, ""
+    receipts: dict[str, CommonReceipt] = {}
     for first in range(0, len(queues), COPIES_A_STEP):
         if first:
             on.settle()
@@ -192,7 +194,10 @@ async def _offer(
         for queue in queues[first : first + COPIES_A_STEP]:
             if queue.is_deleted:
                 continue
-            taken, wait = offer(node, (queue,), run, properties, publication)
+            receipt = CommonReceipt() if queue.is_remote else None
+            taken, wait = offer(node, (queue,), run, properties, publication, receipt=receipt)
+            if receipt is not None:
+                receipts[queue.record.name] = receipt
             waits = joined(waits, wait)
             if taken < 1:
                 refused = refused or queue.record.name
@@ -201,6 +206,7 @@ async def _offer(
     on.settle()
     if waits:
         await on.durable(waits)
+    refused = refused or next((name for name, receipt in receipts.items() if receipt.refused), "")
     if refused:
         raise Conflict(f"the queue '{refused}' refused the message: look at its limits, and whether it is in service")
     return True
