@@ -17,15 +17,13 @@ from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd import KERNEL
-from amqpd.audit.publication import Publication
 from amqpd.journal.records import JournalDamaged, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.management.figures.overview import overview
-from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.home import HomeQueue
-from amqpd.queues.port import Getter, Receipt
+from amqpd.queues.port import Getter
 from amqpd.queues.queue import Queue
 from amqpd.session.world import Resume
 from amqpd.topology import plans
@@ -57,11 +55,9 @@ class BreakingQueue(Queue):
         self._break("dispatch")
         super().dispatch()
 
-    def publish(
-        self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
-    ) -> bool:
+    def publish(self, *run: Any, **options: Any) -> bool:
         self._break("publish")
-        return super().publish(run, properties, publication, receipt)
+        return super().publish(*run, **options)
 
     def capacity_after_dispatch(self, run: Run) -> int:
         self._break("capacity_after_dispatch")
