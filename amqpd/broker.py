@@ -49,6 +49,7 @@ from amqpd.management.metadata.slow_expressions import tell_given_up
 from amqpd.management.running import Running
 from amqpd.methods import METHODS
 from amqpd.node.alarm_board import AlarmBoard
+from amqpd.node.cluster import Alone
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
 from amqpd.process.alarms import ShortageWatch
@@ -196,23 +197,24 @@ class Broker:
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
         audit = self._settings.audit.model_copy(update={"node": self._settings.audit_node})
         self._audit = AuditLog(self._opened.directory, audit, clock.us, self._audit_full)
+        journal = JournalBuffer(index)
+        self._writer = self._make_writer(journal)
+        self._cluster = self._make_cluster(journal)
         self.node = Node(
             self._services,
             self._topology,
             Access(self._topology),
-            JournalBuffer(index),
+            journal,
             limits_of(self._settings),
             METHODS,
             server_properties(self._settings),
             identity,
             *(self._audit.recorder, self._audit.coverage),
             None if self._spans is None else self._spans.tracer(clock.us),
+            self._cluster or Alone(identity.name if self._settings.cluster_store else ""),
         )
         self.node.connection_left = self._connection_left
-        if self._settings.cluster_store:
-            self.node.sources.node = identity.name
         self._sync = TopologySync(self._store, self._topology, self._applied, strict=not self._settings.cluster_store)
-        self._writer = self._make_writer()
         self._reader = BacklogReader(self._disk)
         self.node.now_ms = clock.ms()
         self.pump = Pump(
@@ -229,10 +231,8 @@ class Broker:
             self._writer.commit_now,
             self._audit.writer.sink.record,
         )
-        self._cluster: ClusterRunner | None = None
-        if self._place is not None:
-            parts = (self.node, self._disk, self._writer, self._store, self.pump.settle)
-            self._cluster = ClusterRunner(*parts, self._settings, self._place)
+        if self._cluster is not None:
+            self._cluster.start(self.node, self.pump.settle)
         self.node.recover(recovered)
         await self._sync.start()
         if self._settings.cluster_store:
@@ -286,14 +286,20 @@ class Broker:
                 remedy="if that one can be had back, stop this node, put that one in its place, and start it again",
             )
 
-    def _make_writer(self) -> JournalWriter:
+    def _make_writer(self, journal: JournalBuffer) -> JournalWriter:
         return JournalWriter(
-            *(self.node.journal, self._disk, self._durable, self._disk_full, self._pair.full),
+            *(journal, self._disk, self._durable, self._disk_full, self._pair.full),
             left_to_caller=lambda: self.pump.takes_commit(),
             cut=self._cut,
             alone=lambda: self._cluster is not None and self._alone(),
             on_unusable=self._unusable,
         )
+
+    def _make_cluster(self, journal: JournalBuffer) -> ClusterRunner | None:
+        """None: no other node has a link to this one."""
+        if self._place is None:
+            return None
+        return ClusterRunner(journal, self._disk, self._writer, self._store, self._settings, self._place)
 
     async def run(self, listeners: list[Listener], tls: Any, stop: Stop) -> None:
         """Accept and serve until `stop`, then drain."""

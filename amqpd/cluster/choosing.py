@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.placement import bound_of, next_member, ranked
 from amqpd.cluster.records import KnownRecord, MemberRecord
-from amqpd.node.sources import LOCAL, Wanted
+from amqpd.node.cluster import LOCAL, Wanted
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 

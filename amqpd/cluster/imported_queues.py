@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from amqpd.cluster.choosing import Heard, choose
 from amqpd.cluster.records import MemberRecord
-from amqpd.node.sources import Wanted
+from amqpd.node.cluster import Wanted
 
 
 class ImportedQueues:

@@ -1,8 +1,10 @@
 """Runs a forwarder's place in the cluster: links, the store's half, reads of the own disk, the beat.
 
-What comes in: settings, the journal and its disk, the node. What goes out: sources that the node serves.
+What comes in: settings, the journal and its disk; then the node. What goes out: the cluster, as the node asks it;
+sources that the node serves.
 Rules: 1. Everything that changes the forwarder's state happens on the loop, in one call; what takes time is a task
-that comes back with its result. 2. After each call the node settles what that made necessary.
+that comes back with its result. 2. After each call the node settles what that made necessary. 3. It is made before
+the node, which is given it; `start` gives it the node before anything is asked.
 Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`), the store (`directory.py`).
 """
 
@@ -41,10 +43,12 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues
 from amqpd.cluster.view import ClusterView
 from amqpd.config import Settings
+from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
+from amqpd.node.cluster import Cluster, Wanted
 from amqpd.node.node import Node
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message, Page, Query
@@ -64,25 +68,25 @@ STORE_AGAIN_S = 0.5
 log = structlog.get_logger(component="cluster")
 
 
-class ClusterRunner(Shell):
+class ClusterRunner(Shell, Cluster):
     """Of one process."""
 
     def __init__(
         self,
-        node: Node,
+        journal: JournalBuffer,
         disk: NodeDisk,
         writer: JournalWriter,
         store: MetadataStore,
-        settle: Callable[[], None],
         settings: Settings,
         place: Place,
     ) -> None:
-        self._node = node
+        super().__init__(settings.node_name)
+        self._journal = journal
         self._deletions = Deletions(store)
         self._disk = disk
         self._writer = writer
-        self._own = OwnDisk(disk, node.journal, writer)
-        self._settle = settle
+        self._store = store
+        self._own = OwnDisk(disk, journal, writer)
         self._settings = settings
         self._place = place
         keep = partial(lives.keep, disk, writer.threads)
@@ -96,9 +100,25 @@ class ClusterRunner(Shell):
         self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
         """what operators ask of other nodes"""
         self._said = LinksSaid(self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task))
+        self._paused: set[Link] = set()
+        """their homes have sent more than the disk takes"""
+        self._members: dict[str, int] = {}
+        self._news: trio.Event | None = None
+        """somebody waits until something has happened"""
+        self._links: Links
+        self._nursery: trio.Nursery
+        self._node: Node
+        self._settle: Callable[[], None]
+        self.search: SourceSearch
+        self._unclaimed_queues = UnclaimedQueues()
+
+    def start(self, node: Node, settle: Callable[[], None]) -> None:
+        """`settle` has the node act on what a call made necessary."""
+        self._node = node
+        self._settle = settle
         self.search = SourceSearch(
             self._directory,
-            settings.cluster_copies,
+            self._settings.cluster_copies,
             lambda: self.now_s,
             lambda task: self._nursery.start_soon(task),
             lambda source: source in self._forwarder.homes.sources,
@@ -107,22 +127,45 @@ class ClusterRunner(Shell):
             lambda: self._said.linkage,
             self._dialed.__contains__,
         )
-        self._paused: set[Link] = set()
-        """their homes have sent more than the disk takes"""
-        self._members: dict[str, int] = {}
-        self._news: trio.Event | None = None
-        """somebody waits until something has happened"""
-        self._links: Links
-        self._nursery: trio.Nursery
-        self._unclaimed_queues = UnclaimedQueues(node, store)
-        node.sources.clustered = True
-        node.sources.lives = lambda name: name in self._roster_seen().members
-        node.sources.home_of = self._directory.roster.home_of
-        node.sources.reigns = lambda source: self.forwarder is not None and self.forwarder.homes.reigns(source)
-        node.sources.cut_off = self._cut_off
-        node.sources.isolated = lambda: self._said.isolated
-        node.sources.choose, node.sources.want = self.search.choose, self.search.want
-        node.sources.unclaimed = self._unclaimed
+
+    # Cluster
+
+    @property
+    def replicates(self) -> bool:
+        return True
+
+    def is_member(self, node: str) -> bool:
+        return node in self._roster_seen().members
+
+    def leader_of(self, source: int) -> str:
+        return self._directory.roster.home_of(source)
+
+    def holds_lease(self, source: int) -> bool:
+        return self.forwarder is not None and self.forwarder.homes.reigns(source)
+
+    def isolation(self) -> str:
+        return self._said.isolated
+
+    def cut_off_count(self) -> int:
+        homes = None if self.forwarder is None else self.forwarder.homes
+        return 0 if homes is None else len(homes.cut_off) + len(homes.given_up)
+
+    def source_for(self, wanted: Wanted) -> int:
+        return self.search.choose(wanted)
+
+    def want_source(self, wanted: Wanted, answer: Callable[[bool], None]) -> None:
+        self.search.want(wanted, answer)
+
+    def has_unknown_queues(self, source: int) -> None:
+        own = self._forwarder.homes.sources.get(source)
+
+        def is_home() -> bool:
+            return own is not None and self._forwarder.homes.sources.get(source) is own
+
+        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_home, self._settle)
+
+    def has_remote_queue(self, node: str) -> None:
+        self._unclaimed_queues.look()
 
     def _me(self) -> MemberRecord:
         settings = self._settings
@@ -199,14 +242,6 @@ class ClusterRunner(Shell):
             )
             self._look_for_sources()
 
-    def _unclaimed(self, source: int) -> None:
-        own = self._forwarder.homes.sources.get(source)
-
-        def is_home() -> bool:
-            return own is not None and self._forwarder.homes.sources.get(source) is own
-
-        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_home, self._settle)
-
     def _look_for_sources(self) -> None:
         for answer in self.search.look():
             answer(True)
@@ -216,10 +251,6 @@ class ClusterRunner(Shell):
 
     def cut_off(self, lanes: list[Lane]) -> None:
         self._node.cut_off(lanes)
-
-    def _cut_off(self) -> int:
-        homes = None if self.forwarder is None else self.forwarder.homes
-        return 0 if homes is None else len(homes.cut_off) + len(homes.given_up)
 
     def stops(self, source: int) -> None:
         log.info("source stops, to be handed over", source=source)
@@ -373,7 +404,7 @@ class ClusterRunner(Shell):
                 self._do(partial(self._forwarder.answered, link.peer.forwarder, message))
         elif link in self._incoming:
             self._do(partial(self._forwarder.asked, self._incoming[link], message))
-            if self._node.journal.writes_bytes > GATHERED_BYTES_MAX:
+            if self._journal.writes_bytes > GATHERED_BYTES_MAX:
                 self._paused.add(link)
                 link.pause()
 
@@ -389,6 +420,7 @@ class ClusterRunner(Shell):
     # The store
 
     def _changed(self, changed: Changed) -> None:
+        self._unclaimed_queues.look()
         if self.forwarder is None:
             return
         members = self._directory.members
@@ -424,7 +456,7 @@ class ClusterRunner(Shell):
             await nursery.start(directory.run)
             me = directory.me
             self.forwarder = Forwarder(
-                *(me.name, me.life, me.generation, self, self._node.journal, replicas_of(self._disk)),
+                *(me.name, me.life, me.generation, self, self._journal, replicas_of(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
                 fast_takeover=settings.fast_takeover,
                 spreads=settings.cluster_rebalance,
@@ -461,8 +493,10 @@ class ClusterRunner(Shell):
             for answer in self.search.late():
                 self._do(partial(answer, False))
             self._do(self._look_for_sources)
-            if self._unclaimed_queues.are_there(self._directory.roster):
-                self._nursery.start_soon(self._unclaimed_queues.claim_share, self._directory.roster)
+            if self._unclaimed_queues.begins():
+                self._nursery.start_soon(
+                    self._unclaimed_queues.claim_share, self._node, self._store, self._directory.roster
+                )
 
     def _look_at_links(self) -> None:
         before = self._said.linkage

@@ -27,7 +27,8 @@ from amqpd.cluster.directory import Directory
 from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.records import SOURCES, source_of_key
 from amqpd.cluster.succession import successors
-from amqpd.node.sources import LOCAL, Sources, Wanted
+from amqpd.node.cluster import LOCAL, Wanted
+from amqpd.node.sources import Sources
 from amqpd.replication import seal as seals
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
@@ -102,11 +103,11 @@ class SourceSearch:
         return Choices(self._heard, self._sources.queues, self._sources.serving, self._copies_max)
 
     def choose(self, wanted: Wanted) -> int:
-        """See `Sources.choose`."""
+        """See `Cluster.source_for`."""
         return self._choices.choose(wanted)[0]
 
     def want(self, wanted: Wanted, answer: Answer) -> None:
-        """See `Sources.want`."""
+        """See `Cluster.want_source`."""
         self._wants.append(_Want(wanted, self._now_s() + WANT_S, answer))
         self._is_there(wanted, self._choices)
 

@@ -44,24 +44,28 @@ def share_of(me: str, roster: Roster, of_node: Callable[[str], Collection[QueueR
 class UnclaimedQueues:
     """The claims of one node, one call of the store at a time."""
 
-    def __init__(self, node: Node, store: MetadataStore) -> None:
-        self._node = node
-        self._store = store
+    def __init__(self) -> None:
+        self._news = False
         self._busy = False
 
-    def are_there(self, roster: Roster) -> bool:
-        """There may be something to claim."""
-        return not self._busy and any(map(self._node.registry.classic_of, claimable(roster)))
+    def look(self) -> None:
+        """There may be something to claim that was not: another queue of other nodes, or other nodes."""
+        self._news = True
 
-    async def claim_share(self, roster: Roster) -> None:
-        """A store that does not answer is asked again at the next look."""
-        self._busy = True
+    def begins(self) -> bool:
+        """At each beat: whether `claim_share` is to be called."""
+        return self._news and not self._busy
+
+    async def claim_share(self, node: Node, store: MetadataStore, roster: Roster) -> None:
+        """A store that does not answer is asked again at the next beat."""
+        self._news, self._busy = False, True
         try:
-            share = share_of(self._node.identity.name, roster, self._node.registry.classic_of)
-            claimed = await claim(self._store, share, self._node.sources.node) if share else []
+            share = share_of(node.identity.name, roster, node.registry.classic_of)
+            claimed = await claim(store, share, node.sources.node) if share else []
             if claimed:
                 log.info("queues_claimed", queues=len(claimed))
         except (StoreUnreached, StoreBusy, StoreFull) as error:
+            self._news = True
             log.warning("the metadata store does not answer", reason=str(error))
         finally:
             self._busy = False

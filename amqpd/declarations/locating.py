@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amqpd.node.sources import Wanted
+from amqpd.node.cluster import Wanted
 from amqpd.queues.argument_values import text_of
 from amqpd.vocabulary.records import QueueRecord
 

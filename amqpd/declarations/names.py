@@ -76,7 +76,7 @@ def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
         )
     if not leader or leader == node.identity.name:
         return NotLedHere(_inaccessible(record, record.node))
-    if not node.sources.lives(leader):
+    if not node.cluster.is_member(leader):
         # It led the queue last, and nobody follows it: too few of the others are there.
         return NotLedHere(_inaccessible(record, leader))
     return NotLedHere(f"home node '{leader}' of {_described(record)} is another node: connect to that one")

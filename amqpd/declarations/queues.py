@@ -27,7 +27,7 @@ from amqpd.declarations.names import (
     require_equal,
     require_equal_arguments,
 )
-from amqpd.node.sources import LOCAL, Wanted
+from amqpd.node.cluster import LOCAL, Wanted
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -122,7 +122,7 @@ def declare_queue(
         # Somebody was faster.
         again()
 
-    if node.sources.clustered and type_of(typed) == QUORUM:
+    if node.cluster.replicates and type_of(typed) == QUORUM:
         source = _source_of(asker, record, balanced, again)
         if source == LOCAL:
             return
@@ -132,22 +132,22 @@ def declare_queue(
 
 def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callable[..., None]) -> int:
     """`LOCAL`: there is none yet, and it goes on `again` when there is."""
-    sources = asker.node.sources
+    cluster = asker.node.cluster
     _refuse_isolated(asker, record)
     policy = asker.node.topology.policy_of("queue", record.vhost, record.name, QUORUM).definition
     wish = wanted_of(record, policy)
     if not balanced:
         wish = wish._replace(balanced="")
-    source = sources.choose(wish)
+    source = cluster.source_for(wish)
     if source == LOCAL:
-        sources.want(wish, asker.suspend(partial(_source_came, asker, record, wish, again)))
+        cluster.want_source(wish, asker.suspend(partial(_source_came, asker, record, wish, again)))
     return source
 
 
 def _refuse_isolated(asker: Asker, record: QueueRecord) -> None:
     """A node that the others refuse, or do not reach: nobody would keep the queue. Raises
     AMQPPreconditionFailed."""
-    reason = asker.node.sources.isolated()
+    reason = asker.node.cluster.isolation()
     if reason:
         raise AMQPPreconditionFailed(f"{described_queue(record)} cannot be declared here: {reason}")
 

@@ -35,6 +35,7 @@ from amqpd.limiting.quotas import Quotas
 from amqpd.limiting.turns import Turns
 from amqpd.message.properties import Properties, PropertiesReader
 from amqpd.node.changes import Changes
+from amqpd.node.cluster import Alone, Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
@@ -103,6 +104,7 @@ class Node(HomeNode):
         audit: Recorder | None = None,
         books: Coverage | None = None,
         tracer: Tracer | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.services = services
         self.topology = topology
@@ -119,11 +121,10 @@ class Node(HomeNode):
         self.identity = identity
         self.greetings: dict[str, bytes] = {}  # the frames of connection.start, by the mechanisms that they offer
         self.properties = PropertiesReader()
-        self.token = services.token
-        self.new_queue_id = services.queue_id
-        self.chance = services.chance
+        self.token, self.new_queue_id, self.chance = services.token, services.queue_id, services.chance
         self.queues, self.elsewhere, self.active, self.delayed = {}, {}, {}, {}
-        self.sources = Sources()
+        self.cluster = Alone() if cluster is None else cluster
+        self.sources = Sources(self.cluster)
         self.ports = QueuePorts(
             self.queues, self.elsewhere, self.sources.serving, lambda key: self.registry.begin_queue(key)
         )
@@ -249,9 +250,9 @@ class Node(HomeNode):
 
     def end_queue(self, queue: QueuePort, by: Client | None = None) -> None:
         """The queue ends by its own rules (auto-delete, exclusive, x-expires): for clients it is gone at once, and
-        its record follows. A later declaration of the name comes behind that in the store. Another node's queue is
-        left to that node."""
-        if not (queue.is_deleted or queue.is_remote or queue.is_away):
+        its record follows. A later declaration of the name comes behind that in the store. A queue that this node
+        does not lead is left to its leader."""
+        if self.queues.get((queue.record.vhost, queue.record.name)) is queue:
             self.delete_queue(queue, lambda _: None, by)
             self.registry.remove(queue.record.key)
             self.topology.forget_routes()
@@ -395,7 +396,7 @@ class Node(HomeNode):
 
     def reigns(self, source: int) -> bool:
         """See `QueueHost.reigns`."""
-        return self.sources.reigns(source)
+        return self.cluster.holds_lease(source)
 
     def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""

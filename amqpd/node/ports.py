@@ -15,6 +15,7 @@ from mypy_extensions import mypyc_attr
 from amqpd.audit.coverage.audited import Audited
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.kernel import Run
+from amqpd.node.cluster import Cluster
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import Sources
@@ -35,6 +36,7 @@ class HomeNode(PublishingNode):
     books: Coverage
     holds: Holds
     shares: MemoryShares
+    cluster: Cluster
     sources: Sources
     queues: dict[tuple[str, str], Queue]
     """by virtual host and name: those of this node"""

@@ -122,7 +122,7 @@ async def test_what_the_cluster_cannot_say_of_itself_is_said_to_who_monitors(
     cluster = View()
     cluster.apart = {C: f"one@x refuses {C}: the shared secret differs; give it the secret"}
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
-        api.node.sources.cut_off = lambda: 2
+        api.broker.cluster.cut_off = 2
         monkeypatch.setitem(FIGURES, "cluster", {"unreadable": ["record 7 is none"]})
         found = await said(api)
         assert f"node {C} lives and takes no part: {cluster.apart[C]}" in found

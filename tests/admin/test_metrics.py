@@ -22,6 +22,7 @@ from amqpd_admin.metrics.text import SLICE, text
 from amqpd_admin.routes.metrics import alive, ready
 from tests.admin.conftest import USERS, Api
 from tests.clients.broker_process import BrokerProcess, free_port
+from tests.harness.cluster import ClusterByHand
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = Path(__file__).with_name("overview_dashboard_metrics.txt").read_text().split()
@@ -354,8 +355,9 @@ def test_health_needs_no_password(api: Api):
 
 @pytest.mark.trio
 async def test_a_node_that_is_shut_down_is_not_ready():
-    sources = Sources()
-    node = SimpleNamespace(draining=True, sources=sources, cut_off_lanes=frozenset())
+    cluster = ClusterByHand()
+    sources = Sources(cluster)
+    node = SimpleNamespace(draining=True, cluster=cluster, sources=sources, cut_off_lanes=frozenset())
     state = SimpleNamespace(
         behind=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))
     )
@@ -363,14 +365,14 @@ async def test_a_node_that_is_shut_down_is_not_ready():
     node.draining = False
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
     # Its cluster does without it, whatever it serves.
-    sources.isolated = lambda: "node a@x has no link to a majority of the cluster's nodes (b@x refuses a@x: x)"
+    cluster.isolated = "node a@x has no link to a majority of the cluster's nodes (b@x refuses a@x: x)"
     answer = await ready(SimpleNamespace(app=SimpleNamespace(state=state)))  # type: ignore[arg-type]
     assert answer.status_code == 503
     assert b"b@x refuses a@x" in answer.body
     assert (await alive(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
-    sources.isolated = lambda: ""
+    cluster.isolated = ""
     # It led three sources, and no majority of the nodes answers.
-    sources.cut_off = lambda: 3
+    cluster.cut_off = 3
     assert (await ready(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 503  # type: ignore[arg-type]
     assert (await alive(SimpleNamespace(app=SimpleNamespace(state=state)))).status_code == 200  # type: ignore[arg-type]
     # It serves others.

@@ -146,7 +146,7 @@ def queues(api: Inside, kind: str) -> None:
 async def joined(cluster: Cluster) -> AsyncIterator[Inside]:
     """A node of it."""
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
-        api.node.sources.home_of, api.node.sources.lives = cluster.home_of, cluster.lives
+        api.broker.cluster.leaders, api.broker.cluster.members = cluster.home_of, cluster.lives
         yield api
 
 

@@ -16,7 +16,7 @@ from amqpd.audit.reigns import Reigns
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
-from amqpd.node.sources import LOCAL
+from amqpd.node.cluster import LOCAL
 from amqpd.vocabulary.audit_levels import FULL, Level
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
@@ -37,7 +37,7 @@ class Home(RecordedHarness):
     def __init__(self, level: Level = FULL) -> None:
         super().__init__(level)
         sources = self.node.sources
-        sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
+        self.cluster.replicated, self.cluster.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)
 
     def begin(self, epoch: int, queues: dict[int, RecoveredQueue] | None = None) -> None:

@@ -17,7 +17,7 @@ from amqpd.cluster.linkage import linkage_of
 from amqpd.cluster.links.troubles import SECRET
 from amqpd.cluster.placement import SLACK
 from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
-from amqpd.node.sources import HERE, LOCAL, Wanted
+from amqpd.node.cluster import HERE, LOCAL, Wanted
 from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.directories import member_record

@@ -29,7 +29,8 @@ from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, TAKEN_BACK_S, UNSERVED_MAX
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
-from amqpd.node.sources import HERE, Sources, Wanted
+from amqpd.node.cluster import HERE, Alone, Wanted
+from amqpd.node.sources import Sources
 from amqpd.replication import seal as seals
 from amqpd.replication.messages import Told
 from amqpd.replication.replica import StatePart
@@ -44,11 +45,10 @@ class Runner(ClusterRunner):
 
     def __init__(self, living: str = "a", known: str = "a") -> None:
         self.at_s = 100.0
-        self.journal = JournalBuffer()
+        self.journal = self._journal = JournalBuffer()
         self.served_with: list[Recovered] = []
         node = SimpleNamespace(
             registry=SimpleNamespace(other_nodes=dict),
-            journal=self.journal,
             source_begins=lambda source, found: self.served_with.append(found),
         )
         self._node: Any = node
@@ -74,7 +74,7 @@ class Runner(ClusterRunner):
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
-        self.sources = Sources()
+        self.sources = Sources(Alone())
         self.linkage = Linkage()
         self.linked = set(living)
         self.search = SourceSearch(

@@ -1,16 +1,22 @@
-"""Which node claims which classic queue that no node leads."""
+"""Which node claims which classic queue that no node leads, and when it looks for them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import pytest
+import trio
+import trio.testing
 
 from amqpd.cluster.records import ForgottenRecord, KnownRecord
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.unclaimed_queues import share_of
+from amqpd.cluster.unclaimed_queues import UnclaimedQueues, share_of
+from amqpd.topology.metadata.memory import MemoryStore
+from amqpd.topology.metadata.store import Entry, StoreUnreached
+from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.records import QueueRecord
 from tests.cluster.directories import member_record
+from tests.node.test_identity import space_with, started
 
 QUEUES = [QueueRecord("/", f"q{number}", number << 8) for number in range(1, 101)]
 NAMES = "a@x", "b@x", "c@x"
@@ -50,3 +56,35 @@ def test_the_queues_of_a_forgotten_node_are_claimed_by_those_that_live(members: 
 
 def test_a_new_machine_of_a_forgotten_name_has_the_queues_of_that_name() -> None:
     assert shares(roster_of(NAMES, NAMES, ("c@x",)), "c@x") == {name: [] for name in NAMES}
+
+
+class Silent(MemoryStore):
+    """Does not answer the first time."""
+
+    silent = True
+
+    async def get(self, key: str) -> Entry | None:
+        if self.silent:
+            self.silent = False
+            raise StoreUnreached("no answer")
+        return await super().get(key)
+
+
+@pytest.mark.trio
+async def test_they_are_looked_for_when_there_is_news_and_again_after_a_store_that_did_not_answer() -> None:
+    space = await space_with(QUEUES[0])
+    roster, unclaimed, store = roster_of(("a@x",), ("a@x",)), UnclaimedQueues(), Silent(space)
+    assert not unclaimed.begins()
+    async with trio.open_nursery() as nursery:
+        stored = await started(space, Identity("a@x", "11" * 16), nursery)
+        assert stored.cluster.with_queues == [""]
+        unclaimed.look()
+        assert unclaimed.begins()
+        await unclaimed.claim_share(stored.node, store, roster)
+        assert unclaimed.begins(), "the store did not answer"
+        assert ("/", "q1") not in stored.node.queues
+        await unclaimed.claim_share(stored.node, store, roster)
+        assert not unclaimed.begins()
+        await trio.testing.wait_all_tasks_blocked()
+        assert stored.node.queues["/", "q1"].record.node == "a@x"
+        nursery.cancel_scope.cancel()

@@ -28,6 +28,7 @@ from amqpd.vocabulary.journal_numbers import vhost_number
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Delete, Key, Put
 from amqpd.vocabulary.states import Peer, State
+from tests.harness.cluster import ClusterByHand
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 CATCH_UP_TICKS_MAX = 100_000
@@ -55,6 +56,8 @@ class Harness:
 
     node_class: type[Node] = Node
     identity = Identity("amqpd@test", "17" * 16)
+    cluster_node = ""
+    """under which the records of a shared store name it"""
 
     def __init__(self, limits: Limits | None = None, automatic: bool = True) -> None:
         self.limits = limits or Limits()
@@ -86,6 +89,7 @@ class Harness:
         self.tombstones: set[int] = set()
         """the journal's ids of what was deleted"""
         self.topology = Topology()
+        self.cluster = ClusterByHand(self.cluster_node)
         self._start(JournalBuffer())
         self._apply(plans.create_vhost("/"))
 
@@ -102,6 +106,7 @@ class Harness:
             self.identity,
             *self.audit(),
             self.tracer(),
+            self.cluster,
         )
 
     def audit(self) -> tuple[Recorder | None, Coverage | None]:

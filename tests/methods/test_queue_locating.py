@@ -14,7 +14,7 @@ from pamqp import commands
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered
-from amqpd.node.sources import LOCAL, Answer, Wanted
+from amqpd.node.cluster import LOCAL, Answer, Wanted
 from amqpd.vocabulary.records import PolicyRecord, Put, VhostRecord
 from tests.harness.harness import Client, Harness
 
@@ -37,9 +37,9 @@ class Cluster:
         self.wants: list[Wanted] = []
         self.answers: list[Answer] = []
         self.there: set[int] = {HERE, ELSEWHERE}
-        sources = self.node.sources
-        sources.clustered, sources.choose, sources.want = True, self.choose, self.want
-        sources.home_of = {HERE: "a", ELSEWHERE: "b"}.__getitem__
+        cluster = self.harness.cluster
+        cluster.replicated, cluster.choose, cluster.want = True, self.choose, self.want
+        cluster.leaders = {HERE: "a", ELSEWHERE: "b"}.__getitem__
         self.node.journal.home(HERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
         self.node.source_begins(HERE, Recovered(0, {}))
         self.client: Client = self.harness.client()

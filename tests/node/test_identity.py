@@ -43,8 +43,8 @@ class Stored(Harness):
     def __init__(self, space: MemorySpace, identity: Identity) -> None:
         self.identity = identity
         self.store = MemoryStore(space)
+        self.cluster_node = identity.name
         super().__init__()
-        self.node.sources.node = identity.name
         self.sync = TopologySync(self.store, self.topology, self.node.applied, strict=False)
 
     def submit(

@@ -45,7 +45,7 @@ def apply(scene: Scene, change: Put | Delete) -> None:
 def theirs(request: pytest.FixtureRequest, scene: Scene) -> QueueRecord:
     """Node b leads it."""
     record: QueueRecord = request.param
-    scene.node.sources.home_of = lambda source: "b"
+    scene.harness.cluster.leaders = lambda source: "b"
     scene.node.sources.node = "a"
     apply(scene, Put(record))
     return record
@@ -58,8 +58,8 @@ def client(scene: Scene, theirs: QueueRecord) -> Client:
 
 def nobody_leads(scene: Scene) -> None:
     """The source has no leader, the node is down."""
-    scene.node.sources.home_of = lambda source: ""
-    scene.node.sources.lives = lambda name: False
+    scene.harness.cluster.leaders = lambda source: ""
+    scene.harness.cluster.members = lambda name: False
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_client_that_names_one_is_told_where_its_home_is(
 
 def test_a_client_is_not_sent_to_a_node_that_is_gone(scene: Scene, client: Client) -> None:
     """It led the queue last, and most of the others are gone, too: nobody follows it."""
-    scene.node.sources.lives = lambda name: False
+    scene.harness.cluster.members = lambda name: False
     client.send(Queue.Declare(queue="theirs", passive=True))
     assert client.expect(Channel.Close).reply_text == (
         "NOT_FOUND - home node 'b' of durable queue 'theirs' in vhost '/' is down or inaccessible"

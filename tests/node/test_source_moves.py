@@ -14,7 +14,7 @@ from pamqp import commands
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue
-from amqpd.node.sources import LOCAL
+from amqpd.node.cluster import LOCAL
 from tests.harness.harness import Client, Harness
 
 Basic, Confirm, Connection, Queue, Tx = (
@@ -40,8 +40,8 @@ class Scene:
     def __init__(self) -> None:
         self.harness = Harness()
         self.node = self.harness.node
-        sources = self.node.sources
-        sources.clustered, sources.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
+        cluster, sources = self.harness.cluster, self.node.sources
+        cluster.replicated, cluster.choose = True, lambda wanted: next(iter(sources.serving), LOCAL)
         self.lane = ReplicaLane(1, 0)
 
     def begin(self, recovered: Recovered | None = None) -> None:
@@ -139,11 +139,10 @@ def test_an_only_consumer_gets_nothing_while_the_home_may_have_been_followed(sce
     client = scene.harness.client()
     client.declare("q", durable=True, arguments={**QUORUM, "x-single-active-consumer": alone})
     client.call(Basic.Consume(queue="q"), Basic.ConsumeOk)
-    reigns = False
-    scene.node.sources.reigns = lambda source: reigns
+    scene.harness.cluster.lease = False
     client.publish(b"one", "q", delivery_mode=2)
     assert len(client.messages()) == (0 if alone else 1)
-    reigns = True
+    scene.harness.cluster.lease = True
     scene.node.now_ms += 60
     scene.harness.step()
     assert len(client.messages()) == (1 if alone else 0)
@@ -223,9 +222,9 @@ def test_who_is_blocked_for_two_reasons_is_told_once_and_goes_on_when_both_have_
 
 
 def test_a_node_without_links_refuses_new_quorum_queues_at_once_and_says_why(scene: Scene) -> None:
-    client, node, waits = declared(scene), scene.node, list[object]()
-    node.sources.isolated = lambda: "node c@x has no link to a majority of the cluster's nodes (a@x refuses c@x: why)"
-    node.sources.want = lambda wanted, answer: waits.append(answer)
+    client, cluster, waits = declared(scene), scene.harness.cluster, list[object]()
+    cluster.isolated = "node c@x has no link to a majority of the cluster's nodes (a@x refuses c@x: why)"
+    cluster.want = lambda wanted, answer: waits.append(answer)
     client.declare("classic", durable=True)
     assert client.call(Queue.Declare(queue="q", passive=True), Queue.DeclareOk).queue == "q"
     client.send(Queue.Declare(queue="new", durable=True, arguments=dict[str, Any](QUORUM)))
@@ -239,14 +238,13 @@ def test_a_node_without_links_refuses_new_quorum_queues_at_once_and_says_why(sce
 
 
 def test_who_waits_for_a_source_at_a_node_that_loses_its_links_is_told_why(scene: Scene) -> None:
-    node, waits = scene.node, list[object]()
-    node.sources.clustered = True
-    node.sources.want = lambda wanted, answer: waits.append(answer)
+    cluster, waits = scene.harness.cluster, list[object]()
+    cluster.want = lambda wanted, answer: waits.append(answer)
     client = scene.harness.client()
     balanced: Any = {**QUORUM, "x-queue-leader-locator": "balanced"}
     client.send(Queue.Declare(queue="new", durable=True, arguments=balanced))
     [answer] = waits
-    node.sources.isolated = lambda: "node c@x has no link to a majority of the cluster's nodes (why)"
+    cluster.isolated = "node c@x has no link to a majority of the cluster's nodes (why)"
     answer(False)  # type: ignore[operator]
     scene.harness.step()
     [closed] = client.take(commands.Channel.Close)

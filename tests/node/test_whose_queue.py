@@ -95,7 +95,7 @@ async def test_of_a_node_that_is_away_it_has_rabbitmqs_words() -> None:
     async with trio.open_nursery() as nursery:
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
         await declared(one, durable=True)
-        two.node.sources.lives = lambda name: False
+        two.cluster.members = lambda name: False
         close = await call(two, two.client(), Queue.Declare(queue="mine", durable=True), Channel.Close)
         assert close.reply_text == (
             "NOT_FOUND - home node 'one@x' of durable queue 'mine' in vhost '/' is down or inaccessible"

@@ -125,6 +125,6 @@ async def placing(who: Who, wanted: Definitions, copies: int) -> Place:
         return placed_on(lambda _: node.sources.node)
     records = (record for record in wanted.records["queues"].values() if isinstance(record, QueueRecord))
     queues, _ = await declared(node.topology, copies)
-    await make_sources(node.sources, sourceless(records, cluster().imported(queues).source_for))
+    await make_sources(node.cluster, sourceless(records, cluster().imported(queues).source_for))
     queues, _ = await declared(node.topology, copies)
     return placed_in_cluster(cluster().imported(queues).source_for, lambda _: node.sources.node)

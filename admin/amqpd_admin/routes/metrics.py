@@ -96,7 +96,7 @@ async def alive(request: Request) -> Response:
     """The process answers. `cut_off`: how many sources it leads of which no majority of the nodes answers; that is no
     reason to start it again."""
     behind: Behind = request.app.state.behind
-    cut_off = behind.on.node.sources.cut_off()
+    cut_off = behind.on.node.cluster.cut_off_count()
     return reply({"status": "ok", **({"cut_off": cut_off} if cut_off else {})})
 
 
@@ -109,10 +109,10 @@ async def ready(request: Request) -> Response:
     alarms = kinds(behind.on)
     if node.draining:
         return reply({"status": "failed", "reason": "the node is being shut down", "alarms": alarms}, 503)
-    if isolated := node.sources.isolated():
+    if isolated := node.cluster.isolation():
         return reply({"status": "failed", "reason": isolated, "alarms": alarms}, 503)
-    sources, cut_off = node.sources, node.sources.cut_off()
-    if cut_off and len(sources.serving) <= len(node.cut_off_lanes):
+    cut_off = node.cluster.cut_off_count()
+    if cut_off and len(node.sources.serving) <= len(node.cut_off_lanes):
         reason = (
             f"the node is cut off: no majority of the nodes that keep its quorum queues answers ({cut_off} sources)"
         )

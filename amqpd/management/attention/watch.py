@@ -170,7 +170,7 @@ class Watch:
         connections = blocked.total() if user is None else blocked[user]
         if connections:
             facts.append(Fact(BLOCKED, "", "", {"connections": connections}))
-        if user is None and (sources := self._node.sources.cut_off()):
+        if user is None and (sources := self._node.cluster.cut_off_count()):
             facts.append(Fact(CUT_OFF, "", "", {"sources": sources}))
         return facts
 

@@ -18,7 +18,7 @@ import trio
 from amqpd.declarations.locating import wanted_of
 from amqpd.definitions.difference import Place
 from amqpd.management.errors import Unavailable
-from amqpd.node.sources import Sources, Wanted
+from amqpd.node.cluster import Cluster, Wanted
 from amqpd.queues.settings import QUORUM, type_of
 from amqpd.vocabulary.records import Key, QueueRecord
 
@@ -62,7 +62,7 @@ def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[Wanted]:
     return found
 
 
-async def make_sources(sources: Sources, wanted: Sequence[Wanted]) -> None:
+async def make_sources(cluster: Cluster, wanted: Sequence[Wanted]) -> None:
     """Until each was answered, which takes ten seconds at most: there is one, or there can be none now."""
     left, answered = len(wanted), trio.Event()
 
@@ -73,7 +73,7 @@ async def make_sources(sources: Sources, wanted: Sequence[Wanted]) -> None:
             answered.set()
 
     for each in wanted:
-        sources.want(each, answer)
+        cluster.want_source(each, answer)
     if wanted:
         await answered.wait()
 

@@ -7,8 +7,9 @@ import trio
 
 from amqpd.management.errors import Unavailable
 from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, placed_in_cluster, sourceless
-from amqpd.node.sources import Answer, Sources, Wanted
+from amqpd.node.cluster import Alone, Answer, Wanted
 from amqpd.vocabulary.records import Key, QueueRecord
+from tests.harness.cluster import ClusterByHand
 
 
 def quorum(name: str, **arguments: object) -> QueueRecord:
@@ -28,19 +29,19 @@ def test_sources_are_asked_for_where_the_first_queues_would_be_led() -> None:
 
 @pytest.mark.trio
 async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_none() -> None:
-    sources, asked, answers = Sources(), list[Wanted](), list[Answer]()
+    cluster, asked, answers = ClusterByHand(), list[Wanted](), list[Answer]()
 
     def want(wanted: Wanted, answer: Answer) -> None:
         asked.append(wanted)
         answers.append(answer)
 
-    sources.want = want
-    await make_sources(sources, [])
+    cluster.want = want
+    await make_sources(cluster, [])
     done = False
 
     async def make() -> None:
         nonlocal done
-        await make_sources(sources, [Wanted(0, "//a"), Wanted(0, "//b")])
+        await make_sources(cluster, [Wanted(0, "//a"), Wanted(0, "//b")])
         done = True
 
     async with trio.open_nursery() as nursery:
@@ -53,7 +54,7 @@ async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_non
         answers[1](False)
     assert done
     # A node without a cluster refuses at once.
-    await make_sources(Sources(), [Wanted(0, "//a")])
+    await make_sources(Alone(), [Wanted(0, "//a")])
 
 
 def test_where_there_is_none_even_so_the_sentence_says_what_to_do() -> None:

@@ -83,7 +83,7 @@ class Scene:
             else:
                 self.harness._apply([Put(replace(record, node=self.cluster.home_of(source)))])
         peers, sources = PeerRows(self.cluster, self.cluster.others), self.on.node.sources
-        sources.home_of, sources.lives = self.cluster.home_of, self.cluster.lives
+        self.harness.cluster.leaders, self.harness.cluster.members = self.cluster.home_of, self.cluster.lives
         self.leaders = Leaders("amqpd", sources, self.cluster, peers)  # type: ignore[arg-type]
 
     def done(self, act: Act, meant: Meant, dry_run: bool = False, by: Any = ROOT) -> dict[str, Any]:

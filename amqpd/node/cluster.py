@@ -1,0 +1,123 @@
+"""The cluster, as the node of one of its members asks it; and the cluster of a node that is alone.
+
+What comes in: what the node needs to know of other nodes, or of the sources that are led there. What goes out: who
+is a member, who leads a source, why a queue cannot be made; sources for new queues.
+Rules: 1. It is given to the node when that is made, and answers from then on. 2. Nothing here blocks: an answer is
+what is known now, and what takes time calls back. 3. A node that is alone leads what there is, and asks nobody.
+Not here: how a cluster knows it (`amqpd/cluster/runner.py`), which queues this node leads itself (`sources.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mypy_extensions import mypyc_attr
+
+LOCAL = 0
+"""the source of every node for itself (`journal/sqlite/schema.py`)"""
+
+Answer = Callable[[bool], None]
+
+
+class Wanted(NamedTuple):
+    """What a new queue asks of its source."""
+
+    copies: int = 0
+    """on this number of nodes (`x-quorum-initial-group-size`); 0: as the cluster has it"""
+    balanced: str = ""
+    """It is led by a node by hash of this text, with bounded loads; empty: by this one."""
+
+
+HERE = Wanted()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Cluster(ABC):
+    """The nodes that share one metadata store, as one of them knows them."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        """the name under which records have this node; empty: it shares its metadata with no other one"""
+
+    @property
+    @abstractmethod
+    def replicates(self) -> bool:
+        """A quorum queue is in a source, which several nodes keep."""
+
+    @abstractmethod
+    def is_member(self, node: str) -> bool:
+        """The node of this name is a member, as far as that is known."""
+
+    @abstractmethod
+    def leader_of(self, source: int) -> str:
+        """The name of the node that leads the source, as far as that is known; empty: none does."""
+
+    @abstractmethod
+    def holds_lease(self, source: int) -> bool:
+        """This node leads the source, and nobody else can by now: it may deliver to the only consumer of a queue
+        (`replication/reign.py`)."""
+
+    @abstractmethod
+    def isolation(self) -> str:
+        """Why this node has no part in its cluster now, a sentence without a full stop; empty: it has."""
+
+    @abstractmethod
+    def cut_off_count(self) -> int:
+        """How many sources this node leads, or led and gave up, of which no majority answers."""
+
+    @abstractmethod
+    def source_for(self, wanted: Wanted) -> int:
+        """The source for a new queue; `LOCAL`: there is none yet that is as it is wanted."""
+
+    @abstractmethod
+    def want_source(self, wanted: Wanted, answer: Answer) -> None:
+        """There is to be such a source; the answer: whether there is one."""
+
+    @abstractmethod
+    def has_unknown_queues(self, source: int) -> None:
+        """This node leads the source, which has messages of queues that are not known: these may be deleted ones."""
+
+    @abstractmethod
+    def has_remote_queue(self, node: str) -> None:
+        """The metadata have a classic queue that this other node leads; empty: that none leads, so that one of the
+        members is to claim it."""
+
+
+class Alone(Cluster):
+    """No other node is known: nothing is replicated, and each node that a record names counts as a member."""
+
+    def __init__(self, node: str = "") -> None:
+        super().__init__(node)
+
+    @property
+    def replicates(self) -> bool:
+        return False
+
+    def is_member(self, node: str) -> bool:
+        return True
+
+    def leader_of(self, source: int) -> str:
+        return ""
+
+    def holds_lease(self, source: int) -> bool:
+        return True
+
+    def isolation(self) -> str:
+        return ""
+
+    def cut_off_count(self) -> int:
+        return 0
+
+    def source_for(self, wanted: Wanted) -> int:
+        return LOCAL
+
+    def want_source(self, wanted: Wanted, answer: Answer) -> None:
+        answer(False)
+
+    def has_unknown_queues(self, source: int) -> None:
+        pass
+
+    def has_remote_queue(self, node: str) -> None:
+        pass
