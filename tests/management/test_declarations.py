@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -185,10 +185,11 @@ async def test_a_queue_whose_purge_fails_is_out_of_service(monkeypatch: pytest.M
     harness, on = running()
     await queues.declare(on, ROOT, "/", "q")
 
-    def purging(_: object) -> None:
+    def purging(*_: object) -> Iterator[int]:
+        yield 1
         raise ValueError("a bug")
 
-    monkeypatch.setattr(type(harness.node.queues["/", "q"]), "purging", lambda self: map(purging, (1,)))
+    monkeypatch.setattr(type(harness.node.queues["/", "q"]), "purging", purging)
     with pytest.raises(Unavailable, match="the queue 'q' is out of service"):
         await queues.purge(on, ROOT, "/", "q")
     assert harness.node.queues["/", "q"].crash_reason is not None
