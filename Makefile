@@ -139,7 +139,7 @@ cluster-rounds: $(DEV_STAMP) build ## make faults in a cluster under load, and j
 cluster-starts: $(DEV_STAMP) build ## kill and pause nodes of a cluster while they start, stall etcd, and judge (STARTS, 200; SEED)
 	$(PY) -m tests.faults.cluster_starts --starts $(or $(STARTS),200) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-takeover-times: $(DEV_STAMP) build ## how long a lost home is not served, beside RabbitMQ (ROUNDS, 20; FAULT=kill, stop or cut)
+takeover-times: $(DEV_STAMP) build ## how long a lost leader is not served, beside RabbitMQ (ROUNDS, 20; FAULT=kill, stop or cut)
 	$(PY) -m tests.faults.takeover_times --rounds $(or $(ROUNDS),20) --fault $(or $(FAULT),kill) $(ARGS)
 
 # BEFORE: a checkout of another version, with `make build` run in it.

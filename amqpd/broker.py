@@ -35,7 +35,7 @@ from amqpd.datadir.only_one import claimed
 from amqpd.datadir.opening import opened
 from amqpd.errors import NodeFailure
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.sqlite.schema import LIFE, SOURCE
+from amqpd.journal.sqlite.schema import INCARNATION, SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.assembly import all_commands, behind_of, peer_rows
 from amqpd.management.attention.gathering import status_of
@@ -95,15 +95,15 @@ CLIENTS_SHARE = 0.5
 # At the end, for a store over a network, twice: one that does not answer now has what it lacks from its leases.
 STORE_S = 1.0
 
-FIRST_LIFE = 1
+FIRST_INCARNATION = 1
 """the index of the transaction with which the first start in a data directory begins"""
 
 log = structlog.get_logger(component="broker")
 
 
 async def serve(settings: Settings, stop: Stop, *, accept_loss: bool = False, face: Face | None = None) -> None:
-    """Run a broker until `stop` is wished, then drain it. `accept_loss`: also on files that have less than they once
-    promised. `face`: another way in for operators. Raises StartupError before it accepts, NodeFailure after."""
+    """Run a broker until `stop` is asked for, then drain it. `accept_loss`: also on files that have less than they
+    once promised. `face`: another way in for operators. Raises StartupError before it accepts, NodeFailure after."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with stop.start:
         await _run(settings, stop, accept_loss=accept_loss, face=face)
@@ -132,7 +132,7 @@ async def _run(settings: Settings, stop: Stop, *, accept_loss: bool, face: Face 
                 broker = Broker(named, opened_node, place, face, spans)
                 await opened(broker.recover(), settings.data_dir)
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(opened_node.watch_directory, stop.wished)
+                    nursery.start_soon(opened_node.watch_directory, stop.requested)
                     await broker.run(listeners, tls, stop)
                     nursery.cancel_scope.cancel()
     except BaseException as error:
@@ -157,7 +157,7 @@ class _Found(ExitStack):
     def found(self, names: Mapping[str, str]) -> None:
         """What the journal calls itself, read from its file or when it is open; the last word counts. Raises
         StartupError."""
-        told = (names["identity"], names.get(NODE_NAME, ""), names.get(LIFE, ""))
+        told = (names["identity"], names.get(NODE_NAME, ""), names.get(INCARNATION, ""))
         if told == self._told:
             return
         self.close()  # a claim on what was read from the file alone
@@ -273,8 +273,8 @@ class Broker:
 
     def _tell_of_emptied_queues(self, index: int) -> None:
         """The data directory is new, and the cluster has classic queues of this node from before. `index`: with which
-        this life of the journal began."""
-        if index != FIRST_LIFE or not self._settings.cluster_store:
+        this incarnation of the journal began."""
+        if index != FIRST_INCARNATION or not self._settings.cluster_store:
             return
         before = sum(queue.record.durable and not queue.quorum for queue in self.node.queues.values())
         if before:
@@ -386,7 +386,7 @@ class Broker:
                 nursery.start_soon(supervised, run_face, "http", self.node.faults)
             http = self._face.addresses if self._face is not None else []
             announce_ready([listener.address for listener in listeners], http, self._settings.directories)
-            await stop.wished.wait()
+            await stop.requested.wait()
             notify_stopping()
             self._stop_by = trio.current_time() + self._settings.drain_timeout_s
             # Not only when it is its turn: what is converted in a thread is not ended in the middle.
@@ -406,7 +406,7 @@ class Broker:
             with trio.move_on_at(self._stop_by):
                 await self._face.end()
         if self._cluster is not None:
-            # Before clients are told to go: they find another home of their queues at once.
+            # Before clients are told to go: they find another leader of their queues at once.
             with trio.move_on_at(self._stop_by):
                 await self._cluster.hand_over()
         now = trio.current_time()
@@ -461,7 +461,7 @@ class Broker:
         self._cluster.unusable(sources)
 
     def _cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
-        assert self._cluster is not None  # nobody else makes this node the home of a source
+        assert self._cluster is not None  # nobody else makes this node the leader of a source
         return self._cluster.cut(index, payloads)
 
     def _durable(self, index: int) -> None:
@@ -472,10 +472,12 @@ class Broker:
 
     def _read(self, reads: list[Read]) -> None:
         for read in reads:
-            self._reader.read(read.wish.queue_id, read.wish.first, read.wish.last, partial(self._loaded, read))
+            self._reader.read(
+                read.request.queue_id, read.request.first, read.request.last, partial(self._loaded, read)
+            )
 
     def _loaded(self, read: Read, rows: list[Any]) -> None:
-        self.node.loaded(read.queue, read.wish, rows)
+        self.node.loaded(read.queue, read.request, rows)
         self.pump.settle()
 
     def _alarm(self, kind: str, on: bool) -> None:

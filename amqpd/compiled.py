@@ -41,7 +41,7 @@ MODULES = (
     "amqpd.journal.buffer",
     "amqpd.journal.commit_timing",
     "amqpd.journal.entry",
-    "amqpd.journal.homes",
+    "amqpd.journal.led_sources",
     "amqpd.journal.lane",
     "amqpd.journal.numbers",
     "amqpd.journal.patience",

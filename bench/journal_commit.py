@@ -60,7 +60,7 @@ BACKLOGS = (
 )
 
 
-def life(shape: Shape, *, deletes: bool = True) -> Iterator[Transaction]:
+def incarnation(shape: Shape, *, deletes: bool = True) -> Iterator[Transaction]:
     """The transactions of queues whose consumers keep up (or, without `deletes`, stay away)."""
     body = os.urandom(shape.row_bytes)
     settled: list[Range] = []
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
 
 def commits(disk: SqliteDisk, shape: Shape, seconds: float) -> Cost:
-    source = life(shape)
+    source = incarnation(shape)
     for _ in range(3):
         disk.commit(next(source))
     taken = []
@@ -135,7 +135,7 @@ def interpreter_us(shape: Shape) -> float:
     disk.__dict__.update(_marks=QueueMarks({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set(), _noted={})
     disk.__dict__.update(checkpoints=Checkpoints(connection, Path("no.db"), nullcontext(), 0, sources.log_begins))
-    source = life(shape)
+    source = incarnation(shape)
     count = max(20, 4000 // (shape.rows + 1))
     transactions = [next(source) for _ in range(count)]
     start = time.perf_counter()
@@ -184,7 +184,7 @@ def backlog(directory: Path, name: str, shape: Shape, count: int) -> None:
     clock = _Clock(name)
     disk = SqliteDisk(place)
     disk.recover()
-    for _, transaction in zip(range(count), life(shape, deletes=False), strict=False):
+    for _, transaction in zip(range(count), incarnation(shape, deletes=False), strict=False):
         disk.commit(transaction)
     clock.lap("written")
     disk.close()

@@ -2,9 +2,9 @@
 
 What comes in: how many. What goes out: a table: how fast they are declared, the memory and the idle processor time of
 each forwarder with none and with all of them, a lone confirm with few and with all, how long it takes until queues
-of a home that was killed are served by others, and how long forwarders with all of them take to start; how long
+of a leader that was killed are served by others, and how long forwarders with all of them take to start; how long
 another queue's publisher waits for a confirm meanwhile.
-Rules: 1. A third is declared at each forwarder, which is its home. 2. Each phase is checked: a queue that does not
+Rules: 1. A third is declared at each forwarder, which is its leader. 2. Each phase is checked: a queue that does not
 answer, or a message that does not come back, is an error; the table says so, and the next phase begins. 3. Progress
 goes to standard error, the table to standard output. 4. Every wait has an end.
 Not here: many queues of one node (`many-queues` in `bench/scenarios`), what messages cost (`bench/scenarios`), how a
@@ -40,7 +40,7 @@ LONE = 300
 SINGLE = 200
 """declared one by one"""
 SAMPLE = 50
-"""queues of a killed home that are asked for, over all of its names"""
+"""queues of a killed leader that are asked for, over all of its names"""
 IDLE_SECONDS = 10.0
 READY_SECONDS_MAX = 300.0
 SERVED_SECONDS_MAX = 120.0
@@ -230,11 +230,11 @@ class Run:
             began = now()
             deadline = began + SERVED_SECONDS_MAX
             wheres = [askers.served(sample[0], deadline)]
-            self.table.add("kill -9 of a home: until a queue of it is served, s", f"{now() - began:.2f}")
+            self.table.add("kill -9 of a leader: until a queue of it is served, s", f"{now() - began:.2f}")
             wheres += [askers.served(name, deadline) for name in sample[1:]]
             self.table.add(f"until {len(sample)} of all over them are, s", f"{now() - began:.2f}")
             self._rest(began + REST_SECONDS)
-        self.table.add("longest lone confirm of another home meanwhile, ms", str(watch))
+        self.table.add("longest lone confirm of another leader meanwhile, ms", str(watch))
         for url, name in zip(wheres, sample, strict=True):
             check(url, name)
 
@@ -243,7 +243,7 @@ class Run:
             ready = self._forwarders.start("b")
             self.table.add("the killed one starts, s", f"{ready['b']:.1f}")
             self._rest(now() + REST_SECONDS)
-        self.table.add("longest lone confirm of another home meanwhile, ms", str(watch))
+        self.table.add("longest lone confirm of another leader meanwhile, ms", str(watch))
 
     def _start_again(self) -> None:
         self.table.add("all three stop, s", f"{self._forwarders.stop(*NAMES):.1f}")
@@ -254,7 +254,7 @@ class Run:
         with Askers(self._urls) as askers:
             for name in NAMES:
                 askers.served(self._of[name][0], deadline)
-            self.table.add("until a queue of each home is served, s", f"{now() - began:.1f}")
+            self.table.add("until a queue of each leader is served, s", f"{now() - began:.1f}")
             for name in NAMES:
                 sample = self._sample(name)
                 wheres = [askers.served(each, deadline) for each in sample]

@@ -3,9 +3,9 @@
 What comes in: brokers, scenarios, rounds. What goes out: outcomes. Rules: 1. within a round every scenario
 goes to one broker after the other before the next scenario, and the order of brokers turns around from round
 to round, so that a slow minute of the machine does not hit the same one; 2. a process may be faster or slower
-for all its life, by where its memory lies for one (Mytkowicz and others, "Producing Wrong Data Without Doing Anything
-Obviously Wrong!", 2009), so `fresh` gives each run its own; 3. a run that fails is one failed outcome, the others go
-on; 4. every run says what it is before it starts, and what came out.
+for as long as it runs, by where its memory lies for one (Mytkowicz and others, "Producing Wrong Data Without Doing
+Anything Obviously Wrong!", 2009), so `fresh` gives each run its own; 3. a run that fails is one failed outcome, the
+others go on; 4. every run says what it is before it starts, and what came out.
 Not here: starting brokers (`brokers/`), the table (`report.py`).
 """
 

@@ -53,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if forwarders := os.environ.get(CLUSTER):
         seed = os.environ[SEED]
         terminalreporter.write_line(
-            f"{forwarders} forwarders, {queue_type()} queues; the home of each file again with {SEED}={seed}"
+            f"{forwarders} forwarders, {queue_type()} queues; the leader of each file again with {SEED}={seed}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: why a message dies, and what its headers say afterwards, to the letter.
+"""Dead letters: why a message dies, and what its headers say afterwards, to the dead letter.
 
 What comes in and goes out: one death each; the message as it arrives behind the dead letter exchange.
 Rules: entries are compared whole; `time` apart, everything in them is exact.
@@ -21,7 +21,7 @@ from conformance.rules import differs, rule
 NOT_IN_3 = "x-last-death-* came with RabbitMQ 4"
 
 
-class Letters(NamedTuple):
+class DeadLetters(NamedTuple):
     channel: Any
     exchange: str
     source: str
@@ -44,11 +44,11 @@ class Letters(NamedTuple):
 
 
 @pytest.fixture
-def letters(channel, unique):
+def dead_letters(channel, unique):
     """Makes a source queue behind a topic exchange, and a dead queue behind a fanout dead letter exchange."""
 
-    def make(*, quorum: bool = False, **arguments: object) -> Letters:
-        made = Letters(channel, unique("ex"), unique("source"), unique("dlx"), unique("dead"))
+    def make(*, quorum: bool = False, **arguments: object) -> DeadLetters:
+        made = DeadLetters(channel, unique("ex"), unique("source"), unique("dlx"), unique("dead"))
         channel.exchange_declare(made.exchange, "topic", auto_delete=True)
         channel.exchange_declare(made.dlx, "fanout", auto_delete=True)
         kind = {"durable": True} if quorum else {"exclusive": True}
@@ -66,8 +66,8 @@ def timeless(deaths: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in entry.items() if key != "time"} for entry in deaths]
 
 
-def first_death(letters: Letters, reason: str) -> dict[str, str]:
-    where = {"x-first-death-queue": letters.source, "x-first-death-exchange": letters.exchange}
+def first_death(dead_letters: DeadLetters, reason: str) -> dict[str, str]:
+    where = {"x-first-death-queue": dead_letters.source, "x-first-death-exchange": dead_letters.exchange}
     return {**where, "x-first-death-reason": reason}
 
 
@@ -77,8 +77,8 @@ def first_of(got: Got) -> dict[str, Any]:
 
 @rule("RabbitMQ: dlx", "A message that is rejected without requeue is dead-lettered with reason rejected.")
 @pytest.mark.parametrize("how", ["reject", "nack"])
-def test_a_rejected_message(letters, how):
-    box = letters()
+def test_a_rejected_message(dead_letters, how):
+    box = dead_letters()
     box.publish("k.1")
     tag = take(box.channel, box.source, auto_ack=False).method.delivery_tag
     getattr(box.channel, f"basic_{how}")(tag, requeue=False)
@@ -88,8 +88,8 @@ def test_a_rejected_message(letters, how):
 
 
 @rule("RabbitMQ: dlx", "nack with multiple dead-letters all of them, in their order.")
-def test_nack_multiple_dead_letters_all(letters):
-    box = letters()
+def test_nack_multiple_dead_letters_all(dead_letters):
+    box = dead_letters()
     for number in range(5):
         box.publish("k", str(number).encode())
     tags = [take(box.channel, box.source, auto_ack=False).method.delivery_tag for _ in range(5)]
@@ -101,8 +101,8 @@ def test_nack_multiple_dead_letters_all(letters):
     "RabbitMQ: dlx",
     "A message that expires by its queue's time to live has reason expired and no original-expiration.",
 )
-def test_a_message_expired_by_the_queue(letters):
-    box = letters(**{"x-message-ttl": 20})
+def test_a_message_expired_by_the_queue(dead_letters):
+    box = dead_letters(**{"x-message-ttl": 20})
     box.publish("k.1")
     got = box.take()
     assert timeless(got.deaths) == [box.entry("expired", "k.1")]
@@ -110,8 +110,8 @@ def test_a_message_expired_by_the_queue(letters):
 
 
 @rule("RabbitMQ: dlx", "A message that expires by its own expiration loses it, and the entry keeps it.")
-def test_a_message_expired_by_itself(letters):
-    box = letters()
+def test_a_message_expired_by_itself(dead_letters):
+    box = dead_letters()
     box.publish("k.1", expiration="20")
     got = box.take()
     assert timeless(got.deaths) == [box.entry("expired", "k.1", **{"original-expiration": "20"})]
@@ -122,8 +122,8 @@ def test_a_message_expired_by_itself(letters):
     "RabbitMQ: dlx",
     "The expiration is taken off at any death, or the message could expire again behind the exchange.",
 )
-def test_a_rejected_message_loses_its_expiration(letters):
-    box = letters()
+def test_a_rejected_message_loses_its_expiration(dead_letters):
+    box = dead_letters()
     box.publish("k.1", expiration="600000")
     box.reject()
     got = box.take()
@@ -133,8 +133,8 @@ def test_a_rejected_message_loses_its_expiration(letters):
 
 @rule("RabbitMQ: dlx", "What a length limit drops at the head has reason maxlen.")
 @pytest.mark.parametrize("arguments", [{"x-max-length": 1}, {"x-max-length-bytes": 9}], ids=["count", "bytes"])
-def test_a_message_dropped_by_length(letters, arguments):
-    box = letters(**arguments)
+def test_a_message_dropped_by_length(dead_letters, arguments):
+    box = dead_letters(**arguments)
     box.publish("k.1", b"first")
     box.publish("k.2", b"second")
     got = box.take()
@@ -144,8 +144,8 @@ def test_a_message_dropped_by_length(letters, arguments):
 
 
 @rule("RabbitMQ: maxlength", "reject-publish-dlx dead-letters the message that finds no space, with reason maxlen.")
-def test_a_message_refused_by_length(letters):
-    box = letters(**{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
+def test_a_message_refused_by_length(dead_letters):
+    box = dead_letters(**{"x-max-length": 1, "x-overflow": "reject-publish-dlx"})
     box.publish("k.1", b"first")
     box.publish("k.2", b"second")
     got = box.take()
@@ -154,8 +154,8 @@ def test_a_message_refused_by_length(letters):
 
 
 @rule("RabbitMQ: quorum-queues", "A message that was returned too often has reason delivery_limit.")
-def test_a_message_beyond_the_delivery_limit(letters):
-    box = letters(quorum=True, **{"x-delivery-limit": 2})
+def test_a_message_beyond_the_delivery_limit(dead_letters):
+    box = dead_letters(quorum=True, **{"x-delivery-limit": 2})
     box.publish("k.1", expiration="600000")
     for _ in range(3):
         box.channel.basic_reject(take(box.channel, box.source, auto_ack=False).method.delivery_tag, requeue=True)
@@ -165,8 +165,8 @@ def test_a_message_beyond_the_delivery_limit(letters):
 
 
 @rule("RabbitMQ: quorum-queues", "A quorum queue writes the same x-death as a classic one.")
-def test_a_quorum_queue_dead_letters(letters):
-    box = letters(quorum=True)
+def test_a_quorum_queue_dead_letters(dead_letters):
+    box = dead_letters(quorum=True)
     box.publish("k.1", headers={"CC": ["c"]})
     box.reject()
     got = box.take()
@@ -176,8 +176,8 @@ def test_a_quorum_queue_dead_letters(letters):
 
 @rule("RabbitMQ: dlx", "The last death is told beside the first.")
 @differs(on="rabbitmq<4", why=NOT_IN_3)
-def test_the_last_death_is_told(letters):
-    box = letters()
+def test_the_last_death_is_told(dead_letters):
+    box = dead_letters()
     box.publish("k.1")
     box.reject()
     last = {key: value for key, value in box.take().headers.items() if key.startswith("x-last-death")}
@@ -186,8 +186,8 @@ def test_the_last_death_is_told(letters):
 
 
 @rule("RabbitMQ: dlx", "x-death is an array of tables; count is a long, time a timestamp, routing-keys an array.")
-def test_the_types_of_an_entry(letters):
-    box = letters()
+def test_the_types_of_an_entry(dead_letters):
+    box = dead_letters()
     before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     box.publish("k.1", expiration="20")
     entry = box.take().deaths[0]
@@ -198,8 +198,8 @@ def test_the_types_of_an_entry(letters):
 
 
 @rule("RabbitMQ: dlx", "A dead letter arrives from the dead letter exchange, under its old key, not as redelivered.")
-def test_the_delivery_of_a_dead_letter(letters):
-    box = letters()
+def test_the_delivery_of_a_dead_letter(dead_letters):
+    box = dead_letters()
     box.publish("k.1")
     box.reject()
     method = box.take().method
@@ -208,8 +208,8 @@ def test_the_delivery_of_a_dead_letter(letters):
 
 @rule("RabbitMQ: dlx", "x-dead-letter-routing-key replaces the key; the entry keeps the old one.")
 @pytest.mark.parametrize("key", ["other", ""])
-def test_a_dead_letter_routing_key(letters, key):
-    box = letters(**{"x-dead-letter-routing-key": key})
+def test_a_dead_letter_routing_key(dead_letters, key):
+    box = dead_letters(**{"x-dead-letter-routing-key": key})
     box.publish("k.1")
     box.reject()
     got = box.take()
@@ -218,8 +218,8 @@ def test_a_dead_letter_routing_key(letters, key):
 
 
 @rule("RabbitMQ: dlx", "Properties, own headers and the body survive a death.")
-def test_everything_else_survives(letters):
-    box = letters()
+def test_everything_else_survives(dead_letters):
+    box = dead_letters()
     given = {
         "content_type": "text/plain",
         "content_encoding": "utf-8",
@@ -243,8 +243,8 @@ def test_everything_else_survives(letters):
 
 
 @rule("RabbitMQ: dlx", "CC keys are in the entry, BCC keys are not; the CC header stays when the key stays.")
-def test_cc_and_bcc_in_the_entry(letters):
-    box = letters()
+def test_cc_and_bcc_in_the_entry(dead_letters):
+    box = dead_letters()
     box.publish("k.1", headers={"CC": ["c.1", "c.2"], "BCC": ["b.1"]})
     box.reject()
     got = box.take()
@@ -254,8 +254,8 @@ def test_cc_and_bcc_in_the_entry(letters):
 
 
 @rule("RabbitMQ: dlx", "A new routing key takes the CC header away.")
-def test_a_new_key_removes_cc(letters):
-    box = letters(**{"x-dead-letter-routing-key": "other"})
+def test_a_new_key_removes_cc(dead_letters):
+    box = dead_letters(**{"x-dead-letter-routing-key": "other"})
     box.publish("k.1", headers={"CC": ["c.1"], "mine": 1})
     box.reject()
     got = box.take()
@@ -265,8 +265,8 @@ def test_a_new_key_removes_cc(letters):
 
 
 @rule("RabbitMQ: dlx", "A message that came by the default exchange has the empty exchange in its entry.")
-def test_the_default_exchange_in_the_entry(letters):
-    box = letters()
+def test_the_default_exchange_in_the_entry(dead_letters):
+    box = dead_letters()
     box.channel.basic_publish("", box.source, b"x")
     box.reject()
     got = box.take()
@@ -275,8 +275,8 @@ def test_the_default_exchange_in_the_entry(letters):
 
 
 @rule("RabbitMQ: dlx", "Requeueing, purging, deleting and acknowledging dead-letter nothing.")
-def test_what_is_no_death(letters):
-    box = letters()
+def test_what_is_no_death(dead_letters):
+    box = dead_letters()
     for body in (b"acked", b"requeued", b"purged"):
         box.publish("k", body)
     box.channel.basic_ack(take(box.channel, box.source, auto_ack=False).method.delivery_tag)
@@ -292,8 +292,8 @@ def test_what_is_no_death(letters):
 
 
 @rule("RabbitMQ: dlx", "Closing a channel requeues what it held, it does not dead-letter.")
-def test_closing_a_channel_is_no_death(letters, connection):
-    box = letters()
+def test_closing_a_channel_is_no_death(dead_letters, connection):
+    box = dead_letters()
     box.publish("k", b"held")
     other = connection.channel()
     take(other, box.source, auto_ack=False)
@@ -304,8 +304,8 @@ def test_closing_a_channel_is_no_death(letters, connection):
 
 
 @rule("RabbitMQ: dlx", "A message that is dead-lettered keeps its time in seconds of the first such death.")
-def test_the_time_is_that_of_the_first_death(letters):
-    box = letters()
+def test_the_time_is_that_of_the_first_death(dead_letters):
+    box = dead_letters()
     box.channel.queue_bind(box.source, box.dlx)  # what dies comes back, and into the dead queue as well
     box.publish("k")
     box.reject()

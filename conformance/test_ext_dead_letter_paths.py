@@ -314,7 +314,7 @@ def test_at_least_once(channel, unique):
     for _ in sent:
         reject(channel, source)
     got = [take(channel, dead) for _ in sent]
-    assert [letter.body for letter in got] == sent
+    assert [dead_letter.body for dead_letter in got] == sent
     assert told(got[0].deaths) == [(source, "rejected", 1)]
 
 

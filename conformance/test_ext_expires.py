@@ -1,6 +1,6 @@
 """Queues that expire: x-expires ends a queue that nobody uses.
 
-What comes in and goes out: queues with a short life; whether they still exist.
+What comes in and goes out: queues with a short incarnation; whether they still exist.
 Rules: use is a consumer, a basic.get or a declaration, a passive one too; publishing is not.
 Not here: messages that expire (`test_ext_ttl.py`).
 """
@@ -94,7 +94,7 @@ def test_an_expiring_queue_dead_letters_nothing(connection, channel, unique):
 @rule("RabbitMQ: quorum-queues", "A quorum queue that nobody uses expires too.")
 def test_a_quorum_queue_expires(connection, channel, unique):
     channel.queue_declare(unique("q"), durable=True, arguments={**ARGUMENTS, "x-queue-type": "quorum"})
-    # Each look is a use of the queue, so they are further apart than its life is long. RabbitMQ 3.10 ends the
+    # Each look is a use of the queue, so they are further apart than its lifetime is long. RabbitMQ 3.10 ends the
     # connection with 541 when a publish meets the queue while it expires, so nothing is published.
     time.sleep(2 * EXPIRES_S)
     wait_until(lambda: gone(connection, unique("q")), pause_s=4 * EXPIRES_S)

@@ -157,7 +157,7 @@ CLUSTER = {
             "Sources",
             "short",
             {
-                "homes {{instance}}": "amqpd_cluster_sources_homed%s",
+                "leaders {{instance}}": "amqpd_cluster_sources_led%s",
                 "served {{instance}}": "amqpd_cluster_sources_served%s",
                 "copies {{instance}}": "amqpd_cluster_sources_copied%s",
             },

@@ -25,15 +25,15 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, NackError, UnroutableError
 
-BACKLOG, STUCK, DYING, LETTERS, FULL = (
+BACKLOG, STUCK, DYING, DEAD_LETTERS, FULL = (
     f"incident.{name}" for name in ("orders", "mail", "invoices", "dead", "small")
 )
 EXCHANGE, ALARM = "incident.shop", "incident"
 QUEUES: dict[str, dict[str, object]] = {
     BACKLOG: {},
     STUCK: {},
-    DYING: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": LETTERS},
-    LETTERS: {},
+    DYING: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD_LETTERS},
+    DEAD_LETTERS: {},
     FULL: {"x-max-length": 10, "x-overflow": "reject-publish"},
 }
 PREFETCH, BACKLOG_MESSAGES = 10, 1_200

@@ -42,7 +42,7 @@ POLICY = members(
     apply__to=one_of("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges"),
 )
 LIMIT = members("value", value=NUMBER)
-WISH = {
+REQUEST = {
     "ids": {"type": "array", "items": {"type": "array", "items": NUMBER}},
     "from": NUMBER,
     "count": NUMBER,
@@ -94,10 +94,10 @@ BODIES: dict[tuple[str, str], Schema] = {
     ("post", "/amqpd/control/{command}"): TABLE,
     ("post", "/amqpd/definitions/apply"): TABLE,
     ("post", "/all-configuration"): TABLE,
-    ("post", "/amqpd/messages/{vhost}/{name}/delete"): {"type": "object", "properties": WISH},
+    ("post", "/amqpd/messages/{vhost}/{name}/delete"): {"type": "object", "properties": REQUEST},
     ("post", "/amqpd/messages/{vhost}/{name}/move"): {
         "type": "object",
-        "properties": {**WISH, "to_queue": TEXT, "to_vhost": TEXT},
+        "properties": {**REQUEST, "to_queue": TEXT, "to_vhost": TEXT},
         "required": ["to_queue"],
     },
 }

@@ -84,7 +84,7 @@ class QueueOrder:
         await leaders.ask(found)
 
         def key(queue: QueuePort) -> tuple[Any, ...]:
-            # Of one that is elsewhere its home has the figures, if anybody; of one that went meanwhile nobody.
+            # Of one that is elsewhere its leader has the figures, if anybody; of one that went meanwhile nobody.
             if queue.is_remote:
                 said = leaders.state(queue) if path == "state" else value_of(leaders.figures(queue) or {}, path)
             else:

@@ -77,12 +77,12 @@ class Acts:
         what is returned has to be called instead."""
         if not self._recorder.acts and self.told_changes is None:
             return resume
-        wishes = [(_key_of(change), next(self._numbers)) for change in changes]
-        for change, (key, number) in zip(changes, wishes, strict=True):
+        requests = [(_key_of(change), next(self._numbers)) for change in changes]
+        for change, (key, number) in zip(changes, requests, strict=True):
             self._asked.setdefault(key, {})[number] = (change, by)
 
         def done(made: bool) -> None:
-            for key, number in wishes:
+            for key, number in requests:
                 self._forget(key, number)
             resume(made)
 
@@ -96,12 +96,12 @@ class Acts:
                 del self._asked[key]
 
     def _asker(self, key: Key, change: Change) -> Asker | None:
-        """Whose wish took effect as this change; None: another process made it."""
+        """Whose request took effect as this change; None: another process made it."""
         found = None
-        for number, (wish, client) in self._asked.get(key, {}).items():
-            if isinstance(wish, Put) != isinstance(change, Put):
+        for number, (request, client) in self._asked.get(key, {}).items():
+            if isinstance(request, Put) != isinstance(change, Put):
                 continue
-            if _same(wish, change):
+            if _same(request, change):
                 found = number, client
                 break
             # Its id says which queue a record is of; of others the first one that was asked for is taken.
@@ -165,12 +165,12 @@ def _key_of(change: Change) -> Key:
     return change.record.key if isinstance(change, Put) else change.key
 
 
-def _same(wish: Change, change: Change) -> bool:
-    if not isinstance(wish, Put) or not isinstance(change, Put):
+def _same(request: Change, change: Change) -> bool:
+    if not isinstance(request, Put) or not isinstance(change, Put):
         return True
-    if isinstance(wish.record, QueueRecord) and isinstance(change.record, QueueRecord):
-        return wish.record.id == change.record.id
-    return wish.record == change.record
+    if isinstance(request.record, QueueRecord) and isinstance(change.record, QueueRecord):
+        return request.record.id == change.record.id
+    return request.record == change.record
 
 
 def _who(connection: Asker) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 What comes in: what the queue does with stretches of its messages. What goes out: records, into the recorder's buffer.
 Rules: 1. The queue tells, the book never asks it. 2. Numbers are those of the queue's backlog; since a restart may
-give out again those of messages that never reached the disk, each has its epoch, the life in which it entered; of a
-queue that several nodes keep, it is the epoch of its source. 3. With a sample, SAMPLED_TOGETHER numbers are recorded
-or not, from the first event to the last.
+give out again those of messages that never reached the disk, each has its epoch, the incarnation in which it entered;
+of a queue that several nodes keep, it is the epoch of its source. 3. With a sample, SAMPLED_TOGETHER numbers are
+recorded or not, from the first event to the last.
 Not here: publications (`publication.py`, `recorder.py`), what stands there at a start or an end
 (`coverage/anchors.py`).
 """
@@ -61,10 +61,12 @@ class Book:
         source: int = 0,
         epoch: int = 0,
     ) -> None:
-        """`since`: the first number of this life; `eras`: (life, first number) of those before it, ascending.
-        `source`: whose queue it is, and its `epoch`, which is in place of the life then; 0: of this node alone."""
+        """`since`: the first number of this incarnation; `eras`: (incarnation, first number) of those before it,
+        ascending.
+        `source`: whose queue it is, and its `epoch`, which is in place of the incarnation then; 0: of this node
+        alone."""
         self.recorder = recorder
-        self.epoch = epoch or recorder.life
+        self.epoch = epoch or recorder.incarnation
         """of what comes in now"""
         self.queue_id = queue_id
         self.since = since

@@ -1,9 +1,9 @@
-"""In which life of the broker a queue's messages came.
+"""In which incarnation of the broker a queue's messages came.
 
-What comes in: what an earlier start knew; the backlogs that the journal gave back. What goes out: for each, the lives
-whose messages may still be there, with the first number of each.
+What comes in: what an earlier start knew; the backlogs that the journal gave back. What goes out: for each, the
+incarnations whose messages may still be there, with the first number of each.
 Rules: 1. Numbers that never reached the disk are given out again after a restart, so a number alone names no message;
-with its epoch it does. 2. What no message needs any more is forgotten. 3. Pure: `files/lives.py` has the file.
+with its epoch it does. 2. What no message needs any more is forgotten. 3. Pure: `files/incarnations.py` has the file.
 Not here: what epochs are for (`book.py`).
 """
 
@@ -12,19 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 Eras = list[tuple[int, int]]
-"""(life, first number of that life), ascending"""
+"""(incarnation, first number of that incarnation), ascending"""
 
 
 class Epochs:
-    """Tells in which life of the broker a message came, by its queue and its number."""
+    """Tells in which incarnation of the broker a message came, by its queue and its number."""
 
-    def __init__(self, life: int = 1, known: dict[int, Eras] | None = None) -> None:
-        """`known`: as `recovered` of the life before left it."""
-        self.life = life
+    def __init__(self, incarnation: int = 1, known: dict[int, Eras] | None = None) -> None:
+        """`known`: as `recovered` of the incarnation before left it."""
+        self.incarnation = incarnation
         self._eras: dict[int, Eras] = known or {}
 
     def of(self, queue_id: int) -> Eras:
-        """The lives before this one."""
+        """The incarnations before this one."""
         return self._eras.get(queue_id, [])
 
     def recovered(self, levels: Iterable[tuple[int, int, int | None]]) -> dict[int, Eras]:
@@ -33,14 +33,14 @@ class Epochs:
         next_eras: dict[int, Eras] = {}
         eras: dict[int, Eras] = {}
         for queue_id, next_seq, lowest in levels:
-            # Of a life that began beyond the end nothing is left, and its numbers are given out again.
+            # Of an incarnation that began beyond the end nothing is left, and its numbers are given out again.
             known = [era for era in self._eras.get(queue_id, ()) if era[1] < next_seq]
             if not known:
-                # It was made in the last life, whatever it holds.
-                known = [(self.life - 1, 0)]
+                # It was made in the last incarnation, whatever it holds.
+                known = [(self.incarnation - 1, 0)]
             while len(known) > 1 and (lowest is None or known[1][1] <= lowest):
                 known.pop(0)
             eras[queue_id] = known
-            next_eras[queue_id] = [*([] if lowest is None else known), (self.life, next_seq)]
+            next_eras[queue_id] = [*([] if lowest is None else known), (self.incarnation, next_seq)]
         self._eras = eras
         return next_eras

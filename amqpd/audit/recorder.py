@@ -40,7 +40,7 @@ class Recorder:
     def __init__(self, clock_us: Callable[[], int]) -> None:
         """`clock_us`: since the epoch; asked once for each half of a tick."""
         self.buffer = SpoolBuffer()
-        self.life = 0
+        self.incarnation = 0
         self.active = False
         """something is recorded of messages"""
         self.acts = False

@@ -19,8 +19,8 @@ RECORD: Final = Struct("<QQQQIIIIIBBH")
 """time (us since the epoch), first, publication, confirm tag; count, body bytes, name, queue, text (STANDING's
 anchors: stretches that follow); kind, flags, channel"""
 BLOCK: Final = Struct("<IIIIQI")
-"""BLOCK_MAGIC; bytes of records, names, acts; rows before it in this life; checksum of what is before it and behind
-it"""
+"""BLOCK_MAGIC; bytes of records, names, acts; rows before it in this incarnation; checksum of what is before it and
+behind it"""
 HEAD: Final = Struct("<IIIIQ")
 """what of it is before the checksum"""
 BLOCK_MAGIC: Final = 0x61755632
@@ -35,7 +35,7 @@ _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class SpoolBuffer:
-    """`rows` counts the log's rows since the start of the life; the next one has the number after it."""
+    """`rows` counts the log's rows since the start of the incarnation; the next one has the number after it."""
 
     def __init__(self) -> None:
         self.rows = 0

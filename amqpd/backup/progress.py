@@ -1,4 +1,4 @@
-"""How far a backup or a restore is, and the wish to end it.
+"""How far a backup or a restore is, and the request to end it.
 
 What comes in: what the working thread has done; from another thread, the reason to stop. What goes out: numbers for
 an observer; `BackupError` in the working thread.
@@ -16,7 +16,7 @@ from typing import Any
 from amqpd.backup.manifest import BackupError
 
 SLEEP_S_MAX = 0.1
-"""A wish to stop is noticed within this while a rate is kept."""
+"""A request to stop is noticed within this while a rate is kept."""
 
 
 class Progress:

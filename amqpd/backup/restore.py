@@ -4,8 +4,8 @@ What comes in: a backup's folder, a data directory. What goes out: a data direct
 was in it before stands aside in a folder of it.
 Rules: 1. Nothing is moved before all of the backup is copied, compared with its manifest and checked. 2. Nothing is
 deleted but copies that an unfinished restore left. 3. The folder `restoring` is there until everything is in its
-place: a broker does not start beside it. 4. Nothing of another life stays beside the restored files: not their logs,
-not the marks that promise a later state, not the audit log.
+place: a broker does not start beside it. 4. Nothing of another incarnation stays beside the restored files: not their
+logs, not the marks that promise a later state, not the audit log.
 Not here: the audit log's own files (docs/backup.md), making a backup (`job.py`).
 """
 
@@ -33,7 +33,7 @@ REPLACED = "replaced-"
 # Whatever stands beside the databases and belongs to them: logs, marks, copies.
 DATA_PREFIXES = ("journal.", "metadata.")
 DATA_FOLDERS = ("audit", "quarantine")
-# It holds space, nothing else, and belongs to no life.
+# It holds space, nothing else, and belongs to no incarnation.
 NO_DATA = ("metadata.reserve",)
 # The metadata's first: a journal is missed beside it, while a journal without metadata has nobody to miss it.
 ORDER = (METADATA, JOURNAL)
@@ -81,7 +81,7 @@ def restore(
 
 
 def data_in(data_dir: Path) -> list[str]:
-    """The names of what a broker's life left in it."""
+    """The names of what a broker's incarnation left in it."""
     names = [each.name for each in data_dir.iterdir()]
     return sorted(
         name for name in names if name in DATA_FOLDERS or (name.startswith(DATA_PREFIXES) and name not in NO_DATA)

@@ -1,4 +1,4 @@
-"""Checks the audit log: the record of lives and epochs, the spool, the files of events, how far they reach.
+"""Checks the audit log: the record of incarnations and epochs, the spool, the files of events, how far they reach.
 
 What comes in: a data directory. What goes out: findings.
 Rules: 1. Nothing is changed, and nothing set aside: the broker does that at its next start. 2. A spool whose last
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from amqpd.audit.files.damage import DAMAGED, SpoolDamaged
 from amqpd.audit.files.edges import edges_damage
-from amqpd.audit.files.lives import FILE, damage_of
+from amqpd.audit.files.incarnations import FILE, damage_of
 from amqpd.backup.progress import Progress
 from amqpd.checking.report import Report
 
@@ -32,8 +32,8 @@ def check_audit(directory: Path, report: Report, progress: Progress, *, quick: b
             report.damage(_name(directory, place), "audit folder", "it is not a folder", _SPOOL)
             return
     if reason := damage_of(folder):
-        text = f"the record of the broker's lives is not usable: {reason}"
-        report.damage(f"{FOLDER}/{FILE}", "audit lives", text, _SPOOL)
+        text = f"the record of the broker's incarnations is not usable: {reason}"
+        report.damage(f"{FOLDER}/{FILE}", "audit incarnations", text, _SPOOL)
     for path in sorted((folder / "spool").glob("*.spool")):
         if reason := _spool_damage(path):
             report.damage(_name(directory, path), "audit spool", f"it is damaged: {reason}", _SPOOL)

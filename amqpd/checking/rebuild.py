@@ -86,7 +86,7 @@ def _records(connection: sqlite3.Connection, found: Salvage) -> None:
     connection.execute("DELETE FROM names")
     for name, value in found.names.items():
         if name == GENERATION:
-            continue  # of a repaired disk homes are not to believe that it has all that it ever acknowledged
+            continue  # of a repaired disk leaders are not to believe that it has all that it ever acknowledged
         _insert(connection, "names", ("name", "value", "crc"), (name, value, checksums.of_name(name, value)))
 
 

@@ -74,7 +74,7 @@ FORMER = Kind(
     (4, -1, -1),
     "source, epoch, idx, kind, queue_id, one, two",
     "the former version of a record of {queue} does not fit its checksum",
-    "what another home's log replaces cannot be undone to that version",
+    "what another leader's log replaces cannot be undone to that version",
 )
 TAIL = Kind(
     "tail",
@@ -83,15 +83,15 @@ TAIL = Kind(
     (-1, -1, -1),
     "source, epoch, idx",
     "the record of an entry of a replicated source does not fit its checksum",
-    "what this disk has of such sources counts as committed here, and its homes admit it again",
+    "what this disk has of such sources counts as committed here, and its leaders admit it again",
 )
-SEAL = Kind(
-    *("seal", ("source", "epoch", "forwarder", "life"), checksums.of_seal, (-1, -1, -1)),
+VOTE = Kind(
+    *("seal", ("source", "epoch", "forwarder", "life"), checksums.of_vote, (-1, -1, -1)),
     "source",
-    "the record of who is the home of a source does not fit its checksum",
-    "this disk's vote is forgotten, and its homes admit it again",
+    "the record of who is the leader of a source does not fit its checksum",
+    "this disk's vote is forgotten, and its leaders admit it again",
 )
-KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, SEAL)
+KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, VOTE)
 
 HEAD = (
     *("queue_id", "first_seq", "last_seq", "persistent", "nbytes", *ORIGIN),

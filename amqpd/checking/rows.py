@@ -77,7 +77,7 @@ def check_rows(connection: sqlite3.Connection, report: Report, progress: Progres
         _check_entry(head, before, report, source)
         before = head
         if head.source in staged:
-            continue  # what is staged makes its bodies impossible to ask for; its home has them
+            continue  # what is staged makes its bodies impossible to ask for; its leader has them
         seen.nbytes += max(head.nbytes, 0)
         seen.highest = max(seen.highest, head.idx)
         low, high = seen.ranges.get(head.queue_id, (head.first_seq, head.last_seq))

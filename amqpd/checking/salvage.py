@@ -184,7 +184,7 @@ class _Rows:
         for batch_id in sorted(index.keys() | table.keys()):
             said = (table.get(batch_id), index.get(batch_id))
             if staged and any(head and batch_id >= staged.get(head.source, batch_id + 1) for head in said):
-                # As a start does: it is not there yet for anybody, and a home sends it again.
+                # As a start does: it is not there yet for anybody, and a leader sends it again.
                 self._found.left_out["batch"] += 1
                 continue
             head = self._believed(batch_id, *said)

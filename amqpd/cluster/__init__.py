@@ -1,7 +1,7 @@
-"""Several nodes as one cluster: who is there, who is the home of which source, and what that makes a node do.
+"""Several nodes as one cluster: who is there, who is the leader of which source, and what that makes a node do.
 
 The walk: `runner.py` runs a forwarder's place in the cluster. `forwarder.py` is that place: the sources that it is
-the home of (`homes.py`, `own_lane.py`), those that it keeps copies of (`copies.py`), those that it takes over
+the leader of (`led_sources.py`, `own_lane.py`), those that it keeps copies of (`copies.py`), those that it takes over
 (`takeovers.py`, and when: `succession.py`); all of it is pure, and asks the world by `shell.py`. `links/` are the
 connections between forwarders. `directory.py` is the store's half: `records.py` is what the metadata store has of the
 cluster, `roster.py` what a forwarder has heard of it, `swaps.py` how records of sources are changed. `choosing.py`

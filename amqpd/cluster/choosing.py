@@ -1,10 +1,10 @@
 """Which source a new queue gets, and on which nodes a new source is kept.
 
 What comes in: what the queue asks for; the cluster as it was heard last; how many queues each source has. What goes
-out: a source; where the home of one is to be; a replica set.
-Rules: 1. A queue without a wish is at home where it is declared, in the source there that has the fewest queues. One
-that is `balanced` is at home at the first node by hash of its name that has less than its bound of all queues, so
-that every node finds the same one. 2. A number of copies that was asked for is met exactly. Without one a
+out: a source; where the leader of one is to be; a replica set.
+Rules: 1. A queue that asks for no place is led by the node where it is declared, in the source there that has the
+fewest queues. One that is `balanced` is led by the first node by hash of its name that has less than its bound of all
+queues, so that every node finds the same one. 2. A number of copies that was asked for is met exactly. Without one a
 source has at least what the cluster has (`cluster_copies`): one that was made while fewer nodes were known gets no
 new queues. 3. A new set is of nodes that live as far as that goes, then in different failure domains, then in
 different regions, then of those below their bound of copies, then by hash. 4. A node without links (`linkage.py`)
@@ -43,14 +43,14 @@ class Heard:
         there = len(self.known.keys() - self.linkage.newcomers)
         return min(wanted.copies | 1 if wanted.copies else copies, max(there, 1))
 
-    def usable(self, home: str = "") -> Mapping[str, MemberRecord]:
-        """Nodes that something new may be placed on; for a source of this home."""
-        return self.linkage.usable(self.living, home)
+    def usable(self, leader: str = "") -> Mapping[str, MemberRecord]:
+        """Nodes that something new may be placed on; for a source of this leader."""
+        return self.linkage.usable(self.living, leader)
 
 
-def home_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
-    """The node that a new queue is to have its home at. `queues`: of each source."""
-    return Choices(heard, queues, (), 0).home_for(wanted)
+def leader_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
+    """The node that a new queue is to be led by. `queues`: of each source."""
+    return Choices(heard, queues, (), 0).leader_for(wanted)
 
 
 def choose(
@@ -64,7 +64,7 @@ class Choices:
     """For the queues that are asked about at one moment: what they have in common is computed once."""
 
     def __init__(self, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int) -> None:
-        """`queues`: of each source; `served`: sources whose home is here, and serves them; `copies`: as the cluster
+        """`queues`: of each source; `served`: sources led here, and serves them; `copies`: as the cluster
         has it."""
         self._heard = heard
         self._queues = queues
@@ -74,22 +74,23 @@ class Choices:
         """queues of each node that lives, once they are needed; with the bound of them"""
         self._bound = 0
         self._fitting: dict[tuple[str, int, bool], int] = {}
-        """by home, number of copies, and whether exactly that is wanted"""
+        """by leader, number of copies, and whether exactly that is wanted"""
 
     def choose(self, wanted: Wanted) -> tuple[int, str]:
-        """The source for a new queue and where it has its home; `LOCAL` if there is none that is as it is wanted."""
-        home, size, exact = self.home_for(wanted), self.copies_of(wanted), wanted.copies > 0
-        found = self._fitting.get((home, size, exact))
+        """The source for a new queue and where it has its leader; `LOCAL` if there is none that is as it is
+        wanted."""
+        leader, size, exact = self.leader_for(wanted), self.copies_of(wanted), wanted.copies > 0
+        found = self._fitting.get((leader, size, exact))
         if found is None:
-            found = self._fitting[home, size, exact] = self._fits(home, size, exact)
-        return found, home
+            found = self._fitting[leader, size, exact] = self._fits(leader, size, exact)
+        return found, leader
 
     def copies_of(self, wanted: Wanted) -> int:
         """See `Heard.copies_of`."""
         return self._heard.copies_of(wanted, self._copies)
 
-    def home_for(self, wanted: Wanted) -> str:
-        """The node that a new queue is to have its home at."""
+    def leader_for(self, wanted: Wanted) -> str:
+        """The node that a new queue is to be led by."""
         if not wanted.balanced:
             return self._heard.me
         loads = self._loads
@@ -98,20 +99,20 @@ class Choices:
             if not loads:
                 return self._heard.me
             for source, record in self._heard.records.items():
-                if record.home.forwarder in loads:
-                    loads[record.home.forwarder] += self._queues.get(source, 0)
+                if record.leader.forwarder in loads:
+                    loads[record.leader.forwarder] += self._queues.get(source, 0)
             self._bound = bound_of(sum(loads.values()) + 1, len(loads))
         return next(name for name in ranked(wanted.balanced, loads) if loads[name] < self._bound)
 
-    def _fits(self, home: str, size: int, exact: bool) -> int:
+    def _fits(self, leader: str, size: int, exact: bool) -> int:
         heard = self._heard
         fitting = []
-        enough = len(heard.usable(home)) >= size
-        for source in self._served if home == heard.me else heard.records:
+        enough = len(heard.usable(leader)) >= size
+        for source in self._served if leader == heard.me else heard.records:
             record = heard.records.get(source)
-            if record is None or record.home.forwarder != home:
+            if record is None or record.leader.forwarder != leader:
                 continue
-            if enough and not all(heard.linkage.is_of_use(name, home) for name in record.members):
+            if enough and not all(heard.linkage.is_of_use(name, leader) for name in record.members):
                 continue
             have = len(record.members)
             if have == size or (have > size and not exact):
@@ -119,14 +120,14 @@ class Choices:
         return min(fitting, default=(False, 0, LOCAL))[-1]
 
 
-def new_set(source: int, home: str, heard: Heard, copies: int) -> tuple[str, ...]:
-    """This number of nodes, `home` among them; empty: too few live."""
-    living = heard.usable(home)
+def new_set(source: int, leader: str, heard: Heard, copies: int) -> tuple[str, ...]:
+    """This number of nodes, `leader` among them; empty: too few live."""
+    living = heard.usable(leader)
     loads = Counter(name for record in heard.records.values() for name in record.members)
-    candidates = {*(heard.known.keys() - heard.linkage.newcomers), home}
+    candidates = {*(heard.known.keys() - heard.linkage.newcomers), leader}
     bound = bound_of(sum(loads[name] for name in candidates) + copies, len(candidates))
     full = {name for name in candidates if loads[name] >= bound}
-    members = [home]
+    members = [leader]
     while len(members) < min(copies, len(candidates)):
         members.append(next_member(source, members, candidates.difference(members), living, full))
     if sum(name in living for name in members) < majority(len(members)):

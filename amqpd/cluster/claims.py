@@ -11,7 +11,7 @@ or an older one. Then it keeps its generation, however often its processes were 
 other disk gets a new generation: an older copy, one that was emptied, one of two copies of which the other one made
 the claim. 3. A disk draws another nonce only when the store had the last one: a claim whose put was still on its way
 when the process died is known when it arrives. So two nonces, and no list of them, are kept. 4. Pure.
-Not here: the store (`directory.py`), the disk (`lives.py`).
+Not here: the store (`directory.py`), the disk (`incarnations.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Claim:
     """The last one of a disk, as that has it. All 0: it made none."""
 
     generation: int = 0
-    life: int = 0
+    incarnation: int = 0
     """the incarnation"""
     nonce: int = 0
     """0 is one of a version that drew none, on the disk as in the store"""
@@ -36,21 +36,21 @@ class Claim:
 
     def goes_on(self, known: KnownRecord) -> bool:
         """Whether the disk has all that was acknowledged under what the store knows."""
-        if known.generation != self.generation or known.life > self.life:
+        if known.generation != self.generation or known.incarnation > self.incarnation:
             return False
-        seen = known.life, known.nonce
+        seen = known.incarnation, known.nonce
         # Of an incarnation before `upon`, the store is the older copy.
-        return known.nonce in (0, self.nonce) or seen == self.upon or known.life < self.upon[0]
+        return known.nonce in (0, self.nonce) or seen == self.upon or known.incarnation < self.upon[0]
 
     def next(self, known: KnownRecord | None, draw: Callable[[], int], draw_nonce: Callable[[], int]) -> Claim:
         """Of a process that starts on the disk. `known`: None, the store has never heard of this node."""
         goes_on = known is None or self.goes_on(known)
-        seen = (0, 0) if known is None else (known.life, known.nonce)
+        seen = (0, 0) if known is None else (known.incarnation, known.nonce)
         # The last one was not seen in the store: its put may still come.
         open_still = goes_on and self.nonce != 0 and seen == self.upon
         return Claim(
             self.generation if goes_on and self.generation else draw(),
-            max(self.life, seen[0]) + 1,
+            max(self.incarnation, seen[0]) + 1,
             self.nonce if open_still else draw_nonce(),
             seen,
         )

@@ -1,13 +1,13 @@
-"""The sources of which this forwarder keeps a copy for other homes.
+"""The sources of which this forwarder keeps a copy for other leaders.
 
-What comes in: messages of homes, over connections that they dialed. What goes out: writes for the own disk, and
+What comes in: messages of leaders, over connections that they dialed. What goes out: writes for the own disk, and
 answers when these are on it.
 Rules: 1. An answer says what stands here when everything handed out before it is on the disk; a later one over the
 same lane takes the place of one that still waits: while the disk hangs there is one of each lane and transaction. 2.
-A seal waits while a home that was answered may still reign, unless that home is known to be gone; and a home that
-reigns here answers that nobody else is needed. 3. A home that sends what the protocol does not know loses its
-connection, and nothing else.
-Not here: what is compared with what (`replication/receiver.py`), the home's end (`homes.py`).
+A vote waits while a leader that was answered may still hold its leader lease, unless that leader is known to be gone;
+and a leader that holds its leader lease here answers that nobody else is needed. 3. A leader that sends what the
+protocol does not know loses its connection, and nothing else.
+Not here: what is compared with what (`replication/receiver.py`), the leader's end (`led_sources.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from amqpd.cluster.counters import Counters
-from amqpd.cluster.home_link import HomeLink
+from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.leader_lease import VoteDelay
 from amqpd.replication.messages import (
     Answered,
     Ask,
@@ -34,21 +35,20 @@ from amqpd.replication.messages import (
     Lacked,
     Message,
     OpenLane,
-    RequestSeal,
-    Sealed,
+    RequestVote,
     Told,
+    Voted,
     Would,
 )
 from amqpd.replication.receiver import Receiver, State
-from amqpd.replication.reign import SealDelay
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal, is_far
 from amqpd.replication.take_over import Ballot, SourceRecord
+from amqpd.replication.vote import Vote, is_far
 
 PUT_OFF_MAX = 1024
-"""seals that wait for the end of a reign: four of each source"""
+"""votes that wait for the end of a leader lease: four of each source"""
 LANES_MAX = 1024
-"""Of one home, over one connection: a home has one for each set, and forgets those without a source."""
+"""Of one leader, over one connection: a leader has one for each set, and forgets those without a source."""
 READS_MAX = 1024
 """Questions of one peer that wait for the own disk. An attempt has one at a time, and is given up after some seconds:
 four of each source."""
@@ -65,13 +65,13 @@ class Copies:
         journal: JournalBuffer,
         replicas: Replicas,
         lease_s: float,
-        is_gone: Callable[[Seal], bool],
-        reigns: Callable[[int], bool],
+        is_gone: Callable[[Vote], bool],
+        holds_lease: Callable[[int], bool],
         counters: Counters,
         records: Mapping[int, SourceRecord],
     ) -> None:
-        """`is_gone`: the home of this seal is known not to reign any more. `reigns`: this forwarder does, over this
-        source. `records`: as the store had them last."""
+        """`is_gone`: the leader of this vote is known not to hold its leader lease any more. `holds_lease`: this
+        forwarder does, over this source. `records`: as the store had them last."""
         self._records = records
         self._name = name
         self._generation = generation
@@ -79,46 +79,46 @@ class Copies:
         self._journal = journal
         self._replicas = replicas
         self._is_gone = is_gone
-        self._reigns = reigns
+        self._holds_lease = holds_lease
         self._counters = counters
-        self._seal_delay = SealDelay(lease_s, shell.now_s)
-        self._connections: dict[HomeLink, None] = {}
+        self._vote_delay = VoteDelay(lease_s, shell.now_s)
+        self._connections: dict[LeaderLink, None] = {}
         self._index = 0
         """of the last transaction that something was handed to"""
-        self._waiting: deque[tuple[int, dict[tuple[HomeLink, int], Message]]] = deque()
-        """answers by the transaction that they wait for, then by the lane, or by the source that is sealed, as a
+        self._waiting: deque[tuple[int, dict[tuple[LeaderLink, int], Message]]] = deque()
+        """answers by the transaction that they wait for, then by the lane, or by the source that is voted for, as a
         negative number: the last one of each"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._bases: dict[int, Position] = {}
         """up to where the disk was told that they are"""
-        self._put_off: list[tuple[float, HomeLink, RequestSeal]] = []
+        self._put_off: list[tuple[float, LeaderLink, RequestVote]] = []
         self.openings: Counter[int] = Counter()
-        """how often homes have begun to send each source here"""
+        """how often leaders have begun to send each source here"""
 
-    def accepted(self, incoming: HomeLink) -> None:
+    def accepted(self, incoming: LeaderLink) -> None:
         self._connections[incoming] = None
 
-    def left(self, incoming: HomeLink) -> None:
+    def left(self, incoming: LeaderLink) -> None:
         """The connection is gone."""
         incoming.open = False
         self._connections.pop(incoming, None)
         sources = [each for receiver in incoming.receivers.values() for each in receiver.sources.items()]
-        self._seal_delay.closed(incoming, sources, self._shell.now_s)
+        self._vote_delay.closed(incoming, sources, self._shell.now_s)
         self._put_off = [each for each in self._put_off if each[1] is not incoming]
         for _, answers in self._waiting:
             for key in [key for key in answers if key[0] is incoming]:
                 del answers[key]
 
-    def received(self, incoming: HomeLink, message: Message) -> None:
+    def received(self, incoming: LeaderLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
-        if isinstance(message, Ask | RequestSeal | FetchEntries | FetchParts) and not self._has(message.source):
+        if isinstance(message, Ask | RequestVote | FetchEntries | FetchParts) and not self._has(message.source):
             incoming.close(f"there is no source {message.source}")
         elif isinstance(message, Ask):
-            granted = self.would_seal(message.source, incoming.forwarder) and not self._reigns(message.source)
+            granted = self.would_vote(message.source, incoming.forwarder) and not self._holds_lease(message.source)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
-        elif isinstance(message, RequestSeal):
-            if not self._lies(incoming, message.source, message.seal):
+        elif isinstance(message, RequestVote):
+            if not self._lies(incoming, message.source, message.vote):
                 self._request(incoming, message)
         elif isinstance(message, FetchEntries):
             self._fetch(incoming, message)
@@ -129,10 +129,10 @@ class Copies:
         else:
             incoming.close(f"{type(message).__name__} is no question")
 
-    def _of_lane(self, incoming: HomeLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
+    def _of_lane(self, incoming: LeaderLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
         receiver = incoming.receivers.get(message.lane)
         if isinstance(message, OpenLane) and any(
-            self._lies(incoming, each.source, Seal(each.epoch, incoming.forwarder, incoming.life))
+            self._lies(incoming, each.source, Vote(each.epoch, incoming.forwarder, incoming.incarnation))
             for each in message.opening.sources
             if self._has(each.source)
         ):
@@ -146,12 +146,14 @@ class Copies:
             if len(incoming.receivers) >= LANES_MAX:
                 incoming.close(f"{len(incoming.receivers)} lanes are open")
                 return
-            receiver = incoming.receivers[message.lane] = Receiver(incoming.forwarder, incoming.life, self._replicas)
+            receiver = incoming.receivers[message.lane] = Receiver(
+                incoming.forwarder, incoming.incarnation, self._replicas
+            )
         if isinstance(message, Ended):
             receiver.ended(message.source, message.epoch)
             return
         writes: list[Write] = []
-        self._seal_delay.answers(incoming, self._shell.now_s)
+        self._vote_delay.answers(incoming, self._shell.now_s)
         try:
             if isinstance(message, OpenLane):
                 self.openings.update(each.source for each in message.opening.sources if self._has(each.source))
@@ -197,11 +199,11 @@ class Copies:
                 self._open.discard(source)
 
     def is_sent(self, source: int) -> bool:
-        """A home that has a connection to here has it in a lane."""
+        """A leader that has a connection to here has it in a lane."""
         return any(receiver.has(source) for each in self._connections for receiver in each.receivers.values())
 
     def drop(self, source: int) -> None:
-        """Nothing of it is here any more. No home sends it."""
+        """Nothing of it is here any more. No leader sends it."""
         writes: list[Write] = []
         self._replicas[source].drop(writes)
         self._open.discard(source)
@@ -224,7 +226,7 @@ class Copies:
         """More transactions are on the own disk."""
         self._tell()
 
-    def _wait(self, incoming: HomeLink, lane: int, answer: Message) -> None:
+    def _wait(self, incoming: LeaderLink, lane: int, answer: Message) -> None:
         waiting = self._waiting
         if not waiting or waiting[-1][0] != self._index:
             waiting.append((self._index, {}))
@@ -232,7 +234,7 @@ class Copies:
 
     def _tell(self) -> None:
         stored, waiting = self._journal.stored_index, self._waiting
-        last: dict[tuple[HomeLink, int], Message] = {}
+        last: dict[tuple[LeaderLink, int], Message] = {}
         while waiting and waiting[0][0] <= stored:
             last |= waiting.popleft()[1]
         for (incoming, _), answer in last.items():
@@ -245,80 +247,81 @@ class Copies:
         except KeyError:
             return False
 
-    # Seals
+    # Votes
 
-    def _lies(self, incoming: HomeLink, source: int, seal: Seal) -> bool:
-        """No honest forwarder says this of a home: then it loses the link, and nothing is promised."""
+    def _lies(self, incoming: LeaderLink, source: int, vote: Vote) -> bool:
+        """No honest forwarder says this of a leader: then it loses the link, and nothing is promised."""
         record = self._records.get(source)
-        known = max(self._replicas[source].seal.epoch, 0 if record is None else record.home.epoch)
+        known = max(self._replicas[source].vote.epoch, 0 if record is None else record.leader.epoch)
         reason = ""
-        if (seal.forwarder, seal.life) != (incoming.forwarder, incoming.life):
-            reason = f"it asks for a seal of {seal.forwarder!r}, life {seal.life}"
-        elif is_far(seal.epoch, known):
-            reason = f"it names epoch {seal.epoch} of source {source}, and {known} is the highest one heard of"
+        if (vote.forwarder, vote.incarnation) != (incoming.forwarder, incoming.incarnation):
+            reason = f"it asks for a vote of {vote.forwarder!r}, incarnation {vote.incarnation}"
+        elif is_far(vote.epoch, known):
+            reason = f"it names epoch {vote.epoch} of source {source}, and {known} is the highest one heard of"
         if reason:
             incoming.close(reason)
         return bool(reason)
 
-    def _request(self, incoming: HomeLink, asked: RequestSeal) -> None:
+    def _request(self, incoming: LeaderLink, asked: RequestVote) -> None:
         until_s = self._waits_until(asked.source, incoming.forwarder)
         if until_s > self._shell.now_s:
             if len(self._put_off) < PUT_OFF_MAX:
                 self._put_off.append((until_s, incoming, asked))
-                self._counters.seals_put_off += 1
+                self._counters.votes_put_off += 1
             return
         writes: list[Write] = []
-        before = self._replicas[asked.source].seal
-        granted = self._replicas.vote(asked.source, asked.seal, writes)
+        before = self._replicas[asked.source].vote
+        granted = self._replicas.cast_vote(asked.source, asked.vote, writes)
         self._write(writes)
-        self._tell_seal(asked, before, granted)
+        self._tell_vote(asked, before, granted)
         ballot = self._ballot(asked.source, granted)
-        # Who asks for another seal of the source over this connection has given up the one before.
-        self._wait(incoming, -asked.source, Sealed(asked.request, asked.seal, ballot))
+        # Who asks for another vote of the source over this connection has given up the one before.
+        self._wait(incoming, -asked.source, Voted(asked.request, asked.vote, ballot))
         self._tell()
 
-    def _tell_seal(self, asked: RequestSeal, before: Seal, granted: bool) -> None:
+    def _tell_vote(self, asked: RequestVote, before: Vote, granted: bool) -> None:
         if granted:
-            self._counters.seals_granted += 1
+            self._counters.votes_granted += 1
         else:
-            self._counters.seals_refused += 1
+            self._counters.votes_refused += 1
         self._shell.log(
-            "seal_granted" if granted else "seal_refused",
-            **{"source": asked.source, "epoch": asked.seal.epoch, "from": before.forwarder},
-            to=asked.seal.forwarder,
+            "vote_granted" if granted else "vote_refused",
+            **{"source": asked.source, "epoch": asked.vote.epoch, "from": before.forwarder},
+            to=asked.vote.forwarder,
             epoch_before=before.epoch,
         )
 
-    def would_seal(self, source: int, asks: str) -> bool:
+    def would_vote(self, source: int, asks: str) -> bool:
         """Another epoch, now, if this forwarder asks."""
         return self._waits_until(source, asks) <= self._shell.now_s
 
     def _waits_until(self, source: int, asks: str) -> float:
-        """Until when it seals no other epoch of the source. A home that asks itself knows that its reign ends."""
-        seal = self._replicas[source].seal
-        if seal == seals.NONE or seal.forwarder in (self._name, asks) or self._is_gone(seal):
+        """Until when it votes for no other epoch of the source. A leader that asks itself knows that its leader lease
+        ends."""
+        vote = self._replicas[source].vote
+        if vote == votes.NONE or vote.forwarder in (self._name, asks) or self._is_gone(vote):
             return 0.0
         over = [
             each
             for each in self._connections
-            if any(receiver.follows(source, seal) for receiver in each.receivers.values())
+            if any(receiver.follows(source, vote) for receiver in each.receivers.values())
         ]
-        return self._seal_delay.ends_s(source, seal, over)
+        return self._vote_delay.ends_s(source, vote, over)
 
     def beat(self) -> None:
-        """Seals that were put off may be made by now, or are put off again."""
+        """Votes that were put off may be made by now, or are put off again."""
         due, self._put_off = self._put_off, []
         for until_s, incoming, asked in due:
-            if until_s > self._shell.now_s and not self._is_gone(self._replicas[asked.source].seal):
+            if until_s > self._shell.now_s and not self._is_gone(self._replicas[asked.source].vote):
                 self._put_off.append((until_s, incoming, asked))
             else:
                 self._request(incoming, asked)
 
     def _ballot(self, source: int, granted: bool) -> Ballot:
         replica = self._replicas[source]
-        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
+        return Ballot(granted, replica.vote, replica.log.last, self._generation, replica.log.base)
 
-    def _fetch_parts(self, incoming: HomeLink, asked: FetchParts) -> None:
+    def _fetch_parts(self, incoming: LeaderLink, asked: FetchParts) -> None:
         base = self._replicas[asked.source].log.base
 
         def sends(state: State) -> bool:
@@ -337,7 +340,7 @@ class Copies:
                 incoming, State(asked.source, 1, base, b"", True, False, asked.after), sends, failed
             )
 
-    def _may_read(self, incoming: HomeLink) -> bool:
+    def _may_read(self, incoming: LeaderLink) -> bool:
         """One more read of the own disk for it; else it has lost the link."""
         if incoming.reads >= READS_MAX:
             incoming.close(f"{incoming.reads} of its questions wait for the disk")
@@ -345,7 +348,7 @@ class Copies:
         incoming.reads += 1
         return True
 
-    def _fetch(self, incoming: HomeLink, asked: FetchEntries) -> None:
+    def _fetch(self, incoming: LeaderLink, asked: FetchEntries) -> None:
         if not self._may_read(incoming):
             return
 

@@ -1,6 +1,6 @@
-"""How far copies are: those of the sources whose home is here, which only the home knows, and the own ones.
+"""How far copies are: those of the sources led here, which only the leader knows, and the own ones.
 
-What comes in: the home's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for
+What comes in: the leader's lanes, the own replicas. What goes out: plain values, for `amqpd quorum status` and for
 programs.
 Rules: 1. Nothing is changed. 2. A copy counts when it may be part of a majority; how many bytes it lacks is another
 question, since under load each one lacks what is just on its way. 3. A connection is no sign of life: it stays open
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.cluster.homes import Homes
+from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.own_lane import Own, OwnLane
 from amqpd.replication.entry import START
 from amqpd.replication.replica import Replicas
@@ -23,23 +23,23 @@ everything or not, on a disk that the record does not name yet; there is no conn
 nothing that was sent over it within the lease time is answered"""
 
 
-def source_facts(homes: Homes) -> list[dict[str, Any]]:
+def source_facts(led_sources: LedSources) -> list[dict[str, Any]]:
     """A row for each source: whether it is `serving`, and of each other member what its copy `is`, and `lacks_bytes`
     where that is known."""
     return [
         {
             "source": source,
-            "epoch": own.seal.epoch,
+            "epoch": own.vote.epoch,
             "serving": own.serving,
             "copies": {
                 peer: {
-                    "is": _is(own.lane, peer, source, homes.now_s),
-                    "lacks_bytes": own.lane.home.lacks_bytes(peer, source),
+                    "is": _is(own.lane, peer, source, led_sources.now_s),
+                    "lacks_bytes": own.lane.leader.lacks_bytes(peer, source),
                 }
                 for peer in _others(own)
             },
         }
-        for source, own in sorted(homes.sources.items())
+        for source, own in sorted(led_sources.sources.items())
     ]
 
 
@@ -54,11 +54,11 @@ def replica_facts(replicas: Replicas) -> list[dict[str, Any]]:
 
 
 def _others(own: Own) -> list[str]:
-    return [member for member in own.record.members if member != own.seal.forwarder]
+    return [member for member in own.record.members if member != own.vote.forwarder]
 
 
 def _is(lane: OwnLane, name: str, source: int, now_s: float) -> str:
-    peer = lane.home.peers.get(name)
+    peer = lane.leader.peers.get(name)
     if peer is None:
         return AWAY
     if source in peer.transfers:
@@ -68,4 +68,4 @@ def _is(lane: OwnLane, name: str, source: int, now_s: float) -> str:
     if source in peer.uncounted:
         return OTHER_DISK
     # Of a learner no lease is known; it counts for nothing until it is a member.
-    return SILENT if name in lane.members and not lane.reign.hears(name, now_s) else COUNTS
+    return SILENT if name in lane.members and not lane.leader_lease.hears(name, now_s) else COUNTS

@@ -2,7 +2,7 @@
 
 What comes in: additions, where something is done. What goes out: numbers.
 Rules: 1. Counting is an addition; nothing is counted for each message or frame. 2. They only go up.
-Not here: how things are now (`statistics.py`); what a replica set counts of its peers (`replication/home.py`).
+Not here: how things are now (`statistics.py`); what a replica set counts of its peers (`replication/leader.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Counters:
     sources_spread: int = 0
     """that this node asked another one to lead, to be even"""
     sources_lost: int = 0
-    """whose home this was until another one was found"""
-    seals_granted: int = 0
-    seals_refused: int = 0
-    seals_put_off: int = 0
-    """for the end of another home's reign"""
-    reigns_lost: int = 0
+    """whose leader this was until another one was found"""
+    votes_granted: int = 0
+    votes_refused: int = 0
+    votes_put_off: int = 0
+    """for the end of another leader's leader lease"""
+    leader_leases_lost: int = 0
     """of a replica set, while it had sources: no majority answered for a lease time"""
     state_bytes_sent: int = 0
     disks_admitted: int = 0

@@ -1,9 +1,9 @@
-"""Messages of queues that were deleted while nobody served their source: the next home drops them, on all copies.
+"""Messages of queues that were deleted while nobody served their source: the next leader drops them, on all copies.
 
 What comes in: a source that is served here, and has messages of queues that the topology does not know; the metadata
 store. What goes out: the end of those whose deletion is recorded, in the source's log.
 Rules: 1. Only a recorded deletion deletes: the record of a queue may just not have come yet. 2. A store that does not
-answer is asked again, for as long as this node is the home. 3. All sources that a node takes over at once have one
+answer is asked again, for as long as this node is the leader. 3. All sources that a node takes over at once have one
 read of what is recorded, which may be much: one that was begun before a source asks does not count for it.
 Not here: what is recorded (`topology/metadata/tombstones.py`), queues whose record comes later
 (`node/queue_registry.py`), the local source at a start (`Node.recovery_ended`).
@@ -46,17 +46,17 @@ class Deletions:
 
 
 async def drop_deleted(
-    deletions: Deletions, node: Node, source: int, is_home: Callable[[], bool], settle: Callable[[], None]
+    deletions: Deletions, node: Node, source: int, is_leader: Callable[[], bool], settle: Callable[[], None]
 ) -> None:
-    """Returns when the store has answered. `is_home`: this node still is, in the same epoch; `settle`: called after
+    """Returns when the store has answered. `is_leader`: this node still is, in the same epoch; `settle`: called after
     something has changed."""
-    while node.registry.has_unclaimed(source) and is_home():
+    while node.registry.has_unclaimed(source) and is_leader():
         try:
             dropped = await deletions.read()
         except (StoreUnreached, StoreBusy):
             await trio.sleep(AGAIN_S)
             continue
-        if node.registry.has_unclaimed(source) and is_home():
+        if node.registry.has_unclaimed(source) and is_leader():
             node.registry.drop_deleted(source, dropped)
             settle()
         return

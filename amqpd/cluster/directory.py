@@ -1,16 +1,17 @@
 """This forwarder's membership in the cluster, and what it hears of the others: the store's half of the cluster.
 
-What comes in: the metadata store, the record of this member; records of sources to swap, wishes. What goes out: the
-members, who is known, the sources' records, what is wished of them, each change of these; the outcome of a swap.
+What comes in: the metadata store, the record of this member; records of sources to swap, desired sets. What goes out:
+the members, who is known, the sources' records, what is asked of them, each change of these; the outcome of a swap.
 Rules: 1. One way in: what is here changes when the store's watch tells it, in revision order, whichever process made
 it; so after a swap of this one, too. 2. Its own key is held by a lease that is kept alive; when that was lost it is
 granted again, and the key put again: from the first moment on, also while this process becomes a member. It knows its
 own records by their nonce. A process that finds its name taken by another one ends. 3. What is put is on the disk
-first; which disks go on, and which count as another one, is in `claims.py`. The end of a process in order is a life,
-too (`cluster/lives.py`). 4. While the store does not answer, what was heard last stays; a start waits for it. 5. A
-disk that an operator has taken out of the cluster does not come back: its process ends, and claims nothing.
+first; which disks go on, and which count as another one, is in `claims.py`. The end of a process in order is an
+incarnation, too (`cluster/incarnations.py`). 4. While the store does not answer, what was heard last stays; a start
+waits for it. 5. A disk that an operator has taken out of the cluster does not come back: its process ends, and claims
+nothing.
 Not here: the swaps (`swaps.py`); etcd's watch, one for each process and all its readers
-(`topology/metadata/events.py`); keys and values (`records.py`); who becomes a home
+(`topology/metadata/events.py`); keys and values (`records.py`); who becomes a leader
 (`amqpd/replication/take_over.py`).
 """
 
@@ -32,12 +33,12 @@ from amqpd.cluster.claims import Claim
 from amqpd.cluster.records import (
     PREFIX,
     ClusterRecord,
+    DesiredSetRecord,
     ForgottenRecord,
     KnownRecord,
     LinksRecord,
     MemberRecord,
     MissingLink,
-    WishRecord,
     decode,
     encode,
     forgotten_key,
@@ -48,7 +49,7 @@ from amqpd.cluster.records import (
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.errors import NodeFailure, NotYet, StartupError
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.own_time import DID_NOT_RUN, OwnTime, RanOut
 from amqpd.topology.metadata.store import (
@@ -116,11 +117,11 @@ class Directory:
         draw: Callable[[], int] = drawn_number,
         draw_nonce: Callable[[], int] = drawn_number,
     ) -> None:
-        """`me`: what it is to say of itself, its life and generation apart. `claim`: the last one on the disk; `keep`
-        writes the next one there. `on_change`: called after each change with what changed, on the trio thread; first,
-        with everything, before `run` has started. An exception in it ends `run`."""
+        """`me`: what it is to say of itself, its incarnation and generation apart. `claim`: the last one on the disk;
+        `keep` writes the next one there. `on_change`: called after each change with what changed, on the trio thread;
+        first, with everything, before `run` has started. An exception in it ends `run`."""
         self.me = me
-        """with the generation and the life that count, as soon as `run` has started"""
+        """with the generation and the incarnation that count, as soon as `run` has started"""
         self._store = store
         self._claim = claim
         self._keep = keep
@@ -166,9 +167,9 @@ class Directory:
         return self._roster.records
 
     @property
-    def wishes(self) -> Mapping[int, WishRecord]:
+    def desired_sets(self) -> Mapping[int, DesiredSetRecord]:
         """By source."""
-        return self._roster.wishes
+        return self._roster.desired_sets
 
     @property
     def revision(self) -> int:
@@ -248,37 +249,37 @@ class Directory:
         may have been carried out, and the same swap again tells."""
         return await self._swaps.swap(record)
 
-    async def put_wish(self, wish: WishRecord) -> WishRecord | None:
-        """As `swap`, of a wish."""
-        return await self._swaps.swap(wish)
+    async def put_desired_set(self, desired_set: DesiredSetRecord) -> DesiredSetRecord | None:
+        """As `swap`, of a desired set."""
+        return await self._swaps.swap(desired_set)
 
-    async def drop_wish(self, wish: WishRecord) -> bool:
-        """It is fulfilled, or not wished any more: it goes, if the store's is still of its revision. False: another
+    async def drop_desired_set(self, desired_set: DesiredSetRecord) -> bool:
+        """It is fulfilled, or not desired any more: it goes, if the store's is still of its revision. False: another
         one was put meanwhile. Raises StoreUnavailable, as `swap`."""
-        return await self._swaps.drop(wish)
+        return await self._swaps.drop(desired_set)
 
     async def drop_source(self, record: SourceRecord) -> bool:
         """A source that nobody has ever led goes, if the store's is still of its revision. False: somebody was
         faster. Raises StoreUnavailable, as `swap`."""
-        assert record.home == seals.NONE
+        assert record.leader == votes.NONE
         return await self._swaps.drop(record)
 
     async def say_links(self, missing: Sequence[MissingLink]) -> None:
         """What this member says of its links from now on; it goes with its lease. Raises LeaseGone,
         MetadataStoreError."""
-        key, record = links_key(self.me.name), LinksRecord(self.me.name, self.me.life, tuple(missing))
+        key, record = links_key(self.me.name), LinksRecord(self.me.name, self.me.incarnation, tuple(missing))
         await self._store.transact([], [PutKey(key, encode(record), self._lease) if missing else DeleteKey(key)])
 
     @property
     def ending(self) -> Claim:
-        """What `end_life` puts, for the disk before."""
-        return replace(self._claim, life=self._claim.life + 1)
+        """What `end_incarnation` puts, for the disk before."""
+        return replace(self._claim, incarnation=self._claim.incarnation + 1)
 
-    async def end_life(self) -> None:
-        """The process is about to end in order: the store knows a life after it, which nobody has. Raises
+    async def end_incarnation(self) -> None:
+        """The process is about to end in order: the store knows an incarnation after it, which nobody has. Raises
         MetadataStoreError; it may have been carried out then."""
         self._ends.set()
-        after = replace(self._as_known(), life=self.ending.life)
+        after = replace(self._as_known(), incarnation=self.ending.incarnation)
         known = await self._store.get(known_key(self.me.name))
         while known is not None and self._is_known(known):
             # `_stay` may be putting the keys just now, for the last time.
@@ -325,14 +326,14 @@ class Directory:
                 "this disk is not what the cluster knows of this node: it counts as another one until it has caught "
                 "up",
                 known_generation=known.generation,
-                known_life=known.life,
+                known_incarnation=known.incarnation,
                 generation=before.generation,
-                life=before.life,
+                incarnation=before.incarnation,
                 new_generation=claim.generation,
             )
         await self._keep(claim)
         self._claim, self._claimed_upon = claim, _revision(entry)
-        self.me = replace(self.me, generation=claim.generation, life=claim.life, nonce=claim.nonce)
+        self.me = replace(self.me, generation=claim.generation, incarnation=claim.incarnation, nonce=claim.nonce)
 
     async def _keep_membership(self) -> None:
         while True:
@@ -470,7 +471,7 @@ class Directory:
         return entry is not None and entry.value == encode(self._as_known())
 
     def _as_known(self) -> KnownRecord:
-        return KnownRecord(self.me.name, self.me.life, self.me.generation, self.me.nonce)
+        return KnownRecord(self.me.name, self.me.incarnation, self.me.generation, self.me.nonce)
 
     def _taken(self, entry: Entry) -> str:
         return (
@@ -542,7 +543,7 @@ def _is_unreadable(entry: Entry) -> bool:
 def _said(entry: Entry) -> str:
     match _decoded(entry):
         case MemberRecord() as member:
-            return f"at {member.host}:{member.port}, incarnation {member.life}"
+            return f"at {member.host}:{member.port}, incarnation {member.incarnation}"
         case KnownRecord() as known:
-            return f"incarnation {known.life} of another disk"
+            return f"incarnation {known.incarnation} of another disk"
     return entry.key

@@ -2,7 +2,7 @@
 
 What comes in: a metadata store, a name. What goes out: the name is not known any more, or why not; a disk that may
 come back after all.
-Rules: 1. Who lives, or is in the set of a source or wished to be, is not forgotten: what is known of a name says
+Rules: 1. Who lives, or is in the set of a source or desired to be, is not forgotten: what is known of a name says
 which disk counts. 2. That it lives no more is compared in the transaction that deletes; the sets are read before it:
 a member that does not live is caught up by nobody, so it gets into no set meanwhile. 3. The disk that was forgotten
 is noted in the same transaction: it does not come back by itself (`directory.py`), as somebody may have switched its
@@ -49,9 +49,13 @@ async def forget(store: MetadataStore, name: str) -> None:
         raise MemberKept(
             f"{name} is in the set of {len(kept)} sources, {kept[0]} among them: take it out of them first"
         )
-    wished = sorted(source for source, wish in roster.wishes.items() if name in wish.members or name == wish.home)
-    if wished:
-        raise MemberKept(f"{name} is wished for source {wished[0]}: take that wish back first")
+    desired = sorted(
+        source
+        for source, desired_set in roster.desired_sets.items()
+        if name in desired_set.members or name == desired_set.leader
+    )
+    if desired:
+        raise MemberKept(f"{name} is desired for source {desired[0]}: take that desired set back first")
     revisions = {each.key: each.mod_revision for each in snapshot.entries}
     forgotten = roster.forgotten.get(name, ForgottenRecord(name, ())).with_one(roster.known[name].generation)
     keys = known_key(name), member_key(name), key_of(forgotten)

@@ -1,4 +1,4 @@
-"""A forwarder's place in the cluster: the home of some sources, a copy of others, ready to take over.
+"""A forwarder's place in the cluster: the leader of some sources, a copy of others, ready to take over.
 
 What comes in: connections and messages of other forwarders, what the store says, the journal's transactions, the
 time. What goes out: all that `shell.py` has.
@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping
 from amqpd.cluster.copies import Copies
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.give_backs import GiveBacks
-from amqpd.cluster.home_link import HomeLink
-from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.leader_link import LeaderLink
+from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.own_lane import SourceLane
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.set_changes import SetChanges
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.spreading import Spreading
@@ -27,14 +27,14 @@ from amqpd.cluster.statistics import ClusterStatistics, statistics
 from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.commit import majority
 from amqpd.replication.entry import Position
-from amqpd.replication.messages import Answered, Entries, Fetched, Message, Sealed, Would
+from amqpd.replication.messages import Answered, Entries, Fetched, Message, Voted, Would
 from amqpd.replication.replica import Replica, Replicas
-from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import handed_over
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 
 
 class Forwarder:
@@ -43,7 +43,7 @@ class Forwarder:
     def __init__(
         self,
         name: str,
-        life: int,
+        incarnation: int,
         generation: int,
         shell: Shell,
         journal: JournalBuffer,
@@ -57,7 +57,7 @@ class Forwarder:
     ) -> None:
         """`replicas`: of all sources; `spreads`: what failovers piled up here is moved (`spreading.py`)."""
         self.name = name
-        self.life = life
+        self.incarnation = incarnation
         self.generation = generation
         self._shell = shell
         self._journal = journal
@@ -66,26 +66,36 @@ class Forwarder:
         self.counters = Counters()
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
-        self.homes = Homes(shell, journal, replicas, lease_s, on_report, name, self.counters)
+        self.led_sources = LedSources(shell, journal, replicas, lease_s, on_report, name, self.counters)
         self.copies = Copies(
             *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
-            *(self.homes.reigns, self.counters, self.records),
+            *(self.led_sources.holds_lease, self.counters, self.records),
         )
         self._unreadable: set[int] = set()
         """sources whose records cannot be read now"""
         self.takeovers = TakeOvers(
-            *(name, life, generation, shell, journal, replicas, self.copies.would_seal, self._won, self._ended),
+            *(
+                name,
+                incarnation,
+                generation,
+                shell,
+                journal,
+                replicas,
+                self.copies.would_vote,
+                self._won,
+                self._ended,
+            ),
             *(GiveBacks(shell, self.records), self.counters),
         )
-        self.changes = SetChanges(name, shell, journal, self.homes)
+        self.changes = SetChanges(name, shell, journal, self.led_sources)
         self.changes.take_over = self.take_over
-        self._spreading = Spreading(name, shell.put_wish, shell.drop_wish) if spreads else None
+        self._spreading = Spreading(name, shell.put_desired_set, shell.drop_desired_set) if spreads else None
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
-        self._succession = Succession(name, life, lease_s, chance, shell.now_s)
-        self._lives: dict[str, int] = {}
-        """the highest life of each forwarder that was heard of, from itself or from the store"""
+        self._succession = Succession(name, incarnation, lease_s, chance, shell.now_s)
+        self._incarnations: dict[str, int] = {}
+        """the highest incarnation of each forwarder that was heard of, from itself or from the store"""
         self._gone: dict[str, int] = {}
-        """forwarders whose membership has ended, with the life that had it"""
+        """forwarders whose membership has ended, with the incarnation that had it"""
         self._refused: set[str] = set()
         """forwarders whose machine says that nobody listens there"""
         self._heard_s: dict[str, float] = {}
@@ -100,14 +110,14 @@ class Forwarder:
 
     # What the store says
 
-    def members_are(self, lives: Mapping[str, int], were: Mapping[str, int]) -> None:
-        """Those with a lease, with their lives; and those that had one when this was told last."""
-        for name, life in lives.items():
-            self._met(name, life)
+    def members_are(self, incarnations: Mapping[str, int], were: Mapping[str, int]) -> None:
+        """Those with a lease, with their incarnations; and those that had one when this was told last."""
+        for name, incarnation in incarnations.items():
+            self._met(name, incarnation)
             self._heard_s.setdefault(name, self._shell.now_s)
             self._gone.pop(name, None)
-        self.changes.members = lives.keys()
-        self._gone.update((name, life) for name, life in were.items() if name not in lives)
+        self.changes.members = incarnations.keys()
+        self._gone.update((name, incarnation) for name, incarnation in were.items() if name not in incarnations)
 
     def record_is(self, record: SourceRecord) -> None:
         """The store has this one now."""
@@ -116,79 +126,79 @@ class Forwarder:
             return
         self.records[record.source] = record
         self._unreadable.discard(record.source)
-        if record.home.forwarder != self.name:
-            self.homes.given_up.discard(record.source)
-        own = self.homes.sources.get(record.source)
+        if record.leader.forwarder != self.name:
+            self.led_sources.given_up.discard(record.source)
+        own = self.led_sources.sources.get(record.source)
         if own is None:
             return
-        if record.home != own.seal:
-            # Somebody else has taken it over, or tries to: this home is not needed.
-            self.homes.end(record.source, "the store names another home", record.home.forwarder)
+        if record.leader != own.vote:
+            # Somebody else has taken it over, or tries to: this leader is not needed.
+            self.led_sources.end(record.source, "the store names another leader", record.leader.forwarder)
         else:
-            self.homes.record_is(record.source, record)
+            self.led_sources.record_is(record.source, record)
 
     def record_gone(self, source: int) -> None:
         """The store has none any more. Of a source that was led once, the last one counts on: that is a store that
         has gone back."""
         before = self.records.get(source)
-        if before is not None and before.home == seals.NONE:
+        if before is not None and before.leader == votes.NONE:
             del self.records[source]
 
     def record_unreadable(self, source: int, reason: str) -> None:
         """Nobody can know from the store who leads the source: this node stops, and does not try to, until it is told
         of a record again."""
         self._unreadable.add(source)
-        if source in self.homes.sources:
-            self.homes.end(source, reason)
+        if source in self.led_sources.sources:
+            self.led_sources.end(source, reason)
 
-    def wishes_are(self, wishes: Mapping[int, WishRecord]) -> None:
+    def desired_sets_are(self, desired_sets: Mapping[int, DesiredSetRecord]) -> None:
         """The store has these, by source."""
-        self.changes.wishes = self._succession.wishes = wishes
+        self.changes.desired_sets = self._succession.desired_sets = desired_sets
 
-    def is_gone(self, seal: Seal) -> bool:
-        """The home of this seal is known not to reign any more."""
-        if seal.forwarder == self.name:
-            return seal.life != self.life
-        if self._lives.get(seal.forwarder, 0) > seal.life:
+    def is_gone(self, vote: Vote) -> bool:
+        """The leader of this vote is known not to hold its leader lease any more."""
+        if vote.forwarder == self.name:
+            return vote.incarnation != self.incarnation
+        if self._incarnations.get(vote.forwarder, 0) > vote.incarnation:
             return True
-        if self._fast and seal.forwarder in self._refused:
+        if self._fast and vote.forwarder in self._refused:
             return True
-        return not seal.forwarder
+        return not vote.forwarder
 
-    def _left(self, seal: Seal) -> bool:
+    def _left(self, vote: Vote) -> bool:
         """Its membership has ended: it is worth asking for its sources."""
-        return self._gone.get(seal.forwarder, -1) >= seal.life or self.is_gone(seal)
+        return self._gone.get(vote.forwarder, -1) >= vote.incarnation or self.is_gone(vote)
 
-    def _met(self, name: str, life: int) -> None:
-        if life > self._lives.get(name, 0):
-            self._lives[name] = life
+    def _met(self, name: str, incarnation: int) -> None:
+        if incarnation > self._incarnations.get(name, 0):
+            self._incarnations[name] = incarnation
 
     # Connections
 
-    def dialed(self, peer: str, life: int, generation: int) -> None:
+    def dialed(self, peer: str, incarnation: int, generation: int) -> None:
         """There is a connection to it."""
-        self._met(peer, life)
+        self._met(peer, incarnation)
         self._refused.discard(peer)
-        self.homes.dialed(peer, generation)
+        self.led_sources.dialed(peer, generation)
 
     def lost(self, peer: str) -> None:
         """There is none any more."""
-        self.homes.lost(peer)
+        self.led_sources.lost(peer)
 
     def refused(self, peer: str) -> None:
         """Nobody listens at its address: its process has ended, unless somebody between here and there says so."""
         self._refused.add(peer)
 
-    def accepted(self, incoming: HomeLink) -> None:
+    def accepted(self, incoming: LeaderLink) -> None:
         """It has dialed this forwarder."""
-        self._met(incoming.forwarder, incoming.life)
+        self._met(incoming.forwarder, incoming.incarnation)
         self._refused.discard(incoming.forwarder)
         self.copies.accepted(incoming)
 
-    def left(self, incoming: HomeLink) -> None:
+    def left(self, incoming: LeaderLink) -> None:
         self.copies.left(incoming)
 
-    def asked(self, incoming: HomeLink, message: Message) -> None:
+    def asked(self, incoming: LeaderLink, message: Message) -> None:
         """A message of one that has dialed."""
         self._heard_s[incoming.forwarder] = self._shell.now_s
         self.copies.received(incoming, message)
@@ -197,24 +207,24 @@ class Forwarder:
         """A message over the connection that was dialed."""
         self._heard_s[peer] = self._shell.now_s
         if isinstance(message, Answered):
-            self.homes.answered(peer, message)
-        elif isinstance(message, Would | Sealed | Entries | Fetched):
+            self.led_sources.answered(peer, message)
+        elif isinstance(message, Would | Voted | Entries | Fetched):
             self.takeovers.received(peer, message)
 
     # The journal and the time
 
     def stored(self, index: int) -> None:
         """The transactions up to this one are on the own disk."""
-        self.homes.stored(index)
+        self.led_sources.stored(index)
         self.copies.stored()
         self.takeovers.stored()
         self.changes.stored()
 
     def unusable(self, replica: Replica, reason: str) -> None:
-        """What a home has sent of this source the disk cannot take, and has left out: here it is as the disk has it,
-        and nothing more is taken from that home in its epoch."""
-        source, sent_by = replica.source, self.replicas[replica.source].seal
-        self._shell.log("copy_unusable", source=source, home=sent_by.forwarder, epoch=sent_by.epoch, reason=reason)
+        """What a leader has sent of this source the disk cannot take, and has left out: here it is as the disk has
+        it, and nothing more is taken from that leader in its epoch."""
+        source, sent_by = replica.source, self.replicas[replica.source].vote
+        self._shell.log("copy_unusable", source=source, leader=sent_by.forwarder, epoch=sent_by.epoch, reason=reason)
         self._journal.leave_out(source)
         replica.refused = sent_by
         self.replicas.put(replica)
@@ -227,7 +237,7 @@ class Forwarder:
         if now_s - before_s > self._lease_s / 2:
             # This process was stopped: others may have spoken meanwhile.
             self._heard_s = dict.fromkeys(self._heard_s, now_s)
-        self.homes.beat()
+        self.led_sources.beat()
         self.copies.beat()
         self.takeovers.beat()
         if not self._leaves:
@@ -238,20 +248,20 @@ class Forwarder:
         for record in self._succession.due(mine, self._left, self._heard_s, self._shell.now_s):
             if self.takeovers.full:
                 break
-            if self.copies.would_seal(record.source, self.name):
+            if self.copies.would_vote(record.source, self.name):
                 self.takeovers.begin(record)
 
     def _spread(self) -> None:
         if self._spreading is None:
             return
-        led, now_s = self.homes.sources, self._shell.now_s
+        led, now_s = self.led_sources.sources, self._shell.now_s
 
         def has_all(member: str, source: int) -> bool:
             lane = led[source].lane
             return member == self.name or (member in lane.members and lane.has_all(member, source, now_s))
 
         usable = [name for name in self.changes.members if name not in self.isolated]
-        move = self._spreading.look(self.records, usable, self.changes.wishes, led.keys(), has_all, now_s)
+        move = self._spreading.look(self.records, usable, self.changes.desired_sets, led.keys(), has_all, now_s)
         if move is not None:
             self.counters.sources_spread += 1
             self._shell.log("source_spread", source=move[0], to=move[1], sources=len(led))
@@ -262,21 +272,21 @@ class Forwarder:
             and record.source not in self._unreadable
             and record.counts(self.name, self.generation)
             and self.takeovers.may_begin(record.source)
-            and record.source not in self.homes.sources
+            and record.source not in self.led_sources.sources
             and record.source not in self.changes.handing
             and self._has_links(record)
         )
 
     def _has_links(self, record: SourceRecord) -> bool:
         """To a majority of its members: without them nobody would answer, and it would be tried again and again."""
-        linked = sum(name == self.name or name in self.homes.generations for name in record.members)
+        linked = sum(name == self.name or name in self.led_sources.generations for name in record.members)
         return linked >= majority(len(record.members))
 
     def stop_sources(self) -> None:
         """This process is about to end: nothing more comes into its queues or out of them, and what is under way is
         committed."""
         self._leaves = True
-        for source, own in self.homes.sources.items():
+        for source, own in self.led_sources.sources.items():
             self._shell.stops(source)
             own.waits.force()
         self._stopped = self._journal.index
@@ -284,20 +294,20 @@ class Forwarder:
     @property
     def is_settled(self) -> bool:
         """What its sources had is committed."""
-        return all(map(self._is_settled, self.homes.sources))
+        return all(map(self._is_settled, self.led_sources.sources))
 
     def _is_settled(self, source: int) -> bool:
-        own = self.homes.sources[source]
-        return 0 < self._stopped <= own.lane.home.committed_of(source)
+        own = self.led_sources.sources[source]
+        return 0 < self._stopped <= own.lane.leader.committed_of(source)
 
     def leave(self) -> None:
-        """This process is about to end: it is the home of nothing, its peers know it, and so does the store: they
+        """This process is about to end: it is the leader of nothing, its peers know it, and so does the store: they
         need not wait until nothing is heard of it."""
         self._leaves = True
         records = []
-        for source, own in list(self.homes.sources.items()):
+        for source, own in list(self.led_sources.sources.items()):
             records.append(own.record)
-            self.homes.end(source, HANDED_OVER, settled=self._is_settled(source))
+            self.led_sources.end(source, HANDED_OVER, settled=self._is_settled(source))
         for record in records:
             self._leaving += 1
             self._shell.swap(handed_over(record), self._told_of_leaving)
@@ -319,22 +329,22 @@ class Forwarder:
     def statistics(self) -> ClusterStatistics:
         """As of now."""
         return statistics(
-            self.counters, self.homes, self.records.values(), self.name, self.generation, self._shell.now_s
+            self.counters, self.led_sources, self.records.values(), self.name, self.generation, self._shell.now_s
         )
 
     def base_of(self, source: int) -> Position:
         """Up to where it is known here to be committed."""
         return self.replicas[source].log.base
 
-    def _won(self, record: SourceRecord, before: Seal, own: OwnLog) -> str:
-        """Why this is not its home all the same; empty: it is."""
+    def _won(self, record: SourceRecord, before: Vote, own: OwnLog) -> str:
+        """Why this is not its leader all the same; empty: it is."""
         if record.source in self._unreadable:
             return "the store's record cannot be read meanwhile"
         self.record_is(record)
         known = self.records[record.source]
-        if known.home != record.home:
-            # Somebody else was in the store before this was won: no later word would end this home.
-            return f"{known.home} is in the store meanwhile"
+        if known.leader != record.leader:
+            # Somebody else was in the store before this was won: no later word would end this leader.
+            return f"{known.leader} is in the store meanwhile"
         last = self.replicas[record.source].log.last
         if 0 < record.given_up >= last[0]:
             # The first take-over since. What a lost member had above that, committed or not, is in no log any more.
@@ -342,17 +352,17 @@ class Forwarder:
                 "majority_given_up",
                 source=record.source,
                 epoch_given_up=record.given_up,
-                epoch=record.home.epoch,
+                epoch=record.leader.epoch,
                 survivors=list(record.members),
                 goes_on_after=place_of(last),
                 known_committed=place_of(self.base_of(record.source)),
             )
         # Somebody may have put the same again since, to be sure of it (`leftovers.py`): swaps are of that revision.
-        self.homes.begin(known, own)
+        self.led_sources.begin(known, own)
         if self._spreading is not None:
-            wish = self.changes.wishes.get(record.source)
-            wished = wish is not None and wish.home == self.name
-            self._spreading.took_over(record.source, was_led=before.epoch > 0, wished=wished)
+            desired_set = self.changes.desired_sets.get(record.source)
+            desired = desired_set is not None and desired_set.leader == self.name
+            self._spreading.took_over(record.source, was_led=before.epoch > 0, desired=desired)
         self.changes.took_over(record.source, before)
         return ""
 

@@ -1,11 +1,11 @@
-"""Sources that the store's record gives to this process, which does not become their home: given back.
+"""Sources that the store's record gives to this process, which does not become their leader: given back.
 
 What comes in: records of attempts that ended after the store had named this process; records as the store had them
-last; the time. What goes out: swaps that leave the source without a home.
-Rules: 1. The others hear this process, and would wait for a home that the store names: it is tried until the record
+last; the time. What goes out: swaps that leave the source without a leader.
+Rules: 1. The others hear this process, and would wait for a leader that the store names: it is tried until the record
 names somebody else, or nobody. A store that does not answer, and a swap of the record with itself that another member
 was first with (`leftovers.py`), are both a reason to try it again. 2. The others come first: as long as that is not
-done, and for `OTHERS_FIRST_S` after it, this process does not try to become the home again.
+done, and for `OTHERS_FIRST_S` after it, this process does not try to become the leader again.
 Not here: why an attempt ends (`takeovers.py`).
 """
 
@@ -54,7 +54,7 @@ class GiveBacks:
     def _look(self, source: int) -> None:
         record, again_s = self._pending[source]
         known = self._records.get(source, record)
-        if known.revision > record.revision and known.home != record.home:
+        if known.revision > record.revision and known.leader != record.leader:
             self._done(source)
         elif again_s <= self._shell.now_s:
             self._try(max(record, known, key=lambda each: each.revision))

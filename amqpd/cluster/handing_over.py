@@ -1,10 +1,10 @@
-"""The end of a node in order: it is no home any more, and its peers know it.
+"""The end of a node in order: it is no leader any more, and its peers know it.
 
 What comes in: the forwarder, the links to its peers. What goes out: nothing; what is under way is committed first.
 Rules: 1. First the queues stop and what is under way is committed, then peers and the store are told: others serve
 the queues again while this process still closes its connections. 2. What does not answer within `HAND_OVER_S` is not
-waited for: the next homes wait for this one's reign to end then, as after a loss.
-Not here: what a forwarder that leaves says (`forwarder.py`), the end of its membership (`lives.py`).
+waited for: the next leaders wait for this one's leader lease to end then, as after a loss.
+Not here: what a forwarder that leaves says (`forwarder.py`), the end of its membership (`incarnations.py`).
 """
 
 from __future__ import annotations

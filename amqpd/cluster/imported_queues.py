@@ -2,8 +2,8 @@
 
 What comes in: the cluster as it was heard last, how many queues each source has; what a queue asks for. What goes
 out: a source.
-Rules: 1. Queues spread over the nodes that live and are the home of a source with enough copies, by bounded-load hash
-of their names. 2. Where there is none for a queue there is no source for it. 3. What was said of a queue is said
+Rules: 1. Queues spread over the nodes that live and are the leader of a source with enough copies, by bounded-load
+hash of their names. 2. Where there is none for a queue there is no source for it. 3. What was said of a queue is said
 again: a file is compared several times.
 Not here: how one is chosen (`choosing.py`), queues that clients declare (`search.py`).
 """
@@ -29,7 +29,7 @@ class ImportedQueues:
         self._copies = copies
         self._said: dict[Hashable, int] = {}
         self._able: dict[int, dict[str, MemberRecord]] = {}
-        """by the number of copies that is asked for: nodes that are the home of such a source"""
+        """by the number of copies that is asked for: nodes that are the leader of such a source"""
 
     def source_for(self, queue: Hashable, wanted: Wanted) -> int | None:
         """None: no node serves one that is as wanted. `queue`: what tells it from others."""

@@ -1,15 +1,15 @@
 """Copies of sources whose sets this forwarder is not in any more: dropped, when that is certain.
 
-What comes in: records, as the store had them last; which homes send here; the time. What goes out: writes that
-leave nothing of a source but its seal.
-Rules: 1. A copy is dropped when no home sends its source here, for `DROP_S`, and the record does not name this
+What comes in: records, as the store had them last; which leaders send here; the time. What goes out: writes that
+leave nothing of a source but its vote.
+Rules: 1. A copy is dropped when no leader sends its source here, for `DROP_S`, and the record does not name this
 forwarder. 2. That is compared in the store: by a swap of the record with itself, after which every swap that was on
-its way, of a home that still counts on this copy, is refused. A home that hears of the new revision admits nobody who
-has not answered since (`set_changes.py`). 3. The store's answer may come late. Nothing is dropped when there is a
-later record by then, or a home has begun to send the source here since it was asked: that home may have heard of the
-swap first, and made this copy one that counts by another one. 4. A record of an older epoch than was sealed here is
-of a store that has gone back, and a record that is missing is no record: nothing is dropped then.
-Not here: a queue that is deleted (its home has that in the log), whether a copy counts (`SourceRecord.counts`).
+its way, of a leader that still counts on this copy, is refused. A leader that hears of the new revision admits nobody
+who has not answered since (`set_changes.py`). 3. The store's answer may come late. Nothing is dropped when there is a
+later record by then, or a leader has begun to send the source here since it was asked: that leader may have heard of
+the swap first, and made this copy one that counts by another one. 4. A record of an older epoch than was voted for
+here is of a store that has gone back, and a record that is missing is no record: nothing is dropped then.
+Not here: a queue that is deleted (its leader has that in the log), whether a copy counts (`SourceRecord.counts`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from amqpd.replication.replica import Replicas
 from amqpd.replication.take_over import SourceRecord
 
 DROP_S = 30.0
-"""A home that is lost while this one learns is followed by another one long before: it need not begin again."""
+"""A leader that is lost while this one learns is followed by another one long before: it need not begin again."""
 DROPS_MAX = 2
 """at the same time: what a copy had goes in one transaction of the disk"""
 ANSWER_S = 40.0
@@ -67,7 +67,7 @@ class Leftovers:
         return (
             self._name not in record.members
             and replica.log.last > START
-            and record.home.epoch >= replica.seal.epoch
+            and record.leader.epoch >= replica.vote.epoch
             and not self._copies.is_sent(record.source)
         )
 

@@ -52,19 +52,19 @@ class Linkage:
         """There is no link between these two."""
         return (one, other) in self.said or (other, one) in self.said
 
-    def usable(self, living: Mapping[str, MemberRecord], home: str = "") -> dict[str, MemberRecord]:
-        """Those that something may be placed on; for a source of this home, that have a link to it."""
+    def usable(self, living: Mapping[str, MemberRecord], leader: str = "") -> dict[str, MemberRecord]:
+        """Those that something may be placed on; for a source of this leader, that have a link to it."""
         if not self.said:
             return dict(living)
         return {
             name: member
             for name, member in living.items()
-            if name not in self.isolated and not (home and self.lacks(home, name))
+            if name not in self.isolated and not (leader and self.lacks(leader, name))
         }
 
-    def is_of_use(self, name: str, home: str) -> bool:
-        """A copy on this member, of a source that is led at `home` (empty: it has no leader)."""
-        return name not in self.isolated and not (home and home not in self.isolated and self.lacks(home, name))
+    def is_of_use(self, name: str, leader: str) -> bool:
+        """A copy on this member, of a source that is led at `leader` (empty: it has no leader)."""
+        return name not in self.isolated and not (leader and leader not in self.isolated and self.lacks(leader, name))
 
     # In words
 
@@ -125,7 +125,7 @@ def linkage_of(
     said = {
         (name, link.peer): link
         for name, record in links.items()
-        if name in members and members[name].life == record.life
+        if name in members and members[name].incarnation == record.incarnation
         for link in record.missing
         if link.peer in members and link.peer != name
     }

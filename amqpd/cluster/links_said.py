@@ -49,7 +49,7 @@ class LinksSaid:
         me, links = directory.me, directory.roster.links
         self._missing = self._watch.look(directory.members, linked, troubles, now_s)
         heard = links.get(me.name)
-        said = heard.missing if heard is not None and heard.life == me.life else ()
+        said = heard.missing if heard is not None and heard.incarnation == me.incarnation else ()
         if said != self._missing and now_s >= self._again_s:
             self._again_s = now_s + SAY_S
             self._start(self._say)
@@ -57,7 +57,7 @@ class LinksSaid:
         if seen == self._seen:
             return False
         before, self._seen = self.linkage, seen
-        mine = {me.name: LinksRecord(me.name, me.life, self._missing)}
+        mine = {me.name: LinksRecord(me.name, me.incarnation, self._missing)}
         self.linkage = linkage_of(directory.members, {**links, **mine}, directory.records.values())
         return self.linkage != before
 

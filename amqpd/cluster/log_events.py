@@ -19,20 +19,20 @@ WITHIN_S = 10.0
 LEFT_OUT = "log_events_left_out"
 
 LEVELS = {
-    # A source and its home.
+    # A source and its leader.
     "source_taken_over": "info",
     "source_served": "info",
     "source_handed_over": "info",
     "source_spread": "info",
     "source_lost": "warning",
     "take_over_lost": "info",
-    "seal_granted": "info",
-    "seal_refused": "info",
+    "vote_granted": "info",
+    "vote_refused": "info",
     # Copies.
     "copies_missing": "warning",
     "copies_complete": "info",
-    "reign_lost": "warning",
-    "reign_back": "info",
+    "leader_lease_lost": "warning",
+    "leader_lease_back": "info",
     "peer_behind": "info",
     "peer_caught_up": "info",
     "peer_is_sent_state": "info",
@@ -40,7 +40,7 @@ LEVELS = {
     "publishers_wait": "warning",
     "publishers_go_on": "info",
     "disk_admitted": "info",
-    # What operators wish.
+    # What operators ask for.
     "member_learns": "info",
     "member_added": "info",
     "member_removed": "info",

@@ -1,11 +1,12 @@
-"""What operators ask to be changed, as the members and the home that each source is to have.
+"""What operators ask to be changed, as the members and the leader that each source is to have.
 
-What comes in: members that live, the sources' records, what is wished of them. What goes out: for each source that is
+What comes in: members that live, the sources' records, what is asked of them. What goes out: for each source that is
 to change, an `Aim`; or why it cannot be.
 Rules: 1. A pure function of what comes in: every process finds the same. 2. As few changes as there can be: a
 node gives away only what it has above its bound. Where the bound is one more than its share rounded up, or less, that
 is the share rounded up: with a handful of sources all nodes have the same number. 3. A change never puts more copies
-of a source where they fail together. 4. A source whose home does not live is about to be taken over, and is left out.
+of a source where they fail together. 4. A source whose leader does not live is about to be taken over, and is left
+out.
 Not here: how a source gets there, one step after the other, and who asks (`amqpd/commands/quorum.py`).
 """
 
@@ -18,7 +19,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 from amqpd.cluster.placement import bound_of, next_member, ranked
-from amqpd.cluster.records import MemberRecord, WishRecord
+from amqpd.cluster.records import DesiredSetRecord, MemberRecord
 from amqpd.replication.take_over import SourceRecord
 
 SLACK = Fraction(1, 10)
@@ -29,69 +30,69 @@ class Aim(NamedTuple):
     """What a source is to be like."""
 
     members: tuple[str, ...]
-    home: str
+    leader: str
 
 
 class Impossible(Exception):
     """The sentence says why."""
 
 
-def aim_of(record: SourceRecord, wish: WishRecord | None = None) -> Aim:
-    """As it is, or as it is wished already."""
-    members, home = record.members, record.home.forwarder
-    if wish is not None:
-        members, home = wish.members or members, wish.home or home
-    return Aim(tuple(sorted(members)), home)
+def aim_of(record: SourceRecord, desired_set: DesiredSetRecord | None = None) -> Aim:
+    """As it is, or as it is asked for already."""
+    members, leader = record.members, record.leader.forwarder
+    if desired_set is not None:
+        members, leader = desired_set.members or members, desired_set.leader or leader
+    return Aim(tuple(sorted(members)), leader)
 
 
-def wish_of(aim: Aim, record: SourceRecord, wish: WishRecord | None = None) -> WishRecord:
-    """What is to be put in the place of this wish, if there is one, so that the source becomes so."""
-    return WishRecord(
+def desired_set_of(aim: Aim, record: SourceRecord, desired_set: DesiredSetRecord | None = None) -> DesiredSetRecord:
+    """What is to be put in the place of this desired set, if there is one, so that the source becomes so."""
+    return DesiredSetRecord(
         record.source,
         aim.members if set(aim.members) != set(record.members) else (),
-        aim.home if aim.home != record.home.forwarder else "",
-        revision=wish.revision if wish is not None else 0,
+        aim.leader if aim.leader != record.leader.forwarder else "",
+        revision=desired_set.revision if desired_set is not None else 0,
     )
 
 
-def is_nothing(wish: WishRecord) -> bool:
+def is_nothing(desired_set: DesiredSetRecord) -> bool:
     """It asks for no change."""
-    return not wish.members and not wish.home
+    return not desired_set.members and not desired_set.leader
 
 
-Wishes = Mapping[int, WishRecord]
-"""By source. What is wished already counts as if it were so."""
+DesiredSets = Mapping[int, DesiredSetRecord]
+"""By source. What is asked for already counts as if it were so."""
 
 
 def rebalanced(
     records: Mapping[int, SourceRecord],
-    wishes: Wishes,
+    desired_sets: DesiredSets,
     living: Mapping[str, MemberRecord],
     slack: Fraction = SLACK,
     *,
-    homes_only: bool = False,
+    leaders_only: bool = False,
 ) -> dict[int, Aim]:
-    """The sources that are to change so that no node has more copies, or homes, than its bound; as far as failure
+    """The sources that are to change so that no node has more copies, or leaders, than its bound; as far as failure
     domains, and the sets, leave a way."""
     before = {
-        source: aim_of(record, wishes.get(source))
+        source: aim_of(record, desired_sets.get(source))
         for source, record in sorted(records.items())
-        if record.home.forwarder in living
+        if record.leader.forwarder in living
     }
     aims = dict(before)
-    if not homes_only:
+    if not leaders_only:
         _even_copies(aims, living, slack)
-    _even_homes(aims, living, slack)
+    _even_leaders(aims, living, slack)
     return {source: aim for source, aim in aims.items() if aim != before[source]}
 
 
 def without(
-    name: str, records: Mapping[int, SourceRecord], wishes: Wishes, living: Mapping[str, MemberRecord]
+    name: str, records: Mapping[int, SourceRecord], desired_sets: DesiredSets, living: Mapping[str, MemberRecord]
 ) -> dict[int, Aim]:
     """Every source that has this node, with another one in its place. Raises Impossible when there is none."""
-    aims = {source: aim_of(record, wishes.get(source)) for source, record in sorted(records.items())}
+    aims = {source: aim_of(record, desired_sets.get(source)) for source, record in sorted(records.items())}
     copies = Counter(member for aim in aims.values() for member in aim.members)
-    homes = Counter(aim.home for aim in aims.values())
+    leaders = Counter(aim.leader for aim in aims.values())
     others = {other: member for other, member in living.items() if other != name}
     bound = bound_of(sum(copies.values()), len(others))
     found = {}
@@ -101,17 +102,17 @@ def without(
         kept = tuple(member for member in aim.members if member != name)
         if not (free := others.keys() - set(kept)):
             raise Impossible(
-                f"source {source} is on {', '.join(aim.members)}, and no other node lives that could take the place "
-                f"of {name}: start one more node first"
+                f"source {source} is on {', '.join(aim.members)}, and no other node incarnations that could take the "
+                f"place of {name}: start one more node first"
             )
         full = {other for other in free if copies[other] >= bound}
         new = next_member(source, kept, free, others, full)
         copies[new] += 1
-        home = aim.home
-        if home == name:
-            home = _least(source, [member for member in kept if member in living] or [new], homes)
-            homes[home] += 1
-        found[source] = Aim(tuple(sorted((*kept, new))), home)
+        leader = aim.leader
+        if leader == name:
+            leader = _least(source, [member for member in kept if member in living] or [new], leaders)
+            leaders[leader] += 1
+        found[source] = Aim(tuple(sorted((*kept, new))), leader)
     return found
 
 
@@ -124,15 +125,15 @@ def grown(source: int, aim: Aim, name: str) -> Aim:
 
 def shrunk(source: int, aim: Aim, name: str, living: Collection[str]) -> Aim:
     """Without this node, and none in its place. Raises Impossible."""
-    members, home = aim
+    members, leader = aim
     if name not in members:
         raise Impossible(f"{name} has no copy of source {source}")
     kept = tuple(member for member in members if member != name)
     if not kept:
         raise Impossible(f"{name} has the only copy of source {source}: grow it to another node first")
-    if home == name:
-        home = _least(source, [member for member in kept if member in living] or kept, Counter())
-    return Aim(kept, home)
+    if leader == name:
+        leader = _least(source, [member for member in kept if member in living] or kept, Counter())
+    return Aim(kept, leader)
 
 
 def _least(source: int, names: Iterable[str], loads: Mapping[str, int]) -> str:
@@ -154,10 +155,10 @@ def _even_copies(aims: dict[int, Aim], living: Mapping[str, MemberRecord], slack
     while (change := _copy_that_moves(aims, living, loads, bound)) is not None:
         source, old, new = change
         kept = [name for name in aims[source].members if name != old]
-        home = aims[source].home
-        if home == old:
-            home = _least(source, [name for name in kept if name in living] or [new], _count_homes(aims))
-        aims[source] = Aim(tuple(sorted((*kept, new))), home)
+        leader = aims[source].leader
+        if leader == old:
+            leader = _least(source, [name for name in kept if name in living] or [new], _count_leaders(aims))
+        aims[source] = Aim(tuple(sorted((*kept, new))), leader)
         loads[old] -= 1
         loads[new] += 1
 
@@ -169,7 +170,7 @@ def _copy_that_moves(
     for old in sorted((name for name in loads if loads[name] > bound), key=lambda name: (-loads[name], name)):
         for new in sorted((name for name in loads if loads[name] < bound), key=lambda name: (loads[name], name)):
             able = [
-                (aim.home == old, ranked(source, living).index(new), source)
+                (aim.leader == old, ranked(source, living).index(new), source)
                 for source, aim in aims.items()
                 if old in aim.members and new not in aim.members and _may_replace(aim.members, old, new, living)
             ]
@@ -192,14 +193,14 @@ def _may_replace(members: Iterable[str], old: str, new: str, living: Mapping[str
     return together(new) <= together(old)
 
 
-def _count_homes(aims: Mapping[int, Aim]) -> Counter[str]:
-    return Counter(aim.home for aim in aims.values())
+def _count_leaders(aims: Mapping[int, Aim]) -> Counter[str]:
+    return Counter(aim.leader for aim in aims.values())
 
 
-def _even_homes(aims: dict[int, Aim], living: Collection[str], slack: Fraction) -> None:
+def _even_leaders(aims: dict[int, Aim], living: Collection[str], slack: Fraction) -> None:
     loads = dict.fromkeys(sorted(living), 0)
     for aim in aims.values():
-        loads[aim.home] += 1
+        loads[aim.leader] += 1
     bound = _bound(sum(loads.values()), len(loads), slack)
     for old in sorted(loads, key=lambda name: (-loads[name], name)):
         while loads[old] > bound:
@@ -207,14 +208,14 @@ def _even_homes(aims: dict[int, Aim], living: Collection[str], slack: Fraction) 
             if path is None:
                 break
             for source, name in path:
-                aims[source] = aims[source]._replace(home=name)
+                aims[source] = aims[source]._replace(leader=name)
             loads[old] -= 1
             loads[path[-1][1]] += 1
 
 
 def _path(aims: Mapping[int, Aim], loads: Mapping[str, int], start: str, bound: int) -> list[tuple[int, str]] | None:
-    """Sources and their new homes: one of this node's goes to a member of its set, if that is full one of that one's
-    to another, and so on to one below the bound, in as few steps as there can be (Kuhn 1955)."""
+    """Sources and their new leaders: one of this node's goes to a member of its set, if that is full one of that
+    one's to another, and so on to one below the bound, in as few steps as there can be (Kuhn 1955)."""
     came: dict[str, tuple[str, int]] = {start: ("", 0)}
     waiting = deque([start])
     while waiting:
@@ -228,7 +229,7 @@ def _path(aims: Mapping[int, Aim], loads: Mapping[str, int], start: str, bound: 
             return path[::-1]
         edges: dict[str, tuple[int, int]] = {}
         for source, aim in aims.items():
-            if aim.home == at:
+            if aim.leader == at:
                 for rank, name in enumerate(ranked(source, aim.members)):
                     if name in loads and name not in came:
                         edges[name] = min(edges.get(name, (rank, source)), (rank, source))

@@ -1,7 +1,7 @@
 """The cluster as an operator looks at it: its members, and where the sources are.
 
 What comes in: a roster, how its sources stand. What goes out: rows and sentences, for people and for programs.
-Rules: 1. Who was a member and lives no more is in it, with what is still at home there: that waits for another home.
+Rules: 1. Who was a member and lives no more is in it, with what is still led there: that waits for another leader.
 2. A copy counts when the disk is the one that the source's record names. 3. Who lives and has no link to a majority
 of the nodes is said to be isolated, with who refuses it, why, and the way out.
 Not here: columns and JSON (`amqpd/commands/`).
@@ -30,7 +30,7 @@ def member_rows(roster: Roster, linkage: Linkage | None = None) -> list[Row]:
     store has it."""
     linkage = roster.linkage if linkage is None else linkage
     records = roster.records.values()
-    named = {name for record in records for name in (record.home.forwarder, *record.members)}
+    named = {name for record in records for name in (record.leader.forwarder, *record.members)}
     rows = []
     for name in sorted({*roster.members, *roster.known, *named}):
         member, known = roster.members.get(name), roster.known.get(name)
@@ -47,14 +47,14 @@ def member_rows(roster: Roster, linkage: Linkage | None = None) -> list[Row]:
                     for (who, of), link in sorted(linkage.said.items())
                     for other in ({who, of} - {name} if name in (who, of) else ())
                 ],
-                "life": last.life if last is not None else None,
+                "incarnation": last.incarnation if last is not None else None,
                 "generation": last.generation if last is not None else None,
                 "version": member.version if member is not None else None,
                 "label": member.cluster if member is not None else None,
                 "region": member.region if member is not None else None,
                 "host": member.host if member is not None else None,
                 "port": member.port if member is not None else None,
-                "homes": sum(record.home.forwarder == name for record in records),
+                "leaders": sum(record.leader.forwarder == name for record in records),
                 "copies": sum(record.counts(name, generation) for record in listed),
                 "copies_of_another_disk": sum(not record.counts(name, generation) for record in listed),
             }
@@ -66,9 +66,9 @@ def source_rows(roster: Roster) -> list[Row]:
     return [
         {
             "source": source,
-            "home": record.home.forwarder,
-            "epoch": record.home.epoch,
-            "life": record.home.life,
+            "leader": record.leader.forwarder,
+            "epoch": record.leader.epoch,
+            "incarnation": record.leader.incarnation,
             "members": list(record.members),
         }
         for source, record in sorted(roster.records.items())
@@ -85,12 +85,14 @@ def unreadable_rows(roster: Roster) -> list[Row]:
     return rows
 
 
-def home_rows(roster: Roster) -> list[Row]:
-    """One for each home: how many sources, and which."""
+def leader_rows(roster: Roster) -> list[Row]:
+    """One for each leader: how many sources, and which."""
     at: dict[str, list[int]] = {}
     for source, record in sorted(roster.records.items()):
-        at.setdefault(record.home.forwarder, []).append(source)
-    return [{"home": home, "sources": len(found), "numbers": ranges(found)} for home, found in sorted(at.items())]
+        at.setdefault(record.leader.forwarder, []).append(source)
+    return [
+        {"leader": leader, "sources": len(found), "numbers": ranges(found)} for leader, found in sorted(at.items())
+    ]
 
 
 def sentences(
@@ -115,9 +117,9 @@ def sentences(
         *(f"{each}." for each in linkage.sentences()),
         *_of_sources(found, roster, linkage),
     ]
-    if wished := sorted(roster.wishes.keys() & roster.records.keys()):
+    if desired := sorted(roster.desired_sets.keys() & roster.records.keys()):
         said.append(
-            f"{_count(len(wished), 'source', 'sources')} ({ranges(wished)}) being changed: amqpd quorum status."
+            f"{_count(len(desired), 'source', 'sources')} ({ranges(desired)}) being changed: amqpd quorum status."
         )
     said += [f"{row['says']}." for row in unreadable_rows(roster)]
     said += [f"{asking_sentence(each)}." for each in asking(roster, now_ms)]
@@ -177,7 +179,7 @@ def _of_sources(found: Sequence[Standing], roster: Roster, linkage: Linkage) -> 
     said = []
     stopped = [each.source for each in found if not each.has_majority]
     served = roster.members.keys() - linkage.isolated
-    waiting = [each.source for each in found if each.has_majority and each.home not in served]
+    waiting = [each.source for each in found if each.has_majority and each.leader not in served]
     fewer = [each.source for each in found if each.under_replicated]
     for numbers, words in (
         (
@@ -196,18 +198,18 @@ def alike_rows(found: Iterable[Standing], queues: Mapping[int, int]) -> list[Row
     """Sources of which the same is to be said are one row. `queues`: how many each source has."""
     alike: dict[tuple[str, tuple[str, ...], str, bool], list[int]] = {}
     for each in found:
-        alike.setdefault((each.home, each.members, each.sentence, each.is_well), []).append(each.source)
+        alike.setdefault((each.leader, each.members, each.sentence, each.is_well), []).append(each.source)
     return [
         {
             "numbers": ranges(sources),
             "sources": len(sources),
             "queues": sum(queues.get(source, 0) for source in sources),
-            "home": home,
+            "leader": leader,
             "members": list(members),
             "well": well,
             "says": sentence,
         }
-        for (home, members, sentence, well), sources in alike.items()
+        for (leader, members, sentence, well), sources in alike.items()
     ]
 
 

@@ -73,7 +73,7 @@ class OwnDisk:
         return await self._read(read, self._own_logs)
 
     async def queues_of(self, source: int) -> Recovered:
-        """As a home builds them."""
+        """As a leader builds them."""
 
         def read() -> Recovered:
             recovered = self._disk.recovered_of([source])
@@ -148,7 +148,7 @@ def replicas_of(disk: NodeDisk) -> Replicas:
     """Of all sources: one of which the disk has nothing is empty."""
     found = {each.source: each for each in disk.replicas()}
     return Replicas(
-        Replica(source, Log(found[source].base, found[source].tail), found[source].seal)
+        Replica(source, Log(found[source].base, found[source].tail), found[source].vote)
         if source in found
         else Replica(source, Log((0, 0)))
         for source in range(1, SOURCES + 1)

@@ -1,12 +1,13 @@
-"""One replica set of this forwarder, as the home of sources: who answers; and what confirms wait for, of each source.
+"""One replica set of this forwarder, as the leader of sources: who answers; and what confirms wait for, of each
+source.
 
 What comes in: transactions of the journal, answers of peers. What goes out: messages to the peers; a growing number
 of each source.
-Rules: 1. `OwnLane` is all sources of this home with one replica set (docs/decisions/replication.md), and with the
+Rules: 1. `OwnLane` is all sources of this leader with one replica set (docs/decisions/replication.md), and with the
 same learner: its frames are cut, and answered, once for all of them. 2. What a confirm waits for is the number of one
 source, which goes with the source to another set: one that has no majority holds back its own clients, and one that
 ends here ends theirs. 3. Where somebody waits for a transaction in which the set has nothing, an empty frame is cut.
-Not here: how sources come to it (`homes.py`).
+Not here: how sources come to it (`led_sources.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from dataclasses import dataclass
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
 from amqpd.replication.catch_up import Sent
-from amqpd.replication.home import HomeLane
-from amqpd.replication.reign import Reign
-from amqpd.replication.seal import Seal
+from amqpd.replication.leader import LeaderLane
+from amqpd.replication.leader_lease import LeaderLease
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 
 LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
 
 
 class SourceLane(Lane):
-    """What confirms of queues of a source wait for, for as long as this forwarder is its home."""
+    """What confirms of queues of a source wait for, for as long as this forwarder is its leader."""
 
     def __init__(self, source: int, index: int, force_journal: Callable[[], None], asked: set[int]) -> None:
         """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""
@@ -72,8 +73,8 @@ class OwnLane:
         self.number = number
         self.key = key
         self.members, self.learners = key
-        self.home = HomeLane(self.members, index, learners=self.learners, sent=sent)
-        self.reign = Reign(lease_s, len(self.members))
+        self.leader = LeaderLane(self.members, index, learners=self.learners, sent=sent)
+        self.leader_lease = LeaderLease(lease_s, len(self.members))
         self.questions: dict[str, Questions] = {}
         """peer -> over its connection"""
         self.open: set[int] = set()
@@ -87,13 +88,13 @@ class OwnLane:
     def has_all(self, peer: str, source: int, now_s: float) -> bool:
         """Of the source, what was sent to it up to some time within the lease: under load something always is on its
         way."""
-        return self.reign.hears(peer, now_s) and self.home.has_all(peer, source)
+        return self.leader_lease.hears(peer, now_s) and self.leader.has_all(peer, source)
 
     def answered(self, peer: str, question: int) -> None:
         """It has answered up to this question."""
         sent_s = self.questions[peer].answered(question)
         if sent_s is not None and peer in self.members:
-            self.reign.answered(peer, sent_s)
+            self.leader_lease.answered(peer, sent_s)
 
     def connected(self, peer: str) -> None:
         """Over a new connection."""
@@ -101,16 +102,16 @@ class OwnLane:
 
     def lost(self, peer: str) -> None:
         """There is none any more."""
-        self.home.close(peer)
-        self.reign.closed(peer)
+        self.leader.close(peer)
+        self.leader_lease.closed(peer)
         self.questions.pop(peer, None)
 
 
 @dataclass(slots=True)
 class Own:
-    """A source, while this forwarder is its home."""
+    """A source, while this forwarder is its leader."""
 
-    seal: Seal
+    vote: Vote
     record: SourceRecord
     """as the store had it last"""
     lane: OwnLane

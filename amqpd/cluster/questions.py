@@ -4,7 +4,7 @@ What comes in: questions as they are sent over one connection, the number of the
 goes out: when that one was sent.
 Rules: 1. Numbers grow. 2. A peer whose disk hangs takes questions and answers none: of `QUESTIONS_MAX` that wait
 every other one is forgotten, and an answer to that counts from the one before.
-Not here: what follows from it (`replication/reign.py`).
+Not here: what follows from it (`replication/leader_lease.py`).
 """
 
 from __future__ import annotations

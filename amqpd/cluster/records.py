@@ -1,5 +1,5 @@
 """What the metadata store has of a cluster: its members and links that they lack, who was one, the sources, what is
-wished of these, and which disks were taken out for good.
+asked of these, and which disks were taken out for good.
 
 What comes in: records. What goes out: keys and JSON text, and records from these.
 Rules: 1. A member's records are held by a lease: the first one says that the process lives. What is known of a member
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from amqpd.replication.entry import EPOCH_MAX
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import StoreDamaged
 
 PREFIX = "cluster/"
 _MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"
-_WISH, _LINKS = f"{PREFIX}wish/", f"{PREFIX}links/"
+_DESIRED_SET, _LINKS = f"{PREFIX}desired_set/", f"{PREFIX}links/"
 _FORGOTTEN, _ASKING = f"{PREFIX}forgotten/", f"{PREFIX}asking/"
 # Sources are numbered from 1; how many there are is fixed, so that a forwarder knows them without the store.
 SOURCES = 256
@@ -31,7 +31,7 @@ SOURCES = 256
 NUMBER_MAX = (1 << 63) - 1
 # An incarnation grows by one with each start of a process, also one that fails later: one each second uses them up in
 # nine million years. What is above that is not counted on from: its successors would be numbers that no column takes.
-LIFE_MAX = EPOCH_MAX
+INCARNATION_MAX = EPOCH_MAX
 # Far more than an etcd of five nodes, or a set of members, ever has; names are node names and host names.
 MEMBERS_MAX, TEXT_MAX = 64, 255
 REASON_MAX = 4_096
@@ -47,7 +47,7 @@ class MemberRecord:
     `amqpd.replication.take_over.SourceRecord`.)"""
 
     name: str
-    life: int
+    incarnation: int
     """of its process: it grows with each start on the same disk"""
     generation: int
     """of its disk: another one has none of what this one acknowledged"""
@@ -69,11 +69,11 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class KnownRecord:
-    """Who a member was last, whether it lives or not. A life that is not above this one, or another generation, is
-    not the disk that acknowledged what this member acknowledged."""
+    """Who a member was last, whether it lives or not. An incarnation that is not above this one, or another
+    generation, is not the disk that acknowledged what this member acknowledged."""
 
     name: str
-    life: int
+    incarnation: int
     generation: int
     nonce: int = 0
     """see `MemberRecord`"""
@@ -95,7 +95,7 @@ class LinksRecord:
     nothing of its links has none either."""
 
     name: str
-    life: int
+    incarnation: int
     """of its process: what an earlier one said counts no more"""
     missing: tuple[MissingLink, ...] = ()
 
@@ -129,22 +129,25 @@ class AskingRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class WishRecord:
-    """What an operator wants of a source. Its home, whichever that is at the time, carries it out and deletes it."""
+class DesiredSetRecord:
+    """What an operator wants of a source. Its leader, whichever that is at the time, carries it out and deletes
+    it."""
 
     source: int
     members: tuple[str, ...] = ()
     """the set that it is to have; empty: the one that it has"""
-    home: str = ""
-    """which of them is to be the home; empty: any"""
+    leader: str = ""
+    """which of them is to be the leader; empty: any"""
     reason: str = ""
-    """why it cannot go on now, by the home"""
+    """why it cannot go on now, by the leader"""
     revision: int = 0
     """of the store, that it was read at"""
 
 
-ClusterRecord = MemberRecord | KnownRecord | LinksRecord | SourceRecord | WishRecord | ForgottenRecord | AskingRecord
-OfSource = SourceRecord | WishRecord
+ClusterRecord = (
+    MemberRecord | KnownRecord | LinksRecord | SourceRecord | DesiredSetRecord | ForgottenRecord | AskingRecord
+)
+OfSource = SourceRecord | DesiredSetRecord
 
 
 def member_key(name: str) -> str:
@@ -171,8 +174,8 @@ def source_key(source: int) -> str:
     return f"{_SOURCE}{source}"
 
 
-def wish_key(source: int) -> str:
-    return f"{_WISH}{source}"
+def desired_set_key(source: int) -> str:
+    return f"{_DESIRED_SET}{source}"
 
 
 def key_of(record: ClusterRecord) -> str:
@@ -185,8 +188,8 @@ def key_of(record: ClusterRecord) -> str:
             return links_key(record.name)
         case SourceRecord():
             return source_key(record.source)
-        case WishRecord():
-            return wish_key(record.source)
+        case DesiredSetRecord():
+            return desired_set_key(record.source)
         case ForgottenRecord():
             return forgotten_key(record.name)
         case AskingRecord():
@@ -200,24 +203,24 @@ def encode(record: ClusterRecord) -> str:
         case MemberRecord():
             fields = {
                 name: getattr(record, name)
-                for name in ("life", "generation", "host", "port", "cluster", "region", "version")
+                for name in ("incarnation", "generation", "host", "port", "cluster", "region", "version")
             }
             _put_nonce(fields, record.nonce)
         case KnownRecord():
-            fields = {"life": record.life, "generation": record.generation}
+            fields = {"incarnation": record.incarnation, "generation": record.generation}
             _put_nonce(fields, record.nonce)
         case LinksRecord():
-            fields = {"life": record.life, "missing": [each._asdict() for each in record.missing]}
+            fields = {"incarnation": record.incarnation, "missing": [each._asdict() for each in record.missing]}
         case SourceRecord():
             pairs = zip(record.members, record.generations, strict=True)
             fields = {
-                "home": record.home._asdict(),
+                "leader": record.leader._asdict(),
                 "members": [{"name": name, "generation": generation} for name, generation in pairs],
             }
             if record.given_up:
                 fields["given_up"] = record.given_up
-        case WishRecord():
-            fields = {"members": list(record.members), "home": record.home, "reason": record.reason}
+        case DesiredSetRecord():
+            fields = {"members": list(record.members), "leader": record.leader, "reason": record.reason}
         case ForgottenRecord():
             fields = {"generations": list(record.generations)}
         case AskingRecord():
@@ -248,7 +251,7 @@ def _member(name: str, fields: Mapping[str, Any], _: int) -> MemberRecord:
     port = _number(fields, "port", 65535)
     return MemberRecord(
         name,
-        _number(fields, "life", LIFE_MAX),
+        _number(fields, "incarnation", INCARNATION_MAX),
         _number(fields, "generation"),
         _text(fields, "host"),
         port,
@@ -261,7 +264,7 @@ def _member(name: str, fields: Mapping[str, Any], _: int) -> MemberRecord:
 
 def _known(name: str, fields: Mapping[str, Any], _: int) -> KnownRecord:
     generation = _number(fields, "generation")
-    return KnownRecord(name, _number(fields, "life", LIFE_MAX), generation, _nonce(fields))
+    return KnownRecord(name, _number(fields, "incarnation", INCARNATION_MAX), generation, _nonce(fields))
 
 
 def _links(name: str, fields: Mapping[str, Any], _: int) -> LinksRecord:
@@ -272,24 +275,28 @@ def _links(name: str, fields: Mapping[str, Any], _: int) -> LinksRecord:
         MissingLink(_name(_text(each, "peer")), _text(each, "kind"), _text(each, "reason", REASON_MAX))
         for each in found
     )
-    return LinksRecord(name, _number(fields, "life", LIFE_MAX), missing)
+    return LinksRecord(name, _number(fields, "incarnation", INCARNATION_MAX), missing)
 
 
 def _source(name: str, fields: Mapping[str, Any], revision: int) -> SourceRecord:
-    home, members = fields["home"], fields["members"]
-    seal = Seal(_number(home, "epoch", EPOCH_MAX), _text(home, "forwarder"), _number(home, "life", LIFE_MAX))
+    leader, members = fields["leader"], fields["members"]
+    vote = Vote(
+        _number(leader, "epoch", EPOCH_MAX),
+        _text(leader, "forwarder"),
+        _number(leader, "incarnation", INCARNATION_MAX),
+    )
     names = _members(members, [_text(each, "name") for each in members])
     if not names:
         raise ValueError("it has no members")
     generations = tuple(_number(each, "generation") for each in members)
     given_up = _number(fields, "given_up", EPOCH_MAX) if "given_up" in fields else 0
-    return SourceRecord(_source_number(name), seal, names, generations, revision, given_up)
+    return SourceRecord(_source_number(name), vote, names, generations, revision, given_up)
 
 
-def _wish(name: str, fields: Mapping[str, Any], revision: int) -> WishRecord:
+def _desired_set(name: str, fields: Mapping[str, Any], revision: int) -> DesiredSetRecord:
     members = _members(fields["members"], fields["members"])
-    home, reason = _text(fields, "home"), _text(fields, "reason", REASON_MAX)
-    return WishRecord(_source_number(name), members, home, reason, revision)
+    leader, reason = _text(fields, "leader"), _text(fields, "reason", REASON_MAX)
+    return DesiredSetRecord(_source_number(name), members, leader, reason, revision)
 
 
 def _forgotten(name: str, fields: Mapping[str, Any], _: int) -> ForgottenRecord:
@@ -359,7 +366,7 @@ _READERS: dict[str, Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
     _KNOWN: _known,
     _LINKS: _links,
     _SOURCE: _source,
-    _WISH: _wish,
+    _DESIRED_SET: _desired_set,
     _FORGOTTEN: _forgotten,
     _ASKING: _asking,
 }

@@ -1,4 +1,4 @@
-"""What a process has heard of its cluster: members and their links, who is known, sources, wishes.
+"""What a process has heard of its cluster: members and their links, who is known, sources, desired sets.
 
 What comes in: all that the store has, or what it told of one revision. What goes out: the records, and which of them
 changed.
@@ -21,11 +21,11 @@ from amqpd.cluster.records import (
     PREFIX,
     AskingRecord,
     ClusterRecord,
+    DesiredSetRecord,
     ForgottenRecord,
     KnownRecord,
     LinksRecord,
     MemberRecord,
-    WishRecord,
     decode,
     key_of,
 )
@@ -37,25 +37,25 @@ N = TypeVar("N", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Names of members that came, went or are another life; names of which something else is known; sources; sources
-    of which something else is wished; keys of records that cannot be read now, or could not before; names of members
-    that say something else of their links; names of forgotten nodes that ask to be let in, or do no more."""
+    """Names of members that came, went or are another incarnation; names of which something else is known; sources;
+    sources of which something else is desired; keys of records that cannot be read now, or could not before; names of
+    members that say something else of their links; names of forgotten nodes that ask to be let in, or do no more."""
 
     members: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     sources: frozenset[int] = frozenset()
-    wishes: frozenset[int] = frozenset()
+    desired_sets: frozenset[int] = frozenset()
     unreadable: frozenset[str] = frozenset()
     links: frozenset[str] = frozenset()
     asking: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        of_sources = self.sources or self.wishes
+        of_sources = self.sources or self.desired_sets
         return bool(self.members or self.known or of_sources or self.unreadable or self.links or self.asking)
 
 
 class Roster:
-    """`members`, `known` and `links` by name, `records` and `wishes` by source. For readers; `load` and `apply`
+    """`members`, `known` and `links` by name, `records` and `desired_sets` by source. For readers; `load` and `apply`
     change it."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Roster:
         self.known: dict[str, KnownRecord] = {}
         self.links: dict[str, LinksRecord] = {}
         self.records: dict[int, SourceRecord] = {}
-        self.wishes: dict[int, WishRecord] = {}
+        self.desired_sets: dict[int, DesiredSetRecord] = {}
         self.forgotten: dict[str, ForgottenRecord] = {}
         """by name"""
         self.asking: dict[str, AskingRecord] = {}
@@ -78,10 +78,10 @@ class Roster:
         """Where each one that is known was reached last: host and port. One whose lease ran out may live: links to it
         are not the store's to end. An address is of the node that came there last, and of no other."""
 
-    def home_of(self, source: int) -> str:
+    def leader_of_source(self, source: int) -> str:
         """Empty: it has none, as far as that is known."""
         record = self.records.get(source)
-        return record.home.forwarder if record is not None else ""
+        return record.leader.forwarder if record is not None else ""
 
     @property
     def linkage(self) -> Linkage:
@@ -105,7 +105,7 @@ class Roster:
         back = {
             name: record
             for name, record in self.lapsed.items()
-            if name in linked and name in self.known and self.known[name].life == record.life
+            if name in linked and name in self.known and self.known[name].incarnation == record.incarnation
         }
         if not back:
             return self
@@ -123,7 +123,7 @@ class Roster:
             _differing(self.members, found.members),
             _differing(self.known, found.known),
             _differing(self.records, found.records),
-            _differing(self.wishes, found.wishes),
+            _differing(self.desired_sets, found.desired_sets),
             _differing(self.unreadable, found.unreadable),
             _differing(self.links, found.links),
             _differing(self.asking, found.asking),
@@ -139,7 +139,7 @@ class Roster:
             name: record for name, record in before_it.items() if name in found.known and name not in found.members
         }
         self.members, self.known, self.records = found.members, found.known, found.records
-        self.wishes, self.forgotten = found.wishes, found.forgotten
+        self.desired_sets, self.forgotten = found.desired_sets, found.forgotten
         self.unreadable, self.links, self.asking = found.unreadable, found.links, found.asking
         return changed
 
@@ -148,7 +148,7 @@ class Roster:
         members: set[str] = set()
         known: set[str] = set()
         sources: set[int] = set()
-        wishes: set[int] = set()
+        desired_sets: set[int] = set()
         links: set[str] = set()
         asking: set[str] = set()
         unreadable = dict(self.unreadable)
@@ -168,8 +168,8 @@ class Roster:
             match record or before:
                 case SourceRecord(source=source):
                     sources.add(source)
-                case WishRecord(source=source):
-                    wishes.add(source)
+                case DesiredSetRecord(source=source):
+                    desired_sets.add(source)
                 case KnownRecord(name=name):
                     known.add(name)
                 case LinksRecord(name=name):
@@ -180,7 +180,7 @@ class Roster:
                     members.add(name)
         self.revision = event.revision
         differing = _differing(unreadable, self.unreadable)
-        named = frozenset(members), frozenset(known), frozenset(sources), frozenset(wishes)
+        named = frozenset(members), frozenset(known), frozenset(sources), frozenset(desired_sets)
         return Changed(*named, differing, frozenset(links), frozenset(asking))
 
     def _read(self, key: str, value: str, revision: int) -> ClusterRecord | None:
@@ -193,9 +193,9 @@ class Roster:
 
     def _of(self, key: str) -> ClusterRecord | None:
         kind, _, name = key.removeprefix(PREFIX).partition("/")
-        if kind in ("source", "wish"):
+        if kind in ("source", "desired_set"):
             # Its name is a number; what is no number is no source.
-            of: Mapping[int, ClusterRecord] = self.records if kind == "source" else self.wishes
+            of: Mapping[int, ClusterRecord] = self.records if kind == "source" else self.desired_sets
             found = of.get(int(name)) if name.isdecimal() else None
             return found if found is not None and key == key_of(found) else None
         by_name: dict[str, Mapping[str, ClusterRecord]] = {
@@ -219,8 +219,8 @@ class Roster:
                 self.links[record.name] = record
             case SourceRecord():
                 self.records[record.source] = record
-            case WishRecord():
-                self.wishes[record.source] = record
+            case DesiredSetRecord():
+                self.desired_sets[record.source] = record
             case ForgottenRecord():
                 self.forgotten[record.name] = record
             case AskingRecord():
@@ -245,8 +245,8 @@ class Roster:
                 del self.links[record.name]
             case SourceRecord():
                 del self.records[record.source]
-            case WishRecord():
-                del self.wishes[record.source]
+            case DesiredSetRecord():
+                del self.desired_sets[record.source]
             case ForgottenRecord():
                 del self.forgotten[record.name]
             case AskingRecord():

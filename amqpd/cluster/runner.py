@@ -20,13 +20,13 @@ import structlog
 import trio
 
 from amqpd import __version__
-from amqpd.cluster import lives
+from amqpd.cluster import incarnations
 from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.handing_over import HAND_OVER_S, hand_over
-from amqpd.cluster.home_link import HomeLink
+from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.links.links import Links
 from amqpd.cluster.links_said import LinksSaid
@@ -36,7 +36,7 @@ from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.place import Place
 from amqpd.cluster.queries import Queries
-from amqpd.cluster.records import MemberRecord, WishRecord, source_of_key
+from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
@@ -61,8 +61,8 @@ from amqpd.vocabulary.store_address import parse_store_address
 BEATS = 20
 """in a lease time"""
 GATHERED_BYTES_MAX = 64 << 20
-"""Of what homes have sent while one transaction is on its way to the disk: then they are not heard until it is on it.
-As much as a link may have to send."""
+"""Of what leaders have sent while one transaction is on its way to the disk: then they are not heard until it is on
+it. As much as a link may have to send."""
 STORE_AGAIN_S = 0.5
 
 log = structlog.get_logger(component="cluster")
@@ -89,19 +89,19 @@ class ClusterRunner(Shell, Cluster):
         self._own = OwnDisk(disk, journal, writer)
         self._settings = settings
         self._place = place
-        keep = partial(lives.keep, disk, writer.threads)
-        claim = lives.of(disk)
+        keep = partial(incarnations.keep, disk, writer.threads)
+        claim = incarnations.of(disk)
         self._directory = Directory(store, self._me(), claim, keep, self._changed, lease_s=settings.cluster_lease_s)
         self._events = LogEvents(_write, lambda: self.now_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
         self._dialed: dict[str, Link] = {}
-        self._incoming: dict[Link, HomeLink] = {}
+        self._incoming: dict[Link, LeaderLink] = {}
         self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
         """what operators ask of other nodes"""
         self._said = LinksSaid(self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task))
         self._paused: set[Link] = set()
-        """their homes have sent more than the disk takes"""
+        """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
         self._news: trio.Event | None = None
         """somebody waits until something has happened"""
@@ -121,7 +121,7 @@ class ClusterRunner(Shell, Cluster):
             self._settings.cluster_copies,
             lambda: self.now_s,
             lambda task: self._nursery.start_soon(task),
-            lambda source: source in self._forwarder.homes.sources,
+            lambda source: source in self._forwarder.led_sources.sources,
             self._created,
             node.sources,
             lambda: self._said.linkage,
@@ -138,17 +138,17 @@ class ClusterRunner(Shell, Cluster):
         return node in self._roster_seen().members
 
     def leader_of(self, source: int) -> str:
-        return self._directory.roster.home_of(source)
+        return self._directory.roster.leader_of_source(source)
 
     def holds_lease(self, source: int) -> bool:
-        return self.forwarder is not None and self.forwarder.homes.reigns(source)
+        return self.forwarder is not None and self.forwarder.led_sources.holds_lease(source)
 
     def isolation(self) -> str:
         return self._said.isolated
 
     def cut_off_count(self) -> int:
-        homes = None if self.forwarder is None else self.forwarder.homes
-        return 0 if homes is None else len(homes.cut_off) + len(homes.given_up)
+        led_sources = None if self.forwarder is None else self.forwarder.led_sources
+        return 0 if led_sources is None else len(led_sources.cut_off) + len(led_sources.given_up)
 
     def source_for(self, wanted: Wanted) -> int:
         return self.search.choose(wanted)
@@ -157,12 +157,12 @@ class ClusterRunner(Shell, Cluster):
         self.search.want(wanted, answer)
 
     def has_unknown_queues(self, source: int) -> None:
-        own = self._forwarder.homes.sources.get(source)
+        own = self._forwarder.led_sources.sources.get(source)
 
-        def is_home() -> bool:
-            return own is not None and self._forwarder.homes.sources.get(source) is own
+        def is_leader() -> bool:
+            return own is not None and self._forwarder.led_sources.sources.get(source) is own
 
-        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_home, self._settle)
+        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_leader, self._settle)
 
     def has_remote_queue(self, node: str) -> None:
         self._unclaimed_queues.look()
@@ -211,11 +211,11 @@ class ClusterRunner(Shell, Cluster):
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
     def read_state(
-        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
     ) -> None:
         self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._wait_capacity, link))
 
-    async def _wait_capacity(self, taker: str | HomeLink) -> None:
+    async def _wait_capacity(self, taker: str | LeaderLink) -> None:
         """Returns when the link takes more."""
         if isinstance(taker, str):
             link = self._dialed.get(taker)
@@ -225,18 +225,18 @@ class ClusterRunner(Shell, Cluster):
             await link.wait_capacity()
 
     def served(self, source: int) -> None:
-        own = self._forwarder.homes.sources[source]
+        own = self._forwarder.led_sources.sources[source]
         self._answer(partial(self._own.queues_of, source), partial(self._serve, source, own))
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
-        if self._forwarder.homes.sources.get(source) is own and not self._forwarder.changes.stops(source):
+        if self._forwarder.led_sources.sources.get(source) is own and not self._forwarder.changes.stops(source):
             self._node.source_begins(source, recovered)
             lasted_s = self.now_s - own.begun_s
             self.log(
                 "source_served",
                 source=source,
-                epoch=own.seal.epoch,
+                epoch=own.vote.epoch,
                 queues=self._node.sources.queues[source],
                 duration_ms=round(lasted_s * 1000),
             )
@@ -256,18 +256,20 @@ class ClusterRunner(Shell, Cluster):
         log.info("source stops, to be handed over", source=source)
         self._node.source_stops(source)
 
-    def put_wish(self, wish: WishRecord) -> None:
-        self._wish(wish, self._directory.put_wish)
+    def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self._desired_set(desired_set, self._directory.put_desired_set)
 
-    def drop_wish(self, wish: WishRecord) -> None:
-        self._wish(wish, self._directory.drop_wish)
+    def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self._desired_set(desired_set, self._directory.drop_desired_set)
 
-    def _wish(self, wish: WishRecord, change: Callable[[WishRecord], Awaitable[object]]) -> None:
+    def _desired_set(
+        self, desired_set: DesiredSetRecord, change: Callable[[DesiredSetRecord], Awaitable[object]]
+    ) -> None:
         async def changing() -> None:
             try:
-                await change(wish)
+                await change(desired_set)
             except StoreUnreached as error:
-                log.warning("the metadata store does not answer", source=wish.source, reason=str(error))
+                log.warning("the metadata store does not answer", source=desired_set.source, reason=str(error))
 
         self._nursery.start_soon(changing)
 
@@ -305,7 +307,7 @@ class ClusterRunner(Shell, Cluster):
     @property
     def incarnation(self) -> int | None:
         """Of this process, as the other nodes know it; None: it is no member yet."""
-        return None if self.forwarder is None else self._directory.me.life
+        return None if self.forwarder is None else self._directory.me.incarnation
 
     def view(self) -> ClusterView:
         """As of now. Only of a member."""
@@ -357,8 +359,8 @@ class ClusterRunner(Shell, Cluster):
             self._forwarder.unusable(found[source], reason)
 
     def cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
-        """See `Homes.cut`."""
-        return self._forwarder.homes.cut(index, payloads)
+        """See `LedSources.cut`."""
+        return self._forwarder.led_sources.cut(index, payloads)
 
     # Links
 
@@ -366,7 +368,7 @@ class ClusterRunner(Shell, Cluster):
         """See `LinkEvents`."""
         peer = link.peer
         self._dialed[peer.forwarder] = link
-        self._do(partial(self._forwarder.dialed, peer.forwarder, peer.life, peer.generation))
+        self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation))
 
     def lost(self, link: Link, why: str) -> None:
         """See `LinkEvents`."""
@@ -383,8 +385,8 @@ class ClusterRunner(Shell, Cluster):
 
     def accepted(self, link: Link) -> None:
         """See `LinkEvents`."""
-        incoming = self._incoming[link] = HomeLink(
-            link.peer.forwarder, link.peer.life, link.send, partial(self._close, link)
+        incoming = self._incoming[link] = LeaderLink(
+            link.peer.forwarder, link.peer.incarnation, link.send, partial(self._close, link)
         )
         self._forwarder.accepted(incoming)
 
@@ -424,11 +426,11 @@ class ClusterRunner(Shell, Cluster):
         if self.forwarder is None:
             return
         members = self._directory.members
-        now = {name: member.life for name, member in members.items()}
+        now = {name: member.incarnation for name, member in members.items()}
         self.forwarder.members_are(now, self._members)
         self._members = now
         self._links.peers_are(self._directory.addresses)
-        self.forwarder.wishes_are(self._directory.wishes)
+        self.forwarder.desired_sets_are(self._directory.desired_sets)
         for source in changed.sources & self._directory.records.keys():
             self.forwarder.record_is(self._directory.records[source])
         for source in changed.sources - self._directory.records.keys():
@@ -456,13 +458,13 @@ class ClusterRunner(Shell, Cluster):
             await nursery.start(directory.run)
             me = directory.me
             self.forwarder = Forwarder(
-                *(me.name, me.life, me.generation, self, self._journal, replicas_of(self._disk)),
+                *(me.name, me.incarnation, me.generation, self, self._journal, replicas_of(self._disk)),
                 *(settings.cluster_lease_s, random.random, self._node.reported),
                 fast_takeover=settings.fast_takeover,
                 spreads=settings.cluster_rebalance,
             )
             cluster = parse_store_address(settings.cluster_store).name
-            hello = Hello(VERSION, cluster, me.name, me.life, me.generation)
+            hello = Hello(VERSION, cluster, me.name, me.incarnation, me.generation)
             self._links = Links(hello, self, self._place.listeners, self._place.trust, knows=self._knows)
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)
@@ -477,12 +479,13 @@ class ClusterRunner(Shell, Cluster):
         await self._news.wait()
 
     async def hand_over(self) -> None:
-        """Before the end: peers know that this node is no home any more, and need not wait for its reign to end."""
+        """Before the end: peers know that this node is no leader any more, and need not wait for its leader lease to
+        end."""
         if self.forwarder is None:
             return
         await hand_over(self.forwarder, self._dialed, self._settle, self._something)
         with trio.move_on_after(HAND_OVER_S):
-            await lives.end(self._disk, self._directory, self._writer.threads)
+            await incarnations.end(self._disk, self._directory, self._writer.threads)
 
     async def _beats(self) -> None:
         while True:

@@ -4,10 +4,10 @@ What comes in: declarations that wait; members and records, as the store had the
 sources; whether there is one, to those that wait.
 Rules: 1. Somebody who waits is answered, after `WANT_S` at the latest. 2. A source of this node is taken over by it
 at once. One for another node gets a number for which that node is the first to try (`succession.py`), and has no
-other advantage: should it be slower, another source is made. 3. Sources without a home are bounded: a node makes none
-for itself before it has links to a majority of the set, and takes one back that nobody has become the home of. 4. So
-is what is looked at in one call, however many wait: the loop is everybody's. 5. A node that is isolated makes nobody
-wait.
+other advantage: should it be slower, another source is made. 3. Sources without a leader are bounded: a node makes
+none for itself before it has links to a majority of the set, and takes one back that nobody has become the leader of.
+4. So is what is looked at in one call, however many wait: the loop is everybody's. 5. A node that is isolated makes
+nobody wait.
 Not here: how a source is taken over (`takeovers.py`), which of several a queue gets and who keeps a new one
 (`choosing.py`).
 """
@@ -29,7 +29,7 @@ from amqpd.cluster.records import SOURCES, source_of_key
 from amqpd.cluster.succession import successors
 from amqpd.node.cluster import LOCAL, Wanted
 from amqpd.node.sources import Sources
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreUnreached
@@ -39,9 +39,9 @@ WANT_S = 10.0
 SEARCH_S = 3.0
 """After that another source is tried, while somebody still waits: longer than an attempt to take over."""
 UNSERVED_MAX = 4
-"""Sources that this forwarder made, or tried to have, and that have no home: no more are made beside them."""
+"""Sources that this forwarder made, or tried to have, and that have no leader: no more are made beside them."""
 TAKEN_BACK_S = 30.0
-"""A source that has no home for so long is taken back by who made it: several attempts, of several members."""
+"""A source that has no leader for so long is taken back by who made it: several attempts, of several members."""
 LOOKS_MAX = 256
 """Declarations that are looked at in one call, some milliseconds; the others in the next beats."""
 
@@ -66,7 +66,7 @@ class SourceSearch:
         copies_max: int,
         now_s: Callable[[], float],
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        is_home: Callable[[int], bool],
+        is_leader: Callable[[int], bool],
         created: Callable[[SourceRecord], None],
         sources: Sources,
         linkage: Callable[[], Linkage] = lambda: WELL,
@@ -78,19 +78,19 @@ class SourceSearch:
         self._copies_max = copies_max
         self._now_s = now_s
         self._start = start
-        self._is_home = is_home
+        self._is_leader = is_leader
         self._created = created
         self._sources = sources
         self._wants: deque[_Want] = deque()
         """first of all the one that is to be looked at next"""
         self._again_s: dict[tuple[str, int], float] = {}
-        """homes and numbers of copies that a source is made for, and when another one may be"""
+        """leaders and numbers of copies that a source is made for, and when another one may be"""
         self._made: set[int] = set()
         """sources that this forwarder made for others"""
         self._linkage = linkage
         self._has_link = has_link
-        self._homeless: dict[int, tuple[int, float]] = {}
-        """sources that this forwarder made and that have no home: the revision, and when they are taken back"""
+        self._leaderless: dict[int, tuple[int, float]] = {}
+        """sources that this forwarder made and that have no leader: the revision, and when they are taken back"""
 
     @property
     def _heard(self) -> Heard:
@@ -112,7 +112,7 @@ class SourceSearch:
         self._is_there(wanted, self._choices)
 
     def look(self) -> list[Answer]:
-        """Now and then, and when something may be served, or have another home, that was not: those for which there
+        """Now and then, and when something may be served, or have another leader, that was not: those for which there
         is a source by now. For others one is made. At most `LOOKS_MAX` are looked at, next time those after them."""
         choices, answers = self._choices, list[Answer]()
         if not self._wants:
@@ -140,30 +140,30 @@ class SourceSearch:
 
     def _is_there(self, wanted: Wanted, choices: Choices) -> bool:
         """There is a source, or one begins to be made."""
-        found, home = choices.choose(wanted)
+        found, leader = choices.choose(wanted)
         if found != LOCAL:
             return True
-        wish, now_s = (home, choices.copies_of(wanted)), self._now_s()
-        if now_s >= self._again_s.get(wish, now_s):
-            self._again_s[wish] = now_s + SEARCH_S
-            self._start(partial(self.make, *wish))
+        place, now_s = (leader, choices.copies_of(wanted)), self._now_s()
+        if now_s >= self._again_s.get(place, now_s):
+            self._again_s[place] = now_s + SEARCH_S
+            self._start(partial(self.make, *place))
         return False
 
     def _is_unserved(self, record: SourceRecord) -> bool:
         """It is to be had by this forwarder, or by another one soon."""
-        me, home = self._directory.me.name, record.home
-        if home == seals.NONE:
+        me, leader = self._directory.me.name, record.leader
+        if leader == votes.NONE:
             return me in record.members or record.source in self._made
-        return home.forwarder == me and not self._is_home(record.source)
+        return leader.forwarder == me and not self._is_leader(record.source)
 
-    async def make(self, home: str, copies: int) -> None:
-        """One that nobody has had yet, for this home."""
+    async def make(self, leader: str, copies: int) -> None:
+        """One that nobody has had yet, for this leader."""
         heard = self._heard
-        record = self._new(home, copies)
+        record = self._new(leader, copies)
         if record is None or sum(map(self._is_unserved, heard.records.values())) >= UNSERVED_MAX:
             return
-        if home == heard.me and not self._has_links(record):
-            self._again_s.pop((home, copies), None)  # links of a node that starts take a moment
+        if leader == heard.me and not self._has_links(record):
+            self._again_s.pop((leader, copies), None)  # links of a node that starts take a moment
             return
         try:
             created = await self._directory.swap(record)
@@ -171,26 +171,26 @@ class SourceSearch:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             return
         if created is not None:
-            self._homeless[created.source] = created.revision, self._now_s() + TAKEN_BACK_S
-        if created is not None and home == heard.me:
+            self._leaderless[created.source] = created.revision, self._now_s() + TAKEN_BACK_S
+        if created is not None and leader == heard.me:
             self._created(created)
         elif created is not None:
             self._made.add(created.source)
 
     def _has_links(self, record: SourceRecord) -> bool:
-        """This forwarder can become its home."""
+        """This forwarder can become its leader."""
         me = self._directory.me.name
         linked = sum(name == me or self._has_link(name) for name in record.members)
         return linked >= majority(len(record.members))
 
     def _take_back(self, now_s: float) -> None:
-        """What nobody has become the home of: no queue names it, and nothing is in it."""
-        for source, (revision, until_s) in list(self._homeless.items()):
+        """What nobody has become the leader of: no queue names it, and nothing is in it."""
+        for source, (revision, until_s) in list(self._leaderless.items()):
             record = self._directory.records.get(source)
             is_same = record is not None and record.revision == revision
             if now_s < until_s and (record is None or is_same):
                 continue  # what this node put it hears of a little later
-            del self._homeless[source]
+            del self._leaderless[source]
             if record is not None and is_same:
                 self._start(partial(self._drop, record))
 
@@ -199,9 +199,9 @@ class SourceSearch:
             await self._directory.drop_source(record)
         except StoreUnreached as error:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
-            self._homeless[record.source] = record.revision, self._now_s() + TAKEN_BACK_S
+            self._leaderless[record.source] = record.revision, self._now_s() + TAKEN_BACK_S
 
-    def _new(self, home: str, copies: int) -> SourceRecord | None:
+    def _new(self, leader: str, copies: int) -> SourceRecord | None:
         """None: there is no number left, or too few nodes live."""
         heard = self._heard
         free = [number for number in range(1, SOURCES + 1) if number not in heard.records]
@@ -210,11 +210,11 @@ class SourceSearch:
         random.shuffle(free)  # others look for one at the same time
         found = None
         for source in free:
-            members = new_set(source, home, heard, copies)
+            members = new_set(source, leader, heard, copies)
             if not members:
                 break
             generations = tuple(heard.known[name].generation for name in members)
-            found = SourceRecord(source, seals.NONE, members, generations)
-            if home == heard.me or successors(source, members)[0] == home:
+            found = SourceRecord(source, votes.NONE, members, generations)
+            if leader == heard.me or successors(source, members)[0] == leader:
                 break
         return found

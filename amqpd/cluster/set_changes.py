@@ -1,16 +1,17 @@
-"""Carries out what operators wish of the sources whose home this forwarder is: another set, another home.
+"""Carries out what operators ask of the sources that this forwarder leads: another set, another leader.
 
-What comes in: wishes; the sources; the time. What goes out: swaps of records, sources that go to another lane or are
-handed over; wishes that are fulfilled, or why they wait.
-Rules: 1. Nothing of it is kept but what the store has: a home that takes over goes on with what the record says by
+What comes in: desired sets; the sources; the time. What goes out: swaps of records, sources that go to another lane
+or are handed over; desired sets that are fulfilled, or why they wait.
+Rules: 1. Nothing of it is kept but what the store has: a leader that takes over goes on with what the record says by
 then. 2. A source is in the lane of its record's set, beside it the one that learns; only that it follows the record
 makes it move. 3. One step of a source at a time, the next one when the step before is committed. A swap of unknown
 outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
 handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
 stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once. 6. Who
-was asked to be the home and could not is asked again later, less and less often (`wished_homes.py`). 7. A learner
-that has sealed a higher epoch follows nobody below that: the home hands over to itself, above it.
-Not here: which step is next (`replication/set_change.py`), lanes (`homes.py`), who takes over (`succession.py`).
+was asked to be the leader and could not is asked again later, less and less often (`desired_leaders.py`). 7. A
+learner that has voted for a higher epoch follows nobody below that: the leader hands over to itself, above it.
+Not here: which step is next (`replication/set_change.py`), lanes (`led_sources.py`), who takes over
+(`succession.py`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.homes import HANDED_OVER, Homes
+from amqpd.cluster.desired_leaders import DesiredLeaders
+from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.own_lane import Own
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.shell import Shell
-from amqpd.cluster.wished_homes import WishedHomes
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication.seal import Seal
 from amqpd.replication.set_change import (
     Add,
     HandOver,
@@ -37,6 +37,7 @@ from amqpd.replication.set_change import (
     shrunk,
 )
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 
 CHANGES_MAX = 4
 """sources of this forwarder that change at the same time: all of each is sent to somebody"""
@@ -49,7 +50,7 @@ ANSWER_S = 40.0
 AGAIN_S = 0.5
 """after a swap that another one got ahead of: until then the watch has told of that"""
 REASON_S = 1.0
-"""so long a wish waits before the store is told why, and as long again until it is told of another reason"""
+"""so long a desired set waits before the store is told why, and as long again until it is told of another reason"""
 STOPPED_S = 2.0
 """for all that was handed in to be committed, while the queues stand still; else those clients have to ask again"""
 CONTRADICTED_S = 60.0
@@ -69,49 +70,49 @@ class _Change:
     """among `CHANGES_MAX`: its step is as young as that"""
     stopped_until_s: float = 0.0
     above: int = 0
-    """this home is to go on in an epoch above this one; 0: it is to be another home"""
+    """this leader is to go on in an epoch above this one; 0: it is to be another leader"""
 
 
 class SetChanges:
     """Of one forwarder."""
 
-    def __init__(self, name: str, shell: Shell, journal: JournalBuffer, homes: Homes) -> None:
+    def __init__(self, name: str, shell: Shell, journal: JournalBuffer, led_sources: LedSources) -> None:
         self._shell = shell
         self._journal = journal
-        self._homes = homes
-        self.wishes: Mapping[int, WishRecord] = {}
+        self._led_sources = led_sources
+        self.desired_sets: Mapping[int, DesiredSetRecord] = {}
         """as the store had them last, by source"""
         self.members: Collection[str] = ()
         """forwarders with a lease in the store"""
-        self._wished_homes = WishedHomes(name)
+        self._desired_leaders = DesiredLeaders(name)
         self.take_over: Callable[[SourceRecord], None] = lambda record: None
         """by this forwarder, at once"""
         self.handing: dict[int, float] = {}
         """sources that are just handed over, not to be taken over here; until when the store is waited for"""
         self._changing: dict[int, _Change] = {}
-        self._to_itself: dict[int, Seal] = {}
+        self._to_itself: dict[int, Vote] = {}
         """what this forwarder has handed over to itself last, by source"""
         self._waits: dict[int, tuple[str, float]] = {}
-        """why a wish waits, and when the store may be told"""
+        """why a desired set waits, and when the store may be told"""
         self._refused: dict[tuple[int, str], float] = {}
         """sources and members that cannot learn before then"""
 
     def beat(self) -> None:
         """Some twenty times in a lease."""
-        sources, now_s = self._homes.sources, self._shell.now_s
+        sources, now_s = self._led_sources.sources, self._shell.now_s
         self._changing = {source: each for source, each in self._changing.items() if sources.get(source) is each.own}
         self.handing = {source: until_s for source, until_s in self.handing.items() if until_s > now_s}
-        self._waits = {source: each for source, each in self._waits.items() if source in self.wishes}
+        self._waits = {source: each for source, each in self._waits.items() if source in self.desired_sets}
         self._refused = {each: until_s for each, until_s in self._refused.items() if until_s > now_s}
-        self._wished_homes.wishes_are(self.wishes)
+        self._desired_leaders.desired_sets_are(self.desired_sets)
         for source in list(sources):
             self._look(source)
 
-    def took_over(self, source: int, before: Seal) -> None:
-        """This forwarder is its home now, after this one."""
-        wish = self.wishes.get(source)
-        if self._to_itself.pop(source, None) != before and wish is not None:
-            self._wished_homes.took_over(wish, before, self._shell.now_s)
+    def took_over(self, source: int, before: Vote) -> None:
+        """This forwarder is its leader now, after this one."""
+        desired_set = self.desired_sets.get(source)
+        if self._to_itself.pop(source, None) != before and desired_set is not None:
+            self._desired_leaders.took_over(desired_set, before, self._shell.now_s)
 
     def stops(self, source: int) -> bool:
         """Its queues stand still, to be handed over."""
@@ -123,57 +124,57 @@ class SetChanges:
             self._look(source)
 
     def _look(self, source: int) -> None:
-        own, wish = self._homes.sources.get(source), self.wishes.get(source)
+        own, desired_set = self._led_sources.sources.get(source), self.desired_sets.get(source)
         if own is None:
             return
         if not own.serving or own.moved:
-            if wish is not None:
-                self._tell(source, wish, "too few of its copies answer")
+            if desired_set is not None:
+                self._tell(source, desired_set, "too few of its copies answer")
             return
-        if wish is None and own.lane.key == (own.record.members, ()) and source not in self._changing:
+        if desired_set is None and own.lane.key == (own.record.members, ()) and source not in self._changing:
             return
         change = self._changing.get(source)
         if change is None or change.own is not own:
             if self._is_full():
-                if wish is not None:
-                    self._tell(source, wish, "waits for other changes")
+                if desired_set is not None:
+                    self._tell(source, desired_set, "waits for other changes")
                 return
             change = self._changing[source] = _Change(own, counts_until_s=self._shell.now_s + SLOT_S)
         if change.stopped:
             self._finish(source, change)
         elif change.not_before_s <= self._shell.now_s:
-            self._step(source, change, wish)
+            self._step(source, change, desired_set)
 
     def _is_full(self) -> bool:
         now_s, changing = self._shell.now_s, self._changing.values()
         return len(changing) >= SLOW_MAX or sum(each.counts_until_s > now_s for each in changing) >= CHANGES_MAX
 
-    def _step(self, source: int, change: _Change, wish: WishRecord | None) -> None:
+    def _step(self, source: int, change: _Change, desired_set: DesiredSetRecord | None) -> None:
         own = change.own
-        step = self._next(source, own, wish) if wish is not None else None
+        step = self._next(source, own, desired_set) if desired_set is not None else None
         learners = (step.member,) if isinstance(step, Add) else ()
         if own.lane.key != (own.record.members, learners):
-            if self._homes.between:
+            if self._led_sources.between:
                 if isinstance(step, Add):
                     self._shell.log("member_learns", source=source, member=step.member)
-                self._homes.move(source, (own.record.members, learners))
+                self._led_sources.move(source, (own.record.members, learners))
         elif isinstance(step, Add):
             self._add(source, change, step.member)
         elif isinstance(step, Remove):
             self._swap(source, change, shrunk(own.record, step.member), "member_removed", step.member)
         elif isinstance(step, HandOver):
-            change.above = 0  # for a member that this wish does not need any more, say
+            change.above = 0  # for a member that this desired set does not need any more, say
             self._swap(source, change, own.record, "", "", lambda: self._stop(source, change))
-        elif wish is None or step is not None:
+        elif desired_set is None or step is not None:
             del self._changing[source]
         else:
             change.not_before_s = self._shell.now_s + AGAIN_S
-            self._shell.drop_wish(wish)
-        if wish is not None and step is not None:
-            self._tell(source, wish, _reason(step))
+            self._shell.drop_desired_set(desired_set)
+        if desired_set is not None and step is not None:
+            self._tell(source, desired_set, _reason(step))
 
-    def _next(self, source: int, own: Own, wish: WishRecord) -> SetStep | None:
-        generations = self._homes.generations
+    def _next(self, source: int, own: Own, desired_set: DesiredSetRecord) -> SetStep | None:
+        generations = self._led_sources.generations
 
         def counts(member: str) -> bool:
             return member in own.lane.members and own.lane.has_all(member, source, self._shell.now_s)
@@ -181,28 +182,30 @@ class SetChanges:
         def may_learn(member: str) -> bool:
             return member in generations and (source, member) not in self._refused
 
-        step = next_step(own.record, wish.members, wish.home, counts, may_learn, self.members.__contains__)
-        if isinstance(step, HandOver) and (reason := self._wished_homes.waits(wish, self._shell.now_s)):
+        step = next_step(
+            own.record, desired_set.members, desired_set.leader, counts, may_learn, self.members.__contains__
+        )
+        if isinstance(step, HandOver) and (reason := self._desired_leaders.waits(desired_set, self._shell.now_s)):
             return Wait(reason)
         if isinstance(step, Wait):
-            refused = [member for of, member in self._refused if of == source and member in wish.members]
+            refused = [member for of, member in self._refused if of == source and member in desired_set.members]
             if refused:
                 return Wait(f"{refused[0]} has something else of it, which it has to drop before")
         return step
 
     def _add(self, source: int, change: _Change, member: str) -> None:
-        own, home = change.own, change.own.lane.home
-        if (member, source) in self._homes.contradicting:
+        own, leader = change.own, change.own.lane.leader
+        if (member, source) in self._led_sources.contradicting:
             self._refused[source, member] = self._shell.now_s + CONTRADICTED_S
             return
-        if source in home.outbid:
-            change.above = home.outbid[source]
+        if source in leader.outbid:
+            change.above = leader.outbid[source]
             self._swap(source, change, own.record, "", "", lambda: self._stop(source, change))
             return
-        peer = home.peers.get(member)
+        peer = leader.peers.get(member)
         # Who answered before the record became this one may have dropped its copy since (`leftovers.py`).
-        if peer is not None and peer.number >= own.known_at and source in home.admissible(member):
-            generation = self._homes.generations[member]
+        if peer is not None and peer.number >= own.known_at and source in leader.admissible(member):
+            generation = self._led_sources.generations[member]
             self._swap(source, change, grown(own.record, member, generation), "member_added", member)
 
     def _swap(
@@ -219,19 +222,19 @@ class SetChanges:
         def answered(found: SourceRecord | None) -> None:
             change.not_before_s = self._shell.now_s + (AGAIN_S if found is None else 0)
             change.counts_until_s = self._shell.now_s + SLOT_S
-            if found is None or self._homes.sources.get(source) is not change.own:
+            if found is None or self._led_sources.sources.get(source) is not change.own:
                 return
-            self._homes.record_is(source, found)
+            self._led_sources.record_is(source, found)
             if event:
                 self._shell.log(event, source=source, member=member, members=list(found.members))
             then()
 
         self._shell.swap(record, answered)
 
-    # Another home
+    # Another leader
 
     def _stop(self, source: int, change: _Change) -> None:
-        """The store answers, and has this home. From now on nothing comes into the queues, or out of them."""
+        """The store answers, and has this leader. From now on nothing comes into the queues, or out of them."""
         if self._changing.get(source) is not change:
             return
         self._shell.stops(source)
@@ -241,10 +244,10 @@ class SetChanges:
 
     def _finish(self, source: int, change: _Change) -> None:
         own = change.own
-        if own.lane.home.committed_of(source) >= change.stopped:
+        if own.lane.leader.committed_of(source) >= change.stopped:
             del self._changing[source]
             self.handing[source] = self._shell.now_s + ANSWER_S
-            self._homes.end(source, HANDED_OVER, settled=True)
+            self._led_sources.end(source, HANDED_OVER, settled=True)
             # Without an answer it is taken over again, here or elsewhere, as the record says then.
             above = change.above
             self._shell.swap(
@@ -252,19 +255,19 @@ class SetChanges:
             )
         elif change.stopped_until_s <= self._shell.now_s:
             del self._changing[source]
-            self._homes.end(source, "what was under way was not committed in time to be handed over")
+            self._led_sources.end(source, "what was under way was not committed in time to be handed over")
 
     def _handed(self, source: int, mine: SourceRecord | None) -> None:
         """`mine`: what is in the store now, for this forwarder to take over."""
         self.handing.pop(source, None)
         if mine is not None:
-            self._to_itself[source] = mine.home
+            self._to_itself[source] = mine.leader
             self.take_over(mine)
 
     # Why it waits
 
-    def _tell(self, source: int, wish: WishRecord, reason: str) -> None:
-        if reason == wish.reason:
+    def _tell(self, source: int, desired_set: DesiredSetRecord, reason: str) -> None:
+        if reason == desired_set.reason:
             self._waits.pop(source, None)
             return
         before, at_s = self._waits.get(source, ("", 0.0))
@@ -272,7 +275,11 @@ class SetChanges:
             self._waits[source] = reason, max(at_s, self._shell.now_s + REASON_S)
         elif at_s <= self._shell.now_s:
             self._waits[source] = reason, self._shell.now_s + ANSWER_S
-            self._shell.put_wish(WishRecord(wish.source, wish.members, wish.home, reason, wish.revision))
+            self._shell.put_desired_set(
+                DesiredSetRecord(
+                    desired_set.source, desired_set.members, desired_set.leader, reason, desired_set.revision
+                )
+            )
 
 
 def _reason(step: SetStep) -> str:

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amqpd.cluster.home_link import HomeLink
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.leader_link import LeaderLink
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.messages import Message
@@ -57,7 +57,7 @@ class Shell(ABC):
 
     @abstractmethod
     def read_state(
-        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
     ) -> None:
         """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
         one after the other, as fast as the link takes them (to this peer, or the one over which they were asked for),
@@ -66,11 +66,11 @@ class Shell(ABC):
 
     @abstractmethod
     def served(self, source: int) -> None:
-        """This forwarder is its home, everything before is committed: its queues may be used."""
+        """This forwarder is its leader, everything before is committed: its queues may be used."""
 
     @abstractmethod
     def ended(self, source: int, lane: Lane) -> None:
-        """It is the home no more: its queues are elsewhere. This is its lane: what of it is not committed by now is
+        """It is the leader no more: its queues are remote. This is its lane: what of it is not committed by now is
         not known to be."""
 
     @abstractmethod
@@ -80,17 +80,17 @@ class Shell(ABC):
 
     @abstractmethod
     def stops(self, source: int) -> None:
-        """Another forwarder is to be its home: its queues take and give nothing any more. What was handed in is
+        """Another forwarder is to be its leader: its queues take and give nothing any more. What was handed in is
         committed yet; `ended` follows only if it cannot be."""
 
     @abstractmethod
-    def put_wish(self, wish: WishRecord) -> None:
+    def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
         """In place of the one of its revision. If that is another one by now, or the store does not answer, nothing
         happens."""
 
     @abstractmethod
-    def drop_wish(self, wish: WishRecord) -> None:
-        """It is fulfilled. As `put_wish`."""
+    def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        """It is fulfilled. As `put_desired_set`."""
 
     @abstractmethod
     def log(self, event: str, **fields: Any) -> None: ...

@@ -1,11 +1,11 @@
 """Leaders that a failover piled up on one node go back to others by themselves, slowly.
 
-What comes in: the records, who lives, which members have everything, what operators wish; the time. What goes out:
-now and then a wish for one source, as an operator would put it.
+What comes in: the records, who lives, which members have everything, what operators ask for; the time. What goes out:
+now and then a desired set for one source, as an operator would put it.
 Rules: 1. One node moves, the one with the most leaders, and one source at a time: the budget is the cluster's. Each
 move makes the clients of that source's queues connect again, so there are at most `MOVES_A_MINUTE`. 2. Only what came
 to this node when its leader was lost or had ended is moved: a queue's leader is where it was declared, or where an
-operator wanted it. 3. Nothing moves while something is wished, while a member lacks something, or before the cluster
+operator wanted it. 3. Nothing moves while something is desired, while a member lacks something, or before the cluster
 has been as it is for `SETTLED_S`: a node that is started again is no reason to move twice. 4. Nothing moves unless a
 node leads more than its share and a tenth; the target has everything, and leads at least two fewer afterwards than
 this node before.
@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from amqpd.cluster.placement import ranked
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.replication.take_over import SourceRecord
 
 MOVES_A_MINUTE = 4
@@ -41,7 +41,7 @@ def next_move(
 ) -> tuple[int, str] | None:
     """A source of this node and its next leader; None: all is even enough, or another node is to move first.
     `has_all`: a member has everything of a source."""
-    counted = Counter(record.home.forwarder for record in records.values())
+    counted = Counter(record.leader.forwarder for record in records.values())
     loads = {each: counted[each] for each in living}
     if name not in loads or max(sorted(loads), key=lambda each: loads[each]) != name:
         return None
@@ -52,7 +52,7 @@ def next_move(
     found = [
         (loads[member], ranked(source, records[source].members).index(member), source, member)
         for source in candidates
-        if records[source].home.forwarder == name
+        if records[source].leader.forwarder == name
         for member in records[source].members
         if member in loads and loads[member] + 2 <= loads[name] and has_all(member, source)
     ]
@@ -62,10 +62,15 @@ def next_move(
 class Spreading:
     """Of one forwarder."""
 
-    def __init__(self, name: str, put_wish: Callable[[WishRecord], None], drop_wish: Callable[[WishRecord], None]):
+    def __init__(
+        self,
+        name: str,
+        put_desired_set: Callable[[DesiredSetRecord], None],
+        drop_desired_set: Callable[[DesiredSetRecord], None],
+    ):
         self._name = name
-        self._put_wish = put_wish
-        self._drop_wish = drop_wish
+        self._put_desired_set = put_desired_set
+        self._drop_desired_set = drop_desired_set
         self._came: set[int] = set()
         """sources whose leader was another process, which was lost or ended"""
         self._living: frozenset[str] = frozenset()
@@ -74,15 +79,15 @@ class Spreading:
         self._asked: tuple[int, str, float] | None = None
         """the last move, and when it was asked for"""
 
-    def took_over(self, source: int, *, was_led: bool, wished: bool) -> None:
+    def took_over(self, source: int, *, was_led: bool, desired: bool) -> None:
         """This node leads it from now on. `was_led`: by another process, or another start of this one."""
-        (self._came.add if was_led and not wished else self._came.discard)(source)
+        (self._came.add if was_led and not desired else self._came.discard)(source)
 
     def look(
         self,
         records: Mapping[int, SourceRecord],
         living: Collection[str],
-        wishes: Mapping[int, WishRecord],
+        desired_sets: Mapping[int, DesiredSetRecord],
         led: Collection[int],
         has_all: Callable[[str, int], bool],
         now_s: float,
@@ -94,8 +99,8 @@ class Spreading:
             return None
         self._looked_s = now_s
         self._came.intersection_update(led)
-        if wishes:
-            self._take_back(wishes, now_s)
+        if desired_sets:
+            self._take_back(desired_sets, now_s)
             return None
         again_s = self._asked[2] + 60 / MOVES_A_MINUTE if self._asked is not None else now_s
         if now_s < max(self._since_s + SETTLED_S, again_s):
@@ -105,13 +110,13 @@ class Spreading:
         move = next_move(self._name, records, living, sorted(self._came), has_all)
         if move is not None:
             self._asked = (*move, now_s)
-            self._put_wish(WishRecord(move[0], (), move[1]))
+            self._put_desired_set(DesiredSetRecord(move[0], (), move[1]))
         return move
 
-    def _take_back(self, wishes: Mapping[int, WishRecord], now_s: float) -> None:
+    def _take_back(self, desired_sets: Mapping[int, DesiredSetRecord], now_s: float) -> None:
         """What was asked for here and cannot be had: it would keep all others from moving."""
         if self._asked is None or now_s < self._asked[2] + TAKEN_BACK_S:
             return
-        wish = wishes.get(self._asked[0])
-        if wish is not None and wish.home == self._asked[1] and not wish.members:
-            self._drop_wish(wish)
+        desired_set = desired_sets.get(self._asked[0])
+        if desired_set is not None and desired_set.leader == self._asked[1] and not desired_set.members:
+            self._drop_desired_set(desired_set)

@@ -1,10 +1,10 @@
-"""How a source stands: who lives, what is up to date, what is wished; as facts and as a sentence.
+"""How a source stands: who lives, what is up to date, what is desired; as facts and as a sentence.
 
-What comes in: a roster, what homes say of their copies. What goes out: rows with a sentence each.
+What comes in: a roster, what leaders say of their copies. What goes out: rows with a sentence each.
 Rules: 1. A copy that is up to date counts for confirms and lacks no more than is on its way anyhow. 2. What only the
-home knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
-4. A copy on a node that lives and has no link to the home, or to a majority of the nodes, counts for nothing. 5. Nor
-does one on a node whose lease is gone, whatever the home knows of it.
+leader knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
+4. A copy on a node that lives and has no link to the leader, or to a majority of the nodes, counts for nothing. 5.
+Nor does one on a node whose lease is gone, whatever the leader knows of it.
 Not here: columns and JSON (`amqpd/commands/`), what to do about it.
 """
 
@@ -25,7 +25,7 @@ UNDER_WAY_BYTES = 1 << 20
 _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 
 Facts = Mapping[int, Mapping[str, Any]]
-"""By source, rows of `source_facts` from the homes that were asked."""
+"""By source, rows of `source_facts` from the leaders that were asked."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Standing:
     """Of one source."""
 
     source: int
-    home: str
+    leader: str
     members: tuple[str, ...]
     living: tuple[str, ...]
     """members that live and have links, on the disk that the record names"""
@@ -41,9 +41,9 @@ class Standing:
     """of those"""
     under_replicated: bool
     up_to_date: int | None
-    """copies, the home's among them; None: nobody who knows was asked"""
-    wish: str
-    wish_waits: str
+    """copies, the leader's among them; None: nobody who knows was asked"""
+    desired_set: str
+    desired_set_waits: str
     says: list[str] = field(default_factory=list)
 
     @property
@@ -53,7 +53,7 @@ class Standing:
     @property
     def is_well(self) -> bool:
         return (
-            self.home in self.living
+            self.leader in self.living
             and len(self.living) == len(self.members)
             and not self.under_replicated
             and self.up_to_date in (None, len(self.members))
@@ -63,43 +63,45 @@ class Standing:
 def standing(source: int, roster: Roster, facts: Facts, copies: int, linkage: Linkage | None = None) -> Standing:
     """`copies`: how many the source should have, as far as there are the nodes. `linkage`: as who asks sees it; None:
     as the store has it."""
-    record, wish = roster.records[source], roster.wishes.get(source)
+    record, desired_set = roster.records[source], roster.desired_sets.get(source)
     linkage = roster.linkage if linkage is None else linkage
     unlinked = {
-        name: linkage.why(name) if name in linkage.isolated else f"{name} has no link to {record.home.forwarder}"
+        name: linkage.why(name) if name in linkage.isolated else f"{name} has no link to {record.leader.forwarder}"
         for name in record.members
         if name in roster.members and not linkage.is_of_use(name, _led_at(record, roster))
     }
     living = tuple(name for name in record.members if _counts(record, name, roster) and name not in unlinked)
-    wished = min(copies, len(roster.known))
-    # Of another epoch it is about another home.
+    desired = min(copies, len(roster.known))
+    # Of another epoch it is about another leader.
     said = facts.get(source, {})
-    mine = said.get("copies") if said.get("epoch") == record.home.epoch else None
+    mine = said.get("copies") if said.get("epoch") == record.leader.epoch else None
     found = Standing(
         source,
-        record.home.forwarder,
+        record.leader.forwarder,
         record.members,
         living,
         len(living) >= majority(len(record.members)),
-        len(record.members) < wished,
+        len(record.members) < desired,
         None if mine is None else 1 + sum(_is_up_to_date(name, copy, roster) for name, copy in mine.items()),
         "",
         "",
     )
-    found.says = [*_home(found, roster, unlinked), *_copies(found, roster, mine, unlinked)]
+    found.says = [*_leader(found, roster, unlinked), *_copies(found, roster, mine, unlinked)]
     if found.under_replicated:
-        found.says.append(f"under-replicated: {len(record.members)} of {wished} copies")
-    if wish is not None:
-        found.wish = _wished(record, wish.members, wish.home)
-        found.wish_waits = wish.reason
-        found.says.append(f"is to be {found.wish}" + (f", and waits: {wish.reason}" if wish.reason else ""))
+        found.says.append(f"under-replicated: {len(record.members)} of {desired} copies")
+    if desired_set is not None:
+        found.desired_set = _desired(record, desired_set.members, desired_set.leader)
+        found.desired_set_waits = desired_set.reason
+        found.says.append(
+            f"is to be {found.desired_set}" + (f", and waits: {desired_set.reason}" if desired_set.reason else "")
+        )
     return found
 
 
 def _led_at(record: SourceRecord, roster: Roster) -> str:
     """Empty: nobody who lives leads it."""
-    home = record.home.forwarder
-    return home if home in roster.members else ""
+    leader = record.leader.forwarder
+    return leader if leader in roster.members else ""
 
 
 def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
@@ -107,7 +109,7 @@ def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
     return member is not None and record.counts(name, member.generation)
 
 
-def _home(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
+def _leader(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
     if not found.has_majority:
         gone = [name for name in found.members if name not in roster.members]
         there = [name for name in found.members if name in roster.members and name not in found.living]
@@ -119,13 +121,13 @@ def _home(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> list[
         return [
             f"stopped: {', '.join(reasons)}, so {len(found.living)} of {len(found.members)} copies are no majority"
         ]
-    if not found.home:
-        return ["no home now: one of the nodes is about to take it over"]
-    if found.home not in roster.members:
-        return [f"home {found.home} is gone: another node is about to take it over"]
-    if found.home in unlinked:
-        return [f"home {found.home} is cut off ({unlinked[found.home]}): another node is about to take it over"]
-    return [f"home {found.home}"]
+    if not found.leader:
+        return ["no leader now: one of the nodes is about to take it over"]
+    if found.leader not in roster.members:
+        return [f"leader {found.leader} is gone: another node is about to take it over"]
+    if found.leader in unlinked:
+        return [f"leader {found.leader} is cut off ({unlinked[found.leader]}): another node is about to take it over"]
+    return [f"leader {found.leader}"]
 
 
 def _copies(
@@ -147,7 +149,7 @@ def _copies(
         return [
             has,
             *(f"{name} is gone" if name not in roster.members else f"{name} has another disk" for name in away),
-            *([] if found.home in unlinked else dict.fromkeys(unlinked.values())),
+            *([] if found.leader in unlinked else dict.fromkeys(unlinked.values())),
         ]
     late = [
         f"{name} is gone" if name not in roster.members else unlinked.get(name) or _late(name, copy)
@@ -177,9 +179,9 @@ def _late(name: str, copy: Mapping[str, Any]) -> str:
     return f"node {name} is behind"
 
 
-def _wished(record: SourceRecord, members: tuple[str, ...], home: str) -> str:
+def _desired(record: SourceRecord, members: tuple[str, ...], leader: str) -> str:
     on = f"on {', '.join(sorted(members))}" if members and set(members) != set(record.members) else ""
-    return " ".join([*([on] * bool(on)), *([f"at home at {home}"] * bool(home))]) or "as it is"
+    return " ".join([*([on] * bool(on)), *([f"led by {leader}"] * bool(leader))]) or "as it is"
 
 
 def said_bytes(nbytes: int) -> str:

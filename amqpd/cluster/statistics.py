@@ -16,14 +16,14 @@ from amqpd.cluster.counters import Counters
 from amqpd.replication.commit import majority
 
 if TYPE_CHECKING:
-    from amqpd.cluster.homes import Homes
+    from amqpd.cluster.led_sources import LedSources
     from amqpd.cluster.own_lane import OwnLane
     from amqpd.replication.take_over import SourceRecord
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLag:
-    """How far a peer is behind, in one replica set whose home this is."""
+    """How far a peer is behind, in one replica set whose leader this is."""
 
     peer: str
     members: tuple[str, ...]
@@ -51,13 +51,18 @@ class ClusterStatistics:
 
 
 def statistics(
-    counters: Counters, homes: Homes, records: Iterable[SourceRecord], name: str, generation: int, now_s: float
+    counters: Counters,
+    led_sources: LedSources,
+    records: Iterable[SourceRecord],
+    name: str,
+    generation: int,
+    now_s: float,
 ) -> ClusterStatistics:
     """`name`, `generation`: of this forwarder and its disk."""
-    lanes = list(homes.lanes.values())
+    lanes = list(led_sources.lanes.values())
     totals = {f"{field.name}_total": getattr(counters, field.name) for field in fields(Counters)}
-    sent = homes.sent
-    under_way = sum(len(peer.transfers) for lane in lanes for peer in lane.home.peers.values())
+    sent = led_sources.sent
+    under_way = sum(len(peer.transfers) for lane in lanes for peer in lane.leader.peers.values())
     totals |= {
         "transfers_begun_total": sent.transfers_begun,
         "transfers_done_total": sent.transfers_done,
@@ -67,30 +72,30 @@ def statistics(
         "resent_bytes_total": sent.nbytes,
     }
     under = without = 0
-    for source, own in homes.sources.items():
+    for source, own in led_sources.sources.items():
         up_to_date = 1 + sum(own.lane.has_all(member, source, now_s) for member in own.lane.members if member != name)
         under += up_to_date < len(own.lane.members)
         without += up_to_date < majority(len(own.lane.members))
     gauges = {
-        "sources_homed": len(homes.sources),
-        "sources_served": sum(own.serving for own in homes.sources.values()),
+        "sources_led": len(led_sources.sources),
+        "sources_served": sum(own.serving for own in led_sources.sources.values()),
         "sources_copied": sum(
-            record.counts(name, generation) for record in records if record.source not in homes.sources
+            record.counts(name, generation) for record in records if record.source not in led_sources.sources
         ),
         "sources_under_replicated": under,
         "sources_without_majority": without,
-        "sources_cut_off": len(homes.cut_off) + len(homes.given_up),
+        "sources_cut_off": len(led_sources.cut_off) + len(led_sources.given_up),
         "transfers_under_way": under_way,
-        "open_bytes": sum(lane.home.open_bytes for lane in lanes),
+        "open_bytes": sum(lane.leader.open_bytes for lane in lanes),
     }
     return ClusterStatistics(totals, gauges, tuple(lag for lane in lanes for lag in _lags(lane, name)))
 
 
 def _lags(lane: OwnLane, name: str) -> Iterable[PeerLag]:
-    home = lane.home
+    leader = lane.leader
     for member in (*lane.members, *lane.learners):
         if member != name:
-            peer = home.peers.get(member)
-            transactions, lag_bytes = home.lag_of(member)
-            behind = 0 if peer is None else len((peer.apart | peer.uncounted).intersection(home.sources))
+            peer = leader.peers.get(member)
+            transactions, lag_bytes = leader.lag_of(member)
+            behind = 0 if peer is None else len((peer.apart | peer.uncounted).intersection(leader.sources))
             yield PeerLag(member, lane.members, peer is not None, transactions, lag_bytes, behind)

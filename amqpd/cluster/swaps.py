@@ -1,4 +1,5 @@
-"""Compare-and-swap of sources' records and wishes in the metadata store: many at once, each with a known outcome.
+"""Compare-and-swap of sources' records and desired sets in the metadata store: many at once, each with a known
+outcome.
 
 What comes in: records, each of the revision that it replaces, or that is to go. What goes out: the record as it is in
 the store now, or that another one was first.
@@ -19,7 +20,7 @@ from typing import TypeVar
 import structlog
 import trio
 
-from amqpd.cluster.records import OfSource, WishRecord, decode, encode, key_of, source_key
+from amqpd.cluster.records import DesiredSetRecord, OfSource, decode, encode, key_of, source_key
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import (
     Committed,
@@ -45,7 +46,7 @@ SWAP_S = 30.0
 
 log = structlog.get_logger(component="cluster")
 
-Record = TypeVar("Record", SourceRecord, WishRecord)
+Record = TypeVar("Record", SourceRecord, DesiredSetRecord)
 
 
 class _Swap:
@@ -67,7 +68,7 @@ class _Swap:
         return DeleteKey(self.key) if self.drops else PutKey(self.key, encode(self.record))
 
     def end(self, found: OfSource | None) -> None:
-        """`found`: what is there now, as was wished; of what was to go, the record of before."""
+        """`found`: what is there now, as was desired; of what was to go, the record of before."""
         self.done, self.found = True, found
 
     def lost(self, error: Exception) -> None:
@@ -93,13 +94,13 @@ class Swaps:
         return record
 
     async def swap(self, record: Record) -> Record | None:
-        """See `Directory.swap`; of wishes, too."""
+        """See `Directory.swap`; of desired sets, too."""
         found = await self._carry(_Swap(record, False))
         assert found is None or isinstance(found, type(record))
         return found
 
     async def drop(self, record: OfSource) -> bool:
-        """See `Directory.drop_wish` and `drop_source`."""
+        """See `Directory.drop_desired_set` and `drop_source`."""
         return await self._carry(_Swap(record, True)) is not None
 
     async def _found(self, key: str) -> OfSource | None:
@@ -113,7 +114,7 @@ class Swaps:
     async def _read(self, key: str) -> OfSource | None:
         entry = await self._store.get(key)
         record = decode(entry.key, entry.value, entry.mod_revision) if entry is not None else None
-        assert record is None or isinstance(record, SourceRecord | WishRecord)
+        assert record is None or isinstance(record, SourceRecord | DesiredSetRecord)
         return record
 
     async def _carry(self, mine: _Swap) -> OfSource | None:

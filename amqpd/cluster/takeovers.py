@@ -1,14 +1,14 @@
-"""Attempts of this forwarder to become the home of sources.
+"""Attempts of this forwarder to become the leader of sources.
 
 What comes in: sources to be taken over; answers of the store and of other members. What goes out: questions to them;
-in the end, a source to be the home of.
+in the end, a source to be the leader of.
 Rules: 1. One attempt for each source at a time, given up when nothing has come for it for too long: from others; what
 the own disk takes, which may be large or slow, does not count for that, and has a bound of its own. 2. At most
 `ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
-wait for everything. 3. The own replica is a member as the others are: it seals nothing while a home that it has
-answered may still reign. 4. Who is in the store's record and does not become the home because of its own disk hands
-the source over to the others (`give_backs.py`). The disk is that of all sources: nothing is tried before it has
-stored what the attempt waited for.
+wait for everything. 3. The own replica is a member as the others are: it votes for nothing while a leader that it has
+answered may still hold its leader lease. 4. Who is in the store's record and does not become the leader because of
+its own disk hands the source over to the others (`give_backs.py`). The disk is that of all sources: nothing is tried
+before it has stored what the attempt waited for.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
@@ -20,11 +20,11 @@ from amqpd.cluster.counters import Counters
 from amqpd.cluster.give_backs import GiveBacks
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestSeal, Sealed, Would
+from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestVote, Voted, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ask as AskAll
 from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.vote import Vote
 
 ATTEMPT_S = 2.0
 """for the others, and the store, to answer"""
@@ -32,7 +32,7 @@ OWN_DISK_S = 60.0
 """For the own disk to have what it was handed, or to be read: other attempts, states for peers and queues that are
 built come before. Then somebody else may try."""
 REFUSED_S = 0.1
-"""for the others to say that they would seal, when one has said that it would not"""
+"""for the others to say that they would vote, when one has said that it would not"""
 ATTEMPTS_MAX = 64
 
 
@@ -49,8 +49,8 @@ class Attempt:
         """what it has won; all of it is on the own disk before"""
         self.request = 0
         """of the first question"""
-        self.before = take_over.record.home
-        """the home that it had"""
+        self.before = take_over.record.leader
+        """the leader that it had"""
 
 
 class TakeOvers:
@@ -59,26 +59,26 @@ class TakeOvers:
     def __init__(
         self,
         name: str,
-        life: int,
+        incarnation: int,
         generation: int,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
-        would_seal: Callable[[int, str], bool],
-        won: Callable[[SourceRecord, Seal, OwnLog], str],
+        would_vote: Callable[[int, str], bool],
+        won: Callable[[SourceRecord, Vote, OwnLog], str],
         ended: Callable[[int, bool], None],
         give_backs: GiveBacks,
         counters: Counters,
     ) -> None:
-        """`would_seal`: the own replica, if this forwarder asks; `won`: after this home; why it is lost all the
+        """`would_vote`: the own replica, if this forwarder asks; `won`: after this leader; why it is lost all the
         same; `ended`: of a source, and whether it was won."""
         self._name = name
-        self._life = life
+        self._incarnation = incarnation
         self._generation = generation
         self._shell = shell
         self._journal = journal
         self._replicas = replicas
-        self._would_seal = would_seal
+        self._would_vote = would_vote
         self._won = won
         self._ended = ended
         self._give_backs = give_backs
@@ -107,13 +107,13 @@ class TakeOvers:
 
     def begin(self, record: SourceRecord) -> None:
         """`record`: as the store has it now. There is no attempt of the source."""
-        take_over = TakeOver(self._name, self._life, self._replicas, record)
+        take_over = TakeOver(self._name, self._incarnation, self._replicas, record)
         attempt = self._attempts[record.source] = Attempt(take_over, self._shell.now_s)
         self._counters.take_overs_begun += 1
         self._go_on(attempt, take_over.begin())
 
     def leave(self) -> None:
-        """This process is about to end: it becomes the home of nothing."""
+        """This process is about to end: it becomes the leader of nothing."""
         self._leaves = True
         for attempt in list(self._attempts.values()):
             self._give_back(attempt, "this process is about to end")
@@ -133,7 +133,7 @@ class TakeOvers:
                 take_over.failed("; ".join(filter(None, (late, take_over.distrusted))))
                 self._go_on(attempt, None)
             elif attempt.take_over.phase in (Phase.FETCHING, Phase.WON):
-                # A majority has sealed it, the own disk among it: it works, and what is fetched may be much.
+                # A majority has voted for it, the own disk among it: it works, and what is fetched may be much.
                 self._be_heard(attempt)
 
     def _give_back(self, attempt: Attempt, reason: str) -> None:
@@ -141,11 +141,11 @@ class TakeOvers:
         take_over = attempt.take_over
         take_over.failed(reason)
         self._go_on(attempt, None)
-        if take_over.record.home == take_over.seal:
+        if take_over.record.leader == take_over.vote:
             self._give_backs.begin(take_over.record)
 
     def _be_heard(self, attempt: Attempt) -> None:
-        """By the other members, in whose record this is the home already: one that is silent is taken over from."""
+        """By the other members, in whose record this is the leader already: one that is silent is taken over from."""
         source = attempt.take_over.source
         for member in self._others(attempt):
             self._shell.send(member, Ask(attempt.request, source))
@@ -169,7 +169,7 @@ class TakeOvers:
                 attempt.ends_s = self._shell.now_s + ATTEMPT_S
                 then()
 
-    def received(self, peer: str, message: Would | Sealed | Entries | Fetched) -> None:
+    def received(self, peer: str, message: Would | Voted | Entries | Fetched) -> None:
         """A member answers."""
         attempt = self._requests.get(message.request)
         if attempt is None or not self._is_on(attempt):
@@ -183,8 +183,8 @@ class TakeOvers:
             if not message.ballot.granted and take_over.phase is Phase.ASKING:
                 # It may soon: better asked again than waited for those that are gone.
                 attempt.ends_s = self._shell.now_s + REFUSED_S
-        elif isinstance(message, Sealed):
-            step = take_over.sealed(peer, message.seal, message.ballot)
+        elif isinstance(message, Voted):
+            step = take_over.voted(peer, message.vote, message.ballot)
         else:
             step = self._fetched(take_over, peer, message, writes)
         self._when_stored(attempt, writes, lambda: self._go_on(attempt, step))
@@ -238,14 +238,14 @@ class TakeOvers:
         if isinstance(step, AskAll):
             for member in others:
                 self._shell.send(member, Ask(self._ask(attempt), source))
-            granted = self._would_seal(source, self._name)
+            granted = self._would_vote(source, self._name)
             self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, granted)))
         elif isinstance(step, Swap):
             attempt.ends_s = self._shell.now_s + ATTEMPT_S
             self._shell.swap(step.record, lambda record: self._swapped(attempt, record))
         elif isinstance(step, Request):
             for member in others:
-                self._shell.send(member, RequestSeal(self._ask(attempt), source, step.seal))
+                self._shell.send(member, RequestVote(self._ask(attempt), source, step.vote))
         elif isinstance(step, Fetch):
             self._shell.send(step.member, FetchEntries(self._ask(attempt), source, step.after))
         elif isinstance(step, FetchState):
@@ -265,20 +265,20 @@ class TakeOvers:
                 self._give_backs.begin(record)  # it was asked for before that
             return
         take_over, writes = attempt.take_over, list[Write]()
-        if record is not None and not self._would_seal(take_over.source, self._name):
-            # The home was heard again while the store was asked, and by that reigns on.
-            take_over.failed(f"{self._replicas[take_over.source].seal} was answered meanwhile")
+        if record is not None and not self._would_vote(take_over.source, self._name):
+            # The leader was heard again while the store was asked, and by that its leader lease goes on.
+            take_over.failed(f"{self._replicas[take_over.source].vote} was answered meanwhile")
             self._go_on(attempt, None)
             return
         step = take_over.swapped(record, writes)
         ballot = self._own_ballot(attempt, step is not None)
-        seal = take_over.seal
-        self._when_stored(attempt, writes, lambda: self._go_on(attempt, take_over.sealed(self._name, seal, ballot)))
+        vote = take_over.vote
+        self._when_stored(attempt, writes, lambda: self._go_on(attempt, take_over.voted(self._name, vote, ballot)))
         self._go_on(attempt, step)
 
     def _own_ballot(self, attempt: Attempt, granted: bool) -> Ballot:
         replica = self._replicas[attempt.take_over.source]
-        return Ballot(granted, replica.seal, replica.log.last, self._generation, replica.log.base)
+        return Ballot(granted, replica.vote, replica.log.last, self._generation, replica.log.base)
 
     def _win(self, attempt: Attempt, own: OwnLog) -> None:
         for each in self._attempts.values():
@@ -302,7 +302,7 @@ class TakeOvers:
         take_over, lasted_s = attempt.take_over, self._shell.now_s - attempt.begun_s
         named = {
             "source": take_over.source,
-            "epoch": take_over.seal.epoch,
+            "epoch": take_over.vote.epoch,
             "from": attempt.before.forwarder,
             **fields,
         }

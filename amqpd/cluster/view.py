@@ -1,8 +1,9 @@
 """The cluster as one of its nodes sees it, for an operator who asks that node.
 
-What comes in: the roster of this moment, what this node knows as a home. What goes out: members, sources, sentences.
+What comes in: the roster of this moment, what this node knows as a leader. What goes out: members, sources,
+sentences.
 Rules: 1. A look is made source by source, so that the node goes on in between. 2. The roster may change meanwhile:
-a source that has gone is left out. 3. How far copies are only the home of a source knows: of other homes' sources
+a source that has gone is left out. 3. How far copies are only the leader of a source knows: of other leaders' sources
 nothing is said of that.
 Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`).
 """
@@ -51,13 +52,13 @@ class ClusterView:
     def quorum_facts(self) -> Row:
         """What `amqpd quorum status` asks of each node."""
         here = self._here
-        sources, copies = source_facts(here.homes), replica_facts(here.replicas)
+        sources, copies = source_facts(here.led_sources), replica_facts(here.replicas)
         return {"node": here.name, "sources": sources, "copies": copies}
 
     def standings(self, asked: Mapping[int, int]) -> Iterator[Standing | None]:
         """Of each source, in their order. `asked`: how many copies a source is to have, where a queue of it says
         that."""
-        facts = {row["source"]: row for row in source_facts(self._here.homes)}
+        facts = {row["source"]: row for row in source_facts(self._here.led_sources)}
         for source in sorted(self._roster.records):
             there = source in self._roster.records
             copies = asked.get(source, self._copies)

@@ -1,4 +1,4 @@
-"""Looks, now and then, at the replica sets whose home this is, and says when they become worse or better.
+"""Looks, now and then, at the replica sets whose leader this is, and says when they become worse or better.
 
 What comes in: lanes. What goes out: events, when a set's copies are not complete, when a peer is behind and when it
 has caught up, when no majority answers, when publishers wait for peers.
@@ -32,8 +32,8 @@ class Behind:
 class Seen:
     """Of a replica set, when it was looked at last."""
 
-    reigned: bool = False
-    reign_told: bool = False
+    held_lease: bool = False
+    leader_lease_told: bool = False
     """that it is lost"""
     lost_at_s: float = 0.0
     missing: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Watch:
             del self._behind[key]
         for lane in lanes:
             seen = self._seen.setdefault(lane.number, Seen())
-            self._reign(lane, seen)
+            self._leader_lease(lane, seen)
             self._copies(lane, seen)
             for member in (*lane.members, *lane.learners):
                 if member != self._name:
@@ -73,25 +73,27 @@ class Watch:
     def lost_for_s(self, lane: OwnLane) -> float:
         """Since when no majority of the lane answers, in seconds; 0: one does, or none has yet."""
         seen = self._seen.get(lane.number)
-        return 0.0 if seen is None or not seen.reign_told else self._shell.now_s - seen.lost_at_s
+        return 0.0 if seen is None or not seen.leader_lease_told else self._shell.now_s - seen.lost_at_s
 
-    def _reign(self, lane: OwnLane, seen: Seen) -> None:
-        sources = len(lane.home.sources)
-        reigns = lane.reign.holds(self._shell.now_s)
-        if seen.reigned and not reigns and sources:
-            seen.reign_told, seen.lost_at_s = True, self._shell.now_s
-            self._counters.reigns_lost += 1
-            self._shell.log("reign_lost", members=lane.members, answering=sorted(lane.home.peers), sources=sources)
-        elif reigns and seen.reign_told:
-            seen.reign_told = False
-            self._shell.log("reign_back", members=lane.members, sources=sources)
-        seen.reigned = reigns
+    def _leader_lease(self, lane: OwnLane, seen: Seen) -> None:
+        sources = len(lane.leader.sources)
+        holds_lease = lane.leader_lease.holds(self._shell.now_s)
+        if seen.held_lease and not holds_lease and sources:
+            seen.leader_lease_told, seen.lost_at_s = True, self._shell.now_s
+            self._counters.leader_leases_lost += 1
+            self._shell.log(
+                "leader_lease_lost", members=lane.members, answering=sorted(lane.leader.peers), sources=sources
+            )
+        elif holds_lease and seen.leader_lease_told:
+            seen.leader_lease_told = False
+            self._shell.log("leader_lease_back", members=lane.members, sources=sources)
+        seen.held_lease = holds_lease
 
     def _lag(self, lane: OwnLane, seen: Seen) -> None:
-        home, lagging = lane.home, bool(lane.lagging)
+        leader, lagging = lane.leader, bool(lane.lagging)
         if lagging and not seen.lagging:
-            lags = {member: home.lag_of(member)[1] for member in lane.members if member != self._name}
-            open_bytes = max(home.open_bytes, *map(home.open_bytes_of, lane.lagging))
+            lags = {member: leader.lag_of(member)[1] for member in lane.members if member != self._name}
+            open_bytes = max(leader.open_bytes, *map(leader.open_bytes_of, lane.lagging))
             told = {"sources": len(lane.lagging), "open_bytes": open_bytes, "lags": lags}
             self._shell.log("publishers_wait", members=lane.members, **told)
         elif seen.lagging and not lagging:
@@ -105,7 +107,7 @@ class Watch:
             seen.unsaid_s = 0.0
         elif not missing:
             seen.missing, seen.unsaid_s = missing, 0.0
-            self._shell.log("copies_complete", members=lane.members, sources=len(lane.home.sources))
+            self._shell.log("copies_complete", members=lane.members, sources=len(lane.leader.sources))
         elif not seen.unsaid_s:
             seen.unsaid_s = now_s
         elif now_s - seen.unsaid_s >= SETTLES_S:
@@ -114,8 +116,8 @@ class Watch:
 
     def _peer(self, lane: OwnLane, member: str) -> None:
         key, now_s = (lane.number, member), self._shell.now_s
-        peer, behind = lane.home.peers.get(member), self._behind.get(key)
-        lacks = 0 if peer is None else len(peer.apart.intersection(lane.home.sources))
+        peer, behind = lane.leader.peers.get(member), self._behind.get(key)
+        lacks = 0 if peer is None else len(peer.apart.intersection(lane.leader.sources))
         if lacks:
             behind = behind or self._behind.setdefault(key, Behind(now_s))
             if not behind.told and now_s - behind.since_s >= SETTLES_S:
@@ -137,10 +139,10 @@ class Watch:
 
 def _missing(lane: OwnLane, name: str) -> tuple[int, list[str]]:
     """Of how many sources of the set some member is not up to date, and which members; `name`: this one."""
-    home, sources = lane.home, set(lane.home.sources)
-    away = {member for member in lane.members if member != name and member not in home.peers}
+    leader, sources = lane.leader, set(lane.leader.sources)
+    away = {member for member in lane.members if member != name and member not in leader.peers}
     if away or not sources:
         return len(sources), sorted(away) if sources else []
-    members = {peer: at for peer, at in home.peers.items() if peer in home.members}
+    members = {peer: at for peer, at in leader.peers.items() if peer in leader.members}
     behind = {peer: sources & (at.apart | at.uncounted) for peer, at in members.items()}
     return len(set().union(*behind.values())), sorted(peer for peer, lacks in behind.items() if lacks)

@@ -152,7 +152,7 @@ def _rows(folder: Path, events: tuple[str, ...], filters: dict[str, str], last: 
 
 
 def _age(path: Path) -> tuple[str, str, int, int]:
-    _, life, number = path.stem.rsplit("-", 2)
+    _, incarnation, number = path.stem.rsplit("-", 2)
     # Somebody else's file may have another name.
-    numbers = (int(life), int(number)) if life.isdecimal() and number.isdecimal() else (0, 0)
+    numbers = (int(incarnation), int(number)) if incarnation.isdecimal() and number.isdecimal() else (0, 0)
     return path.parent.parent.name, path.parent.name, *numbers

@@ -129,11 +129,11 @@ def _of_running(
     data_dir: Path, target: Path, rate: float | None, log_max: int, show: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any] | None:
     """The manifest; None when no broker runs. Raises ManagementError."""
-    wish = {"target": str(target), "log_bytes_max": log_max * MEGABYTE}
+    request = {"target": str(target), "log_bytes_max": log_max * MEGABYTE}
     if rate is not None:
-        wish["rate_bytes_s"] = rate * MEGABYTE
+        request["rate_bytes_s"] = rate * MEGABYTE
     found: dict[str, Any] | None = None
-    for row in control.each_row(data_dir, "backup", wish, ANSWER_TIMEOUT_S) or ():
+    for row in control.each_row(data_dir, "backup", request, ANSWER_TIMEOUT_S) or ():
         if "backup" in row:
             found = row["backup"]
         else:

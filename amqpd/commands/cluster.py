@@ -1,4 +1,4 @@
-"""`amqpd cluster`: the nodes of a cluster, which of them is the home of what, and the end of one.
+"""`amqpd cluster`: the nodes of a cluster, which of them is the leader of what, and the end of one.
 
 What comes in: settings, which say where the cluster meets. What goes out: members and sources, as the store has them;
 a node that is not known any more, or may come back after all.
@@ -19,10 +19,10 @@ import trio
 from amqpd.cluster.forgetting import forget as forget_member
 from amqpd.cluster.forgetting import readmit as readmit_member
 from amqpd.cluster.moves import Aim, without
-from amqpd.cluster.overview import home_rows, member_rows, problems, sentences, source_rows, unreadable_rows
+from amqpd.cluster.overview import leader_rows, member_rows, problems, sentences, source_rows, unreadable_rows
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.set_requests import said
 from amqpd.cluster.standing import standing
-from amqpd.cluster.wishing import said
 from amqpd.commands.cluster_store import (
     Opened,
     Queues,
@@ -39,8 +39,8 @@ from amqpd.config import Settings
 from amqpd.vocabulary.endpoint import Endpoint
 from amqpd.vocabulary.escapes import escaped, readable_json
 
-MEMBERS = ("name", "state", "incarnation", "version", "label", "region", "address", "homes", "copies")
-HOMES = ("home", "sources", "numbers")
+MEMBERS = ("name", "state", "incarnation", "version", "label", "region", "address", "leaders", "copies")
+LEADERS = ("leader", "sources", "numbers")
 
 
 @click.group()
@@ -61,16 +61,16 @@ def cluster() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs.")
 @click.pass_obj
 def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
-    """Show members and homes, and say what is not well.
+    """Show members and leaders, and say what is not well.
 
-    A member that is gone has not renewed its lease; what it is the home of waits for another home, and its classic
-    queues wait for it. One that is
+    A member that is gone has not renewed its lease; what it is the leader of waits for another leader, and its
+    classic queues wait for it. One that is
     isolated lives, and has no link to a majority of the nodes: they refuse it, or do not reach it, and nothing is
     placed on it. Copies are those that count: a disk that was emptied, or is older than it was, has none until it has
     caught up.
 
     Exit code 0: it was shown, whatever it says; with --problems, all is well. 1: with --problems, something is not
-    (a node is gone or isolated, a source lacks a home or copies, a record cannot be read); or the store does not
+    (a node is gone or isolated, a source lacks a leader or copies, a record cannot be read); or the store does not
     answer.
 
     \b
@@ -100,7 +100,7 @@ def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
 def _show(roster: Roster, said: list[str]) -> None:
     show([_shown(row) for row in member_rows(roster)], MEMBERS, False)
     click.echo()
-    show(home_rows(roster), HOMES, False)
+    show(leader_rows(roster), LEADERS, False)
     click.echo()
     for sentence in said:
         click.echo(escaped(sentence))
@@ -114,7 +114,7 @@ def _show(roster: Roster, said: list[str]) -> None:
 def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_s: float | None) -> None:
     """Take NODE out of the cluster for good: other nodes take its place, then its name is forgotten.
 
-    Each source that is kept on it gets another node that lives, by failure domains and load, and its homes move.
+    Each source that is kept on it gets another node that lives, by failure domains and load, and its leaders move.
     That can be done while NODE still runs, which is safest: nothing is kept on fewer nodes meanwhile. When nothing
     is kept on it any more the command waits until its process has ended, so stop it then. Ended with Ctrl-C or by
     --timeout, the same command goes on from where it was.
@@ -179,25 +179,25 @@ def readmit(settings: Settings, node: str) -> None:
 
 
 def _without(opened: Opened, node: str) -> dict[int, Aim]:
-    return without(node, opened.roster.records, opened.roster.wishes, opened.roster.usable)
+    return without(node, opened.roster.records, opened.roster.desired_sets, opened.roster.usable)
 
 
 async def _forget(opened: Opened, node: str) -> None:
-    """Raises as `Wishing.carry_out`, and MemberKept."""
-    wishing, said_so = opened.wishing, False
+    """Raises as `SetRequests.carry_out`, and MemberKept."""
+    set_requests, said_so = opened.set_requests, False
     while True:
         aims = _without(opened, node)
         if aims:
-            await wishing.carry_out(aims)
+            await set_requests.carry_out(aims)
         elif _kept(opened.roster, node):
             # Somebody has asked for that already.
-            await wishing.until(lambda now: not _kept(now, node) or bool(_without(opened, node)))
+            await set_requests.until(lambda now: not _kept(now, node) or bool(_without(opened, node)))
         elif node in opened.roster.members:
             if not said_so:
                 progress(f"nothing is kept on {node} any more: end its process now; waiting until it has")
             said_so = True
             # A queue that is declared meanwhile may be kept on it.
-            await wishing.until(lambda now: node not in now.members or _kept(now, node))
+            await set_requests.until(lambda now: node not in now.members or _kept(now, node))
         else:
             break
     await forget_member(opened.store, node)
@@ -217,7 +217,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     address = str(Endpoint(row["host"], row["port"])) if row["lives"] else ""
     other = row["copies_of_another_disk"]
     copies = f"{row['copies']} ({other} of another disk)" if other else row["copies"]
-    return {**plain, "state": _state(row), "incarnation": plain["life"], "address": address, "copies": copies}
+    return {**plain, "state": _state(row), "incarnation": plain["incarnation"], "address": address, "copies": copies}
 
 
 def _state(row: dict[str, Any]) -> str:

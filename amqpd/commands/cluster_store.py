@@ -23,8 +23,8 @@ from amqpd.cluster.forgetting import MemberKept
 from amqpd.cluster.linkage import WELL
 from amqpd.cluster.moves import Impossible
 from amqpd.cluster.roster import Roster
+from amqpd.cluster.set_requests import SetRequests
 from amqpd.cluster.standing import standing
-from amqpd.cluster.wishing import Wishing
 from amqpd.config import Settings
 from amqpd.declarations.locating import wanted_of
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key
@@ -45,11 +45,11 @@ class Opened:
     """The store, and what it has of the cluster."""
 
     store: MetadataStore
-    wishing: Wishing
+    set_requests: SetRequests
 
     @property
     def roster(self) -> Roster:
-        return self.wishing.roster
+        return self.set_requests.roster
 
 
 def in_store(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
@@ -69,8 +69,8 @@ async def _open(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
         ) from error
     began_at = trio.current_time()
     async with store_of(settings, progress) as store:
-        opened = Opened(store, Wishing(store, progress))
-        await opened.wishing.look()
+        opened = Opened(store, SetRequests(store, progress))
+        await opened.set_requests.look()
         was_silent = began_at + SILENT_S < trio.current_time()
         await _look_again(opened, RENEWED_LEASES * settings.cluster_lease_s, was_silent)
         return await act(opened)
@@ -85,7 +85,7 @@ async def _look_again(opened: Opened, within_s: float, was_silent: bool) -> None
         was_silent or not all(standing(each, roster, {}, 1, WELL).has_majority for each in roster.records)
     ):
         progress(f"etcd has no lease of {', '.join(roster.gone)}: looking for {within_s:g} s whether they renew it")
-        await opened.wishing.look_again(within_s)
+        await opened.set_requests.look_again(within_s)
 
 
 def progress(sentence: str) -> None:

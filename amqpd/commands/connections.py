@@ -89,8 +89,8 @@ def close(
     named = user is not None or vhost is not None
     if (which is not None) + named + every != 1:
         raise click.UsageError("say which connections: an ID, or --user and --vhost, or --all")
-    wish = {"id": which, "user": user, "vhost": vhost, "all": every, "reason": reason}
-    done = ask(broker, "connection close", wish)
+    request = {"id": which, "user": user, "vhost": vhost, "all": every, "reason": reason}
+    done = ask(broker, "connection close", request)
     closed, missing = done["closed"], done["nodes_missing"]
     click.echo(f"closed {closed} connection{'' if closed == 1 else 's'}")
     note_missing("not closed: those of", missing)

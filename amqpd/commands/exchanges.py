@@ -140,7 +140,7 @@ def declare(
       amqpd exchange declare later --type x-delayed-message --argument x-delayed-type=direct
       amqpd exchange declare orders --argument alternate-exchange=unrouted
     """
-    wish = {
+    request = {
         "vhost": vhost,
         "name": name,
         "type": kind,
@@ -149,7 +149,7 @@ def declare(
         "internal": internal,
         "arguments": arguments_of(argument, arguments),
     }
-    say_declared("exchange", name, vhost, ask(broker, "exchange declare", wish)["new"])
+    say_declared("exchange", name, vhost, ask(broker, "exchange declare", request)["new"])
 
 
 @exchange.command()
@@ -228,8 +228,8 @@ def declare_binding(
       amqpd binding declare --source orders --destination-type exchange --destination archive
       amqpd binding declare --source by-header --destination jobs --argument x-match=all --argument kind=new
     """
-    wish = {**named, "vhost": vhost, "arguments": arguments_of(argument, arguments)}
-    made = ask(broker, "binding declare", wish)
+    request = {**named, "vhost": vhost, "arguments": arguments_of(argument, arguments)}
+    made = ask(broker, "binding declare", request)
     what = f"{_said(**named)} in virtual host '{vhost}'"
     click.echo(escaped(f"made {what}" if made["new"] else f"{what} is there already: nothing changed"))
 

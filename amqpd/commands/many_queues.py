@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Wish:
+class QueuesRequest:
     """As its options say it."""
 
     act: str
@@ -45,28 +45,28 @@ class Wish:
     as_json: bool
 
 
-def carry_out(broker: Place, wish: Wish) -> None:
+def carry_out(broker: Place, request: QueuesRequest) -> None:
     """Raises ClickException."""
-    meant = {"vhost": wish.vhost, "matching": wish.matching, "only": list(wish.only)}
-    found = list(ask_each(broker, f"queues {wish.act}", {**meant, "yes": False}))
-    if wish.dry_run and wish.as_json:
+    meant = {"vhost": request.vhost, "matching": request.matching, "only": list(request.only)}
+    found = list(ask_each(broker, f"queues {request.act}", {**meant, "yes": False}))
+    if request.dry_run and request.as_json:
         click.echo(readable_json(found, 2))
         return
-    if not wish.as_json:
-        _show(found, wish)
+    if not request.as_json:
+        _show(found, request)
     if not found:
         return
-    if wish.dry_run:
-        click.echo(f"{_counted(found)} would be {DONE[wish.act]}")
+    if request.dry_run:
+        click.echo(f"{_counted(found)} would be {DONE[request.act]}")
         return
-    if not wish.yes:
-        _confirm(found, wish)
-    done = [row for names in _in_parts(found) for row in _done(broker, wish, {**meant, "names": names})]
-    _account(done, wish)
+    if not request.yes:
+        _confirm(found, request)
+    done = [row for names in _in_parts(found) for row in _done(broker, request, {**meant, "names": names})]
+    _account(done, request)
 
 
-def _done(broker: Place, wish: Wish, meant: Row) -> Iterator[Row]:
-    return ask_each(broker, f"queues {wish.act}", {**meant, "yes": True})
+def _done(broker: Place, request: QueuesRequest, meant: Row) -> Iterator[Row]:
+    return ask_each(broker, f"queues {request.act}", {**meant, "yes": True})
 
 
 def _in_parts(found: Sequence[Row]) -> Iterator[list[list[str]]]:
@@ -81,11 +81,11 @@ def _in_parts(found: Sequence[Row]) -> Iterator[list[list[str]]]:
         yield names
 
 
-def _show(found: Sequence[Row], wish: Wish) -> None:
+def _show(found: Sequence[Row], request: QueuesRequest) -> None:
     if not found:
         click.echo("no queue is meant: nothing to do")
         return
-    shown = found if wish.full else found[:LINES_MAX]
+    shown = found if request.full else found[:LINES_MAX]
     rows = [{**row, "messages": _number(row["messages"])} for row in shown]
     for line in table(rows, ("vhost", "name", "messages")):
         click.echo(line)
@@ -93,20 +93,20 @@ def _show(found: Sequence[Row], wish: Wish) -> None:
         click.echo(f"and {len(found) - len(shown):,} more; --full shows all")
 
 
-def _confirm(found: Sequence[Row], wish: Wish) -> None:
-    what = f"{wish.act} {_counted(found)}"
-    if wish.as_json or not sys.stdin.isatty():
+def _confirm(found: Sequence[Row], request: QueuesRequest) -> None:
+    what = f"{request.act} {_counted(found)}"
+    if request.as_json or not sys.stdin.isatty():
         raise click.ClickException(f"nothing was done: --yes is needed to {what}, and --dry-run only shows them")
     click.confirm(f"{what}?", abort=True)
 
 
-def _account(done: Sequence[Row], wish: Wish) -> None:
+def _account(done: Sequence[Row], request: QueuesRequest) -> None:
     refused = [row for row in done if row["refused"] is not None]
-    if wish.as_json:
+    if request.as_json:
         click.echo(readable_json(done, 2))
     else:
-        click.echo(f"{DONE[wish.act]} {_counted([row for row in done if row['refused'] is None])}")
-        shown = refused if wish.full else refused[:LINES_MAX]
+        click.echo(f"{DONE[request.act]} {_counted([row for row in done if row['refused'] is None])}")
+        shown = refused if request.full else refused[:LINES_MAX]
         for row in shown:
             click.echo(escaped(f"! '{row['name']}' in virtual host '{row['vhost']}': {row['refused']}"), err=True)
         if len(refused) > len(shown):
@@ -114,7 +114,7 @@ def _account(done: Sequence[Row], wish: Wish) -> None:
     if refused:
         count = len(refused)
         were = "1 queue was" if count == 1 else f"{count:,} queues were"
-        raise click.ClickException(f"{were} not {DONE[wish.act]}, for the reasons above")
+        raise click.ClickException(f"{were} not {DONE[request.act]}, for the reasons above")
 
 
 def _counted(rows: Sequence[Row]) -> str:

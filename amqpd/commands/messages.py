@@ -116,8 +116,8 @@ def list_messages(queue: str, state: str, body: int, as_json: bool, broker: Plac
       amqpd message list jobs --state unacked
       amqpd message list jobs --message-id 4711 --body 65536 --json
     """
-    wish = {**_wish(queue, **selected), "state": state, "body": body}
-    rows = ask_rows(broker, "message list", wish, ())
+    request = {**_request(queue, **selected), "state": state, "body": body}
+    rows = ask_rows(broker, "message list", request, ())
     if as_json:
         show(rows, (), True)
         return
@@ -157,9 +157,9 @@ def delete(queue: str, every: bool, yes: bool, broker: Place, **selected: Any) -
       amqpd message delete jobs --header tenant=old --yes
       amqpd message delete jobs --from 1 --count 100 --yes
     """
-    wish = {**_wish(queue, **selected), "all": every, "yes": yes}
-    _check(wish)
-    done = ask_rows(broker, "message delete", wish, ())[-1]
+    request = {**_request(queue, **selected), "all": every, "yes": yes}
+    _check(request)
+    done = ask_rows(broker, "message delete", request, ())[-1]
     if yes:
         click.echo(f"deleted {_messages(done)}")
     else:
@@ -185,9 +185,9 @@ def move(
       amqpd message move jobs.failed jobs --all --yes
       amqpd message move jobs parked --id 17 --yes
     """
-    wish = {**_wish(queue, **selected), "to_queue": to_queue, "to_vhost": to_vhost, "all": every, "yes": yes}
-    _check(wish)
-    done = ask_rows(broker, "message move", wish, ())[-1]
+    request = {**_request(queue, **selected), "to_queue": to_queue, "to_vhost": to_vhost, "all": every, "yes": yes}
+    _check(request)
+    done = ask_rows(broker, "message move", request, ())[-1]
     if yes:
         click.echo(f"moved {_messages(done)}")
     else:
@@ -232,8 +232,8 @@ def export(queue: str, file: Path, vhost: str, ids: tuple[str, ...], delayed: bo
     Example:
       amqpd message export jobs --to jobs-17.row
     """
-    wish = _damaged_wish(queue, vhost, ids, delayed)
-    found, *pieces = ask_rows(data_dir, "message export", wish, ())
+    request = _damaged_request(queue, vhost, ids, delayed)
+    found, *pieces = ask_rows(data_dir, "message export", request, ())
     try:
         with file.open("xb") as stream:
             for piece in pieces:
@@ -259,8 +259,8 @@ def quarantine(queue: str, yes: bool, vhost: str, ids: tuple[str, ...], delayed:
       amqpd message quarantine jobs
       amqpd message quarantine jobs --yes
     """
-    wish = {**_damaged_wish(queue, vhost, ids, delayed), "yes": yes}
-    for done in ask_rows(data_dir, "message quarantine", wish, ()):
+    request = {**_damaged_request(queue, vhost, ids, delayed), "yes": yes}
+    for done in ask_rows(data_dir, "message quarantine", request, ()):
         if done["whole"]:
             click.echo(f"{_messages(done)} can be read after all" + (": back in line" if yes else ""))
         elif yes:
@@ -269,13 +269,13 @@ def quarantine(queue: str, yes: bool, vhost: str, ids: tuple[str, ...], delayed:
             click.echo(f"{_messages(done)} would be set aside; --yes does it")
 
 
-def _damaged_wish(queue: str, vhost: str, ids: tuple[str, ...], delayed: bool) -> dict[str, Any]:
+def _damaged_request(queue: str, vhost: str, ids: tuple[str, ...], delayed: bool) -> dict[str, Any]:
     if bool(queue) == delayed:
         raise click.UsageError("name a queue, or say --delayed")
     return {"vhost": vhost, "queue": queue, "ids": _ids(ids), "delayed": delayed}
 
 
-def _wish(
+def _request(
     queue: str,
     vhost: str,
     start: int | None,
@@ -286,8 +286,8 @@ def _wish(
 ) -> dict[str, Any]:
     pairs = _ids(ids)
     wanted = [[name, value if equals else None] for name, equals, value in (each.partition("=") for each in headers)]
-    wish = {"from": start, "count": count, "ids": pairs, "message_id": message_id, "headers": wanted}
-    return {"vhost": vhost, "queue": queue, **{name: value for name, value in wish.items() if value}}
+    request = {"from": start, "count": count, "ids": pairs, "message_id": message_id, "headers": wanted}
+    return {"vhost": vhost, "queue": queue, **{name: value for name, value in request.items() if value}}
 
 
 def _ids(ids: tuple[str, ...]) -> list[list[int]]:
@@ -300,9 +300,9 @@ def _ids(ids: tuple[str, ...]) -> list[list[int]]:
     return pairs
 
 
-def _check(wish: dict[str, Any]) -> None:
-    selected = wish.keys() & {"from", "count", "ids", "message_id", "headers"}
-    if bool(selected) == wish["all"]:
+def _check(request: dict[str, Any]) -> None:
+    selected = request.keys() & {"from", "count", "ids", "message_id", "headers"}
+    if bool(selected) == request["all"]:
         raise click.UsageError("say which messages: --id, --from and --count, --message-id, --header; or --all")
 
 

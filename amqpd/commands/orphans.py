@@ -80,9 +80,9 @@ def adopt(orphan_id: str, queue: str | None, vhost: str, delayed: bool, data_dir
     """
     if delayed == (queue is not None):
         raise click.UsageError("say where the messages go: --queue NAME, or --delayed")
-    wish: dict[str, Any] = {"id": orphan_id, "vhost": vhost}
-    wish |= {"delayed": True} if delayed else {"queue": queue}
-    done = ask_rows(data_dir, "orphans adopt", wish, ())[-1]
+    request: dict[str, Any] = {"id": orphan_id, "vhost": vhost}
+    request |= {"delayed": True} if delayed else {"queue": queue}
+    done = ask_rows(data_dir, "orphans adopt", request, ())[-1]
     where = f"virtual host '{vhost}', which delays them again" if delayed else f"queue '{queue}'"
     click.echo(f"{_messages(done['count'])} moved to {where}; {done['left']:,} left")
     if done["stopped"]:

@@ -23,7 +23,7 @@ from amqpd.commands.declaring import (
     say_declared,
     vhost_option,
 )
-from amqpd.commands.many_queues import Wish
+from amqpd.commands.many_queues import QueuesRequest
 from amqpd.commands.options import broker_option, json_option
 from amqpd.commands.queue_picture import picture
 from amqpd.commands.running import ask, ask_rows
@@ -147,8 +147,8 @@ def show_queue(name: str, vhost: str, as_json: bool, broker: Place) -> None:
     rows = ask_rows(broker, "queue list", {"vhost": vhost, "name": name}, ("name",))
     if not rows:
         raise click.ClickException(f"there is no queue '{name}' in virtual host '{vhost}'")
-    wish = {"vhost": vhost, "queue": name}
-    consumers = ask_rows(broker, "consumer list", wish, ("connection_id", "channel", "consumer_tag"))
+    request = {"vhost": vhost, "queue": name}
+    consumers = ask_rows(broker, "consumer list", request, ("connection_id", "channel", "consumer_tag"))
     if as_json:
         click.echo(readable_json({**rows[0], "consumer_details": consumers}, 2))
     else:
@@ -204,8 +204,8 @@ def declare(
     table = arguments_of(argument, arguments)
     if kind is not None:
         table["x-queue-type"] = kind
-    wish = {"vhost": vhost, "name": name, "durable": durable, "auto_delete": auto_delete, "arguments": table}
-    say_declared("queue", name, vhost, ask(broker, "queue declare", wish)["new"])
+    request = {"vhost": vhost, "name": name, "durable": durable, "auto_delete": auto_delete, "arguments": table}
+    say_declared("queue", name, vhost, ask(broker, "queue declare", request)["new"])
 
 
 def many_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -241,8 +241,8 @@ def purge(name: str | None, vhost: str | None, broker: Place, **how: Any) -> Non
       amqpd queue purge --matching '^test\\.' --dry-run
       amqpd queue purge --vhost staging --only backlog --yes
     """
-    if (wish := _of_many("purge", name, vhost, **how)) is not None:
-        many_queues.carry_out(broker, wish)
+    if (request := _of_many("purge", name, vhost, **how)) is not None:
+        many_queues.carry_out(broker, request)
         return
     vhost = vhost or "/"
     count = ask(broker, "queue purge", {"vhost": vhost, "name": name})["messages"]
@@ -267,10 +267,10 @@ def delete(name: str | None, vhost: str | None, broker: Place, if_empty: bool, i
       amqpd queue delete --matching '^amq\\.gen-' --only unused --dry-run
       amqpd queue delete --vhost staging --only empty --only unused --yes
     """
-    if (wish := _of_many("delete", name, vhost, **how)) is not None:
+    if (request := _of_many("delete", name, vhost, **how)) is not None:
         if if_empty or if_unused:
             raise click.UsageError("--if-empty and --if-unused are for NAME: say --only empty, --only unused")
-        many_queues.carry_out(broker, wish)
+        many_queues.carry_out(broker, request)
         return
     vhost = vhost or "/"
     wanted = {"vhost": vhost, "name": name, "if_empty": if_empty, "if_unused": if_unused}
@@ -278,7 +278,7 @@ def delete(name: str | None, vhost: str | None, broker: Place, if_empty: bool, i
     say("deleted", "queue", str(name), vhost, "" if count is None else f": {_ready(count)} gone with it")
 
 
-def _of_many(act: str, name: str | None, vhost: str | None, **how: Any) -> Wish | None:
+def _of_many(act: str, name: str | None, vhost: str | None, **how: Any) -> QueuesRequest | None:
     """None: only NAME is meant. Raises UsageError."""
     many = how["matching"] is not None or bool(how["only"])
     if name is not None:
@@ -287,7 +287,7 @@ def _of_many(act: str, name: str | None, vhost: str | None, **how: Any) -> Wish 
         return None
     if not many:
         raise click.UsageError("say which queues: NAME, or --matching REGEX, or --only CONDITION")
-    return Wish(act, vhost, **how)
+    return QueuesRequest(act, vhost, **how)
 
 
 def _ready(count: int) -> str:

@@ -1,7 +1,7 @@
 """`amqpd quorum`: where quorum queues and their copies are, and how up to date these are.
 
 What comes in: settings, which say where the cluster meets; a queue or a source. What goes out: rows and sentences.
-Rules: 1. The store is asked, and no broker has to run. How far copies are only the home of a source knows: the node
+Rules: 1. The store is asked, and no broker has to run. How far copies are only the leader of a source knows: the node
 that this command finds running says it of its own. 2. Nothing is changed here.
 Not here: commands that change something (`quorum_changes.py`, `quorum_force.py`), the sentences
 (`cluster/standing.py`).
@@ -27,7 +27,7 @@ from amqpd.management.control import socket as control
 from amqpd.management.errors import ManagementError
 from amqpd.vocabulary.escapes import escaped, readable_json
 
-COLUMNS = ("source", "queues", "home", "copies", "state")
+COLUMNS = ("source", "queues", "leader", "copies", "state")
 ANSWER_TIMEOUT_S = 10.0
 
 
@@ -36,10 +36,10 @@ def quorum() -> None:
     """See and change where quorum queues are kept, and which node serves them.
 
     Every quorum queue belongs to a source, one of 256 numbered logs. A source is kept on a set of nodes, mostly
-    three; one of them is its home, which clients of its queues connect to. What these commands change is changed
+    three; one of them is its leader, which clients of its queues connect to. What these commands change is changed
     for all queues of a source.
 
-    Changes are asked for in the etcd of the setting cluster_store, and carried out by the homes one step at a
+    Changes are asked for in the etcd of the setting cluster_store, and carried out by the leaders one step at a
     time: a new copy has everything before an old one goes, and nothing that was confirmed is lost. So a command
     may be ended with Ctrl-C: what it has asked for goes on. amqpd quorum status says what is under way, and
     amqpd quorum cancel takes it back.
@@ -73,10 +73,10 @@ def status(
 ) -> None:
     """Show where queues are and how up to date their copies are: all, or the one of QUEUE.
 
-    A source is well when its home lives, all of its copies do, and there are as many as cluster_copies says, or
+    A source is well when its leader lives, all of its copies do, and there are as many as cluster_copies says, or
     x-quorum-initial-group-size of its queues.
-    How far copies are only the home knows: the broker that runs on this data directory says it of the sources
-    that it is the home of. Run the command on the other nodes for theirs.
+    How far copies are only the leader knows: the broker that runs on this data directory says it of the sources
+    that it is the leader of. Run the command on the other nodes for theirs.
 
     \b
     Examples:
@@ -109,16 +109,16 @@ def status(
         show([_line(row) for row in alike_rows(found, queues)], COLUMNS, False)
     elif not problems:
         click.echo("there are no quorum queues yet")
-    elsewhere = sorted({each.home for each in found if each.up_to_date is None and each.home})
+    elsewhere = sorted({each.leader for each in found if each.up_to_date is None and each.leader})
     if elsewhere and not as_json:
         where = f"this is {at}" if at is not None else "no node of the cluster runs on this data directory"
-        click.echo(f"\nhow far copies are the home knows, and {where}: ask on {', '.join(elsewhere)}")
+        click.echo(f"\nhow far copies are the leader knows, and {where}: ask on {', '.join(elsewhere)}")
     if problems and found:
         raise SystemExit(1)
 
 
 def _facts(data_dir: Path) -> tuple[str | None, dict[int, dict[str, Any]]]:
-    """Of the broker that runs here: its name, and what it knows as a home; None if none does, or it is in no
+    """Of the broker that runs here: its name, and what it knows as a leader; None if none does, or it is in no
     cluster."""
     try:
         found = control.call(data_dir, "quorum facts", {}, ANSWER_TIMEOUT_S)
@@ -133,7 +133,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": row["numbers"],
         "queues": row["queues"],
-        "home": row["home"] or "none",
+        "leader": row["leader"] or "none",
         "copies": " ".join(row["members"]),
         "state": row["says"],
     }
@@ -143,15 +143,15 @@ def _row(each: Standing, queues: Mapping[int, int]) -> dict[str, Any]:
     return {
         "source": each.source,
         "queues": queues.get(each.source, 0),
-        "home": each.home,
+        "leader": each.leader,
         "members": list(each.members),
         "living": list(each.living),
         "majority": each.has_majority,
         "under_replicated": each.under_replicated,
         "up_to_date": each.up_to_date,
         "well": each.is_well,
-        "wish": each.wish,
-        "wish_waits": each.wish_waits,
+        "desired_set": each.desired_set,
+        "desired_set_waits": each.desired_set_waits,
         "says": each.sentence,
     }
 

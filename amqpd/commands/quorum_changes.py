@@ -1,11 +1,11 @@
 """`amqpd quorum grow`, `shrink`, `transfer`, `rebalance` and `cancel`.
 
-What comes in: which sources, which node. What goes out: wishes in the store; sentences, while the homes carry them
-out.
-Rules: 1. Everything is checked before anything is asked for. 2. What is wished already counts as if it were so: two
-commands one after the other amount to both.
-Not here: what a change amounts to (`cluster/moves.py`), how it is followed (`cluster/wishing.py`), carrying it out
-(`cluster/set_changes.py`).
+What comes in: which sources, which node. What goes out: desired sets in the store; sentences, while the leaders carry
+them out.
+Rules: 1. Everything is checked before anything is asked for. 2. What is asked for already counts as if it were so:
+two commands one after the other amount to both.
+Not here: what a change amounts to (`cluster/moves.py`), how it is followed (`cluster/set_requests.py`), carrying it
+out (`cluster/set_changes.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 from amqpd.cluster.moves import Aim, grown, rebalanced, shrunk
 from amqpd.cluster.overview import ranges
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.wishing import as_it_is, said
+from amqpd.cluster.set_requests import as_it_is, said
 from amqpd.commands.cluster_store import (
     Opened,
     in_store,
@@ -116,7 +116,7 @@ def shrink(
 ) -> None:
     """Keep no copy on NODE any more, and put none in its place.
 
-    A home on it moves first. It waits while those that are left are no majority with everything. To replace a
+    A leader on it moves first. It waits while those that are left are no majority with everything. To replace a
     node by others use amqpd cluster forget, or grow before this.
 
     \b
@@ -149,7 +149,7 @@ def shrink(
 @waiting_options
 @click.pass_obj
 def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: bool, timeout_s: float | None) -> None:
-    """Make NODE the home of QUEUE, and of all queues of its source.
+    """Make NODE the leader of QUEUE, and of all queues of its source.
 
     NODE has to be one of those that keep the source; grow the source to it first if it is not. Clients are told to
     connect again, and what was delivered and not acknowledged is delivered again at NODE.
@@ -174,15 +174,15 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
         others = (await queues_of(opened, settings.cluster_copies)).count[source] - 1
         if others > 0:
             progress(f"{others} other queue{'s' * (others > 1)} of source {source} move{'s' * (others == 1)} with it")
-        aims = {source: aim._replace(home=name)} if aim.home != name else {}
-        await ask(opened, aims, no_wait, timeout_s, f"{name} is the home of queue '{queue}' already")
+        aims = {source: aim._replace(leader=name)} if aim.leader != name else {}
+        await ask(opened, aims, no_wait, timeout_s, f"{name} is the leader of queue '{queue}' already")
 
     in_store(settings, act)
 
 
 @click.command(short_help="Move as little as makes all nodes have their share.")
 @click.option("--dry-run", is_flag=True, help="Print what would be moved, and move nothing.")
-@click.option("--homes", "homes_only", is_flag=True, help="Only homes: no copy is made anywhere.")
+@click.option("--leaders", "leaders_only", is_flag=True, help="Only leaders: no copy is made anywhere.")
 @click.option(
     "--slack",
     type=click.IntRange(0, 100),
@@ -194,26 +194,28 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
 @waiting_options
 @click.pass_obj
 def rebalance(
-    settings: Settings, dry_run: bool, homes_only: bool, slack: int, no_wait: bool, timeout_s: float | None
+    settings: Settings, dry_run: bool, leaders_only: bool, slack: int, no_wait: bool, timeout_s: float | None
 ) -> None:
-    """Move copies and homes so that no node has more than its share, and as few of them as that takes.
+    """Move copies and leaders so that no node has more than its share, and as few of them as that takes.
 
-    After nodes came, or were away: a node that comes back is the home of nothing. Copies stay in different racks
+    After nodes came, or were away: a node that comes back is the leader of nothing. Copies stay in different racks
     and zones (cluster_label). The plan is printed first. Sources count, whatever their queues have to do.
 
     \b
     Examples:
       amqpd quorum rebalance --dry-run
-      amqpd quorum rebalance --homes
+      amqpd quorum rebalance --leaders
     """
 
     async def act(opened: Opened) -> None:
         roster = opened.roster
-        aims = rebalanced(roster.records, roster.wishes, roster.usable, Fraction(slack, 100), homes_only=homes_only)
+        aims = rebalanced(
+            roster.records, roster.desired_sets, roster.usable, Fraction(slack, 100), leaders_only=leaders_only
+        )
         usable = roster.usable
-        homeless = sorted(each for each, record in roster.records.items() if record.home.forwarder not in usable)
-        if homeless:
-            progress(f"left out, as their homes do not live, or are isolated: {ranges(homeless)}")
+        leaderless = sorted(each for each, record in roster.records.items() if record.leader.forwarder not in usable)
+        if leaderless:
+            progress(f"left out, as their leaders do not live, or are isolated: {ranges(leaderless)}")
         for isolated in sorted(roster.linkage.isolated):
             progress(f"left out, without links: {roster.linkage.why(isolated)}")
         for each, aim in aims.items():
@@ -243,8 +245,8 @@ def cancel(settings: Settings, queue: str | None, vhost: str, source: int | None
     async def act(opened: Opened) -> None:
         named = await sources_named(opened, vhost, queue, source, everything)
         count = 0
-        for each in named or sorted(opened.roster.wishes):
-            count += await opened.wishing.cancel(each)
+        for each in named or sorted(opened.roster.desired_sets):
+            count += await opened.set_requests.cancel(each)
         click.echo(f"{count} taken back" if count else "nothing was asked for, or it is done")
 
     in_store(settings, act)
@@ -262,7 +264,9 @@ def _change(before: Aim, after: Aim) -> str:
     came = sorted(set(after.members) - set(before.members))
     left = sorted(set(before.members) - set(after.members))
     copies = [f"copy from {', '.join(left)} to {', '.join(came)}"] if came or left else []
-    return ", ".join([*copies, *([f"home from {before.home} to {after.home}"] * (before.home != after.home))])
+    return ", ".join(
+        [*copies, *([f"leader from {before.leader} to {after.leader}"] * (before.leader != after.leader))]
+    )
 
 
 async def ask(
@@ -274,12 +278,12 @@ async def ask(
         return
     if no_wait:
         for each, aim in sorted(aims.items()):
-            await opened.wishing.put(each, aim)
+            await opened.set_requests.put(each, aim)
             progress(f"source {each}: to be on {said(aim)}")
         click.echo(f"{len(aims)} asked for: amqpd quorum status says how far it is")
         return
     with trio.move_on_after(timeout_s if timeout_s is not None else float("inf")) as waiting:
-        await opened.wishing.carry_out(aims)
+        await opened.set_requests.carry_out(aims)
     if waiting.cancelled_caught:
         raise click.ClickException(
             f"not done within {timeout_s:g} seconds; what was asked for goes on, and what was not is not: "

@@ -86,14 +86,16 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
                 "with what is left"
             )
         for each in able:
-            await opened.wishing.force(forced(roster.records[each.source], each.living))
+            await opened.set_requests.force(forced(roster.records[each.source], each.living))
             progress(f"source {each.source}: {', '.join(each.living)} may go on alone")
-        await opened.wishing.look()
+        await opened.set_requests.look()
         with trio.move_on_after(SERVED_S) as waiting:
-            await opened.wishing.until(lambda now: all(now.records[each.source].home.forwarder for each in able))
+            await opened.set_requests.until(
+                lambda now: all(now.records[each.source].leader.forwarder for each in able)
+            )
         if waiting.cancelled_caught:
             raise click.ClickException(
-                f"{_count(able)} may go on, and not all of them have a home after {SERVED_S:g} seconds: "
+                f"{_count(able)} may go on, and not all of them have a leader after {SERVED_S:g} seconds: "
                 "`amqpd quorum status` says what they wait for"
             )
         click.echo(f"{_count(able)} went on; the logs of their nodes (majority_given_up) say from where")
@@ -123,12 +125,12 @@ def _report(each: Standing, roster: Roster, at: str | None, positions: Positions
     lost = [name for name in each.members if name not in each.living]
     lines = [
         f"source {each.source}: {each.sentence}",
-        f"  lost: {', '.join(lost)}; left: {', '.join(each.living) or 'none'}; last home: "
-        f"{record.home.forwarder or 'none'}, epoch {record.home.epoch}",
+        f"  lost: {', '.join(lost)}; left: {', '.join(each.living) or 'none'}; last leader: "
+        f"{record.leader.forwarder or 'none'}, epoch {record.leader.epoch}",
     ]
     here = positions.get(each.source, {})
-    if at in each.living and at == record.home.forwarder and here.get("served_epoch") == record.home.epoch:
-        lines.append(f"  its home {at} is left, and has all that it confirmed: nothing is lost")
+    if at in each.living and at == record.leader.forwarder and here.get("served_epoch") == record.leader.epoch:
+        lines.append(f"  its leader {at} is left, and has all that it confirmed: nothing is lost")
     elif at in each.living and here:
         (epoch, index), (_, committed) = here["last"], here["committed"]
         lines.append(

@@ -1,4 +1,4 @@
-"""How all commands say that what was wished is refused.
+"""How all commands say that what was asked for is refused.
 
 What comes in: what use cases raise. What goes out: their sentence, and exit code 1.
 Rules: this loads nothing else: a command that asks a running broker does not wait for the modules of a database.

@@ -33,8 +33,8 @@ COLUMNS = (
 )
 
 CLUSTER = (
-    *("sources_homed", "sources_copied", "sources_under_replicated", "sources_without_majority", "sources_cut_off"),
-    *("take_overs_total", "hand_overs_total", "reigns_lost_total"),
+    *("sources_led", "sources_copied", "sources_under_replicated", "sources_without_majority", "sources_cut_off"),
+    *("take_overs_total", "hand_overs_total", "leader_leases_lost_total"),
 )
 """of the cluster, for people; the rest is in the JSON"""
 
@@ -53,7 +53,7 @@ def status(as_json: bool, broker: Place) -> None:
     consumes or acknowledges, full queues, dead letters, messages that reach no queue, blocked connections.
     Delayed messages wait in the broker until their time; delayed_next_s says in how many seconds the first of
     them is due. Unroutable ones were returned, dropped, nacked or rerouted. With --json a node of a cluster says how
-    far each peer is behind, and counts take-overs, seals and what was sent again.
+    far each peer is behind, and counts take-overs, votes and what was sent again.
 
     \b
     Examples:

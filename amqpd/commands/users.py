@@ -2,7 +2,7 @@
 
 What comes in: names, tags, passwords (from a prompt, standard input, or an argument). What goes out: users added,
 changed and deleted; lists.
-Rules: whether the wish makes sense is known before somebody is asked for a password.
+Rules: whether the request makes sense is known before somebody is asked for a password.
 Not here: what is checked and done (`amqpd/management/metadata/users.py`), what users may do (`permissions.py`).
 """
 

@@ -3,8 +3,8 @@
 What comes in: a directory. What goes out: its record, read and written on stable storage.
 Rules: 1. The file has two places, written in turn and in place: a crash leaves one of them whole, and a full disk
 takes it. 2. A record that is damaged is none, and the directory counts for nothing until it is repaired. 3. What is
-`promised` is kept before anything of that life is written; a list is in effect when a majority of its disks, and of
-those of the list before it, have it (docs/decisions/several-disks.md).
+`promised` is kept before anything of that incarnation is written; a list is in effect when a majority of its disks,
+and of those of the list before it, have it (docs/decisions/several-disks.md).
 Not here: what follows from records (`disks/election.py`), who writes which (`disks/roster.py`).
 """
 
@@ -45,7 +45,7 @@ class DiskList:
     node: str
     """drawn when the node got its first list"""
     version: tuple[int, int]
-    """the life of the process that wrote it, and a number in that"""
+    """the incarnation of the process that wrote it, and a number in that"""
     disks: tuple[Listed, ...]
 
 
@@ -58,7 +58,7 @@ class Record:
     whole: bool
     """False: it is new, or its repair did not end; it has nothing that counts"""
     promised: int
-    """nothing is taken from a process with a lower life"""
+    """nothing is taken from a process with a lower incarnation"""
     list: DiskList
     turn: int = field(default=0, compare=False)
     """grows with each writing"""
@@ -149,6 +149,6 @@ def _parse(place: bytes) -> Record | None:
 def _record(said: dict[str, Any]) -> Record:
     listed = said["list"]
     disks = tuple(Listed(each["generation"], each["path"], bool(each["inside"])) for each in listed["disks"])
-    life, number = listed["version"]
-    found = DiskList(listed["node"], (int(life), int(number)), disks)
+    incarnation, number = listed["version"]
+    found = DiskList(listed["node"], (int(incarnation), int(number)), disks)
     return Record(said["generation"], bool(said["whole"]), int(said["promised"]), found, int(said["turn"]))

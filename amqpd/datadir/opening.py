@@ -97,9 +97,9 @@ class Pair:
             self.disk.note(**{CLOCK: str(self._clock_ms())})
 
     async def begin(self, clock_ms: Callable[[], int] | None = None) -> int:
-        """The journal is recovered, and a life begins: with a transaction of nothing, so that a copy of the journal
-        from before it is older than what `note` says. The index of the last one; a full disk takes none. `clock_ms`:
-        the broker's time, which is kept among the journal's names for the next start."""
+        """The journal is recovered, and an incarnation begins: with a transaction of nothing, so that a copy of the
+        journal from before it is older than what `note` says. The index of the last one; a full disk takes none.
+        `clock_ms`: the broker's time, which is kept among the journal's names for the next start."""
         self._clock_ms = clock_ms
         self._note_clock()
         with suppress(DiskFull):

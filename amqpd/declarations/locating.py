@@ -1,4 +1,4 @@
-"""What a new quorum queue asks of the source that it will belong to: how many copies, and where its home is.
+"""What a new quorum queue asks of the source that it will belong to: how many copies, and where its leader is.
 
 What comes in: the queue's record, its policy. What goes out: `Wanted`.
 Rules: 1. A policy's `queue-leader-locator` counts more than the argument `x-queue-leader-locator`, as in RabbitMQ

@@ -56,7 +56,7 @@ def existing_queue(asker: Asker, name: str) -> QueuePort:
 def refuse_crashed(node: Node, queue: QueuePort) -> None:
     """Raises AMQPNotFound for one that is out of service (`amqpd/node/quarantine.py`), or not here."""
     if queue.is_away:
-        raise _elsewhere(node, queue.record)
+        raise _led_by_another(node, queue.record)
     if queue.crash_reason is not None:
         raise crashed(queue.record)
     if queue.lane in node.cut_off_lanes:
@@ -66,7 +66,7 @@ def refuse_crashed(node: Node, queue: QueuePort) -> None:
         )
 
 
-def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
+def _led_by_another(node: Node, record: QueueRecord) -> NotLedHere:
     """RabbitMQ's words for a queue whose leader is down; the way out for one whose leader is another node."""
     leader = node.sources.leader_of(record)
     if not record.source and not record.node:
@@ -84,8 +84,8 @@ def _elsewhere(node: Node, record: QueueRecord) -> NotLedHere:
 
 def _inaccessible(record: QueueRecord, leader: str) -> str:
     """`leader`: its node; empty where it is not known."""
-    home = f"home node '{leader}'" if leader else "the home"
-    return f"{home} of {_described(record)} is down or inaccessible"
+    leader = f"home node '{leader}'" if leader else "the leader"
+    return f"{leader} of {_described(record)} is down or inaccessible"
 
 
 def _described(record: QueueRecord) -> str:

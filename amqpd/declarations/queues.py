@@ -69,7 +69,7 @@ def declare_queue(
     declared: Callable[[QueuePort, bool], None],
     balanced: bool = True,
 ) -> None:
-    """`declared` is given the queue, and whether it is new: a new one may have its home elsewhere. An empty name asks
+    """`declared` is given the queue, and whether it is new: a new one may be led by another node. An empty name asks
     for one of the broker's. `balanced`: it may have it elsewhere. Raises AMQPAccessRefused, AMQPResourceLocked,
     AMQPPreconditionFailed."""
     node = asker.node
@@ -135,12 +135,12 @@ def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callabl
     cluster = asker.node.cluster
     _refuse_isolated(asker, record)
     policy = asker.node.topology.policy_of("queue", record.vhost, record.name, QUORUM).definition
-    wish = wanted_of(record, policy)
+    request = wanted_of(record, policy)
     if not balanced:
-        wish = wish._replace(balanced="")
-    source = cluster.source_for(wish)
+        request = request._replace(balanced="")
+    source = cluster.source_for(request)
     if source == LOCAL:
-        cluster.want_source(wish, asker.suspend(partial(_source_came, asker, record, wish, again)))
+        cluster.want_source(request, asker.suspend(partial(_source_came, asker, record, request, again)))
     return source
 
 
@@ -152,11 +152,11 @@ def _refuse_isolated(asker: Asker, record: QueueRecord) -> None:
         raise AMQPPreconditionFailed(f"{described_queue(record)} cannot be declared here: {reason}")
 
 
-def _source_came(asker: Asker, record: QueueRecord, wish: Wanted, again: Callable[..., None], found: bool) -> None:
+def _source_came(asker: Asker, record: QueueRecord, request: Wanted, again: Callable[..., None], found: bool) -> None:
     if not found:
         _refuse_isolated(asker, record)
-    if not found and wish.balanced:
-        again(balanced=False)  # a home that is not where it would be best is better than no queue
+    if not found and request.balanced:
+        again(balanced=False)  # a leader that is not where it would be best is better than no queue
         return
     if not found:
         raise AMQPPreconditionFailed(

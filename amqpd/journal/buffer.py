@@ -9,7 +9,7 @@ Rules: 1. `take` is called only when the transaction before is stored: one write
 settled before it is taken is never written. 3. A row is deleted in a later transaction than the one that records
 its settling, and the disk keeps it until that is committed (docs/decisions/sources-and-tails.md). 4. What is
 persistent goes with the next transaction, for somebody waits for it; what is only to leave memory goes a part at a
-time. 5. A queue is of the local source, unless `assign` says of which other one, with a home here.
+time. 5. A queue is of the local source, unless `assign` says of which other one, with a leader here.
 Not here: threads and SQL (`writer.py`, `sqlite/disk.py`).
 """
 
@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from amqpd.journal.entry import Entry
-from amqpd.journal.homes import Home, divide, lanes_of
 from amqpd.journal.lane import JournalLane, Lane
+from amqpd.journal.led_sources import LedSource, divide, lanes_of
 from amqpd.journal.numbers import Numbers
 from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.storing import bytes_of, store, store_settled
@@ -49,8 +49,8 @@ class JournalBuffer:
     def __init__(self, index: int = 0) -> None:
         """`index` is the last transaction that recovery found."""
         self.stored_index = self.committed_index = index
-        self.homes: dict[int, Home] = {}
-        """source -> what this node has as its home; without the local source"""
+        self.led_sources: dict[int, LedSource] = {}
+        """source -> what this node has as its leader; without the local source"""
         self._sources: dict[int, int] = {}
         """queue_id -> source, of queues that are not of the local one"""
         self.replicates = False
@@ -61,12 +61,12 @@ class JournalBuffer:
         """all of these together have more in memory than there is space for"""
         self._withheld = Withheld()
         self._lanes: list[Lane] = []
-        """of the homes, each once"""
+        """of the leaders, each once"""
         self._gone: list[int] = []
         """those of them that were deleted with the last transaction"""
         self._writes: list[Write] = []
         self.writes_bytes = 0
-        """of what gathers and was sent by homes: while there is any, a commit follows"""
+        """of what gathers and was sent by leaders: while there is any, a commit follows"""
         self._committed: dict[int, Position] = {}
         """by source"""
         self.index = index + 1
@@ -120,13 +120,13 @@ class JournalBuffer:
             or self._dropped
             or self._forced
             or self._writes
-            or (self.homes and any(home.numbers.wanted for home in self.homes.values()))
+            or (self.led_sources and any(led.numbers.wanted for led in self.led_sources.values()))
         )
 
     @property
     def urgent(self) -> bool:
         """Somebody may wait for a commit of what gathers; for acknowledgements nobody does."""
-        of_others = self.homes or self._writes
+        of_others = self.led_sources or self._writes
         return bool(self._segments or self._dropped or self._forced or self._paged or self._counts or of_others)
 
     @property
@@ -136,24 +136,26 @@ class JournalBuffer:
         return (
             records + len(self._delivered) <= SMALL_RECORDS
             and self.gathered_bytes <= SMALL_BYTES
-            and not (self._paged or self._counts or self._dropped or self.homes or self._writes or self._committed)
+            and not (
+                self._paged or self._counts or self._dropped or self.led_sources or self._writes or self._committed
+            )
         )
 
-    def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
-        """From now on this node is the home of the source, in this epoch. `lane`: what confirms of its queues wait
+    def lead(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        """From now on this node leads the source, in this epoch. `lane`: what confirms of its queues wait
         for, by the index of the journal."""
-        self.homes[source] = Home(epoch, numbers, lane)
-        self._lanes = lanes_of(self.homes)
+        self.led_sources[source] = LedSource(epoch, numbers, lane)
+        self._lanes = lanes_of(self.led_sources)
 
     def move(self, source: int) -> None:
         """It is kept by others from now on: the transaction that gathers has an entry of it."""
-        self.homes[source].numbers.renew()
+        self.led_sources[source].numbers.renew()
 
     def leave(self, source: int) -> None:
-        """This node is not the home of the source any more: what gathers of its queues, which are gone, is not
+        """This node is not the leader of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""
-        del self.homes[source]
-        self._lanes = lanes_of(self.homes)
+        del self.led_sources[source]
+        self._lanes = lanes_of(self.led_sources)
         gone = {queue_id for queue_id, number in self._sources.items() if number == source}
         for queue_id in gone:
             del self._sources[queue_id]
@@ -204,26 +206,26 @@ class JournalBuffer:
     def lane_of(self, queue_id: int) -> Lane:
         """What confirms of the queue's messages wait for."""
         source = self._sources.get(queue_id)
-        return self.lane if source is None else self.homes[source].lane
+        return self.lane if source is None else self.led_sources[source].lane
 
     def numbers_of(self, queue_id: int) -> Numbers | None:
         """What a queue's sequence numbers are bounded by; None: of the local source, which reserves none."""
         source = self._sources.get(queue_id)
-        return None if source is None else self.homes[source].numbers
+        return None if source is None else self.led_sources[source].numbers
 
     @property
     def full(self) -> bool:
         """All publishers wait: for the writer, for replicas, or until more numbers of a source are reserved."""
-        short = bool(self.homes) and any(home.numbers.short for home in self.homes.values())
+        short = bool(self.led_sources) and any(led.numbers.short for led in self.led_sources.values())
         return self.gathered_bytes > FULL_BYTES or self.overfull or short
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
         later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
         segment.index = self.index
-        if self.homes and (source := self._sources.get(queue_id)) is not None:
+        if self.led_sources and (source := self._sources.get(queue_id)) is not None:
             # Also of what is settled before it is written: with replicas, a confirm waits for their word.
-            self.homes[source].lane.force()
+            self.led_sources[source].lane.force()
         if segment.persistent:
             self._segments.append((queue_id, segment))
             self.unwritten.append(queue_id)
@@ -316,7 +318,7 @@ class JournalBuffer:
             self._take_paged(transaction)
         dropped = set(self._dropped)
         going, entered = set[int](), set[int]()
-        if self.homes and self.unwritten.gone_on:
+        if self.led_sources and self.unwritten.gone_on:
             of = self._sources
             comes = [each for each, segment in self._segments if segment.left and each not in dropped]
             entered = {of.get(each, LOCAL) for each in comes}
@@ -339,7 +341,7 @@ class JournalBuffer:
         if self._counts:
             transaction.counts = [(q, seq, n) for q, counts in self._counts.items() for seq, n in counts.items()]
         transaction.dropped = self._dropped
-        retired = self._withheld.withhold(transaction, self._retired, going, entered, self.homes, self.lane)
+        retired = self._withheld.withhold(transaction, self._retired, going, entered, self.led_sources, self.lane)
         self._withheld.release(transaction, retired)
         self._deletable = retired
         self._segments, self._settled, self._retired = [], [], []
@@ -353,8 +355,8 @@ class JournalBuffer:
         if self._writes or self._committed:
             transaction.writes, transaction.committed = self._writes, self._committed
             self._writes, self.writes_bytes, self._committed = [], 0, {}
-        if self.homes:
-            self._deletable = divide(transaction, retired, self.homes, self._sources)
+        if self.led_sources:
+            self._deletable = divide(transaction, retired, self.led_sources, self._sources)
             for queue_id in self._gone:
                 self._sources.pop(queue_id, None)
             self._gone = [queue_id for entry in transaction.entries for queue_id in entry.dropped]
@@ -392,8 +394,8 @@ class JournalBuffer:
         self.committed_index = self.lane.reported = index
 
     def source_committed(self, source: int, index: int) -> None:
-        """The same of another source, of which this node is the home. Its lane is not told by this."""
-        self.homes[source].numbers.committed(index)
+        """The same of another source, of which this node is the leader. Its lane is not told by this."""
+        self.led_sources[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: Entry) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""

@@ -13,7 +13,7 @@ from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Link
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 
 # Of one read. Each becomes a segment, on the loop, in some microseconds; most rows hold thousands of messages, and
 # these are one or two.
@@ -68,7 +68,7 @@ class ReplicaState(NamedTuple):
     """Of one source, as its disk has it."""
 
     source: int
-    seal: Seal
+    vote: Vote
     base: Position
     """the last entry that the disk knows to be committed"""
     tail: list[Link]
@@ -106,5 +106,5 @@ class SourcesDisk(Disk, Protocol):
         ...
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """The queues of these sources, as a home builds them. Reads the index only."""
+        """The queues of these sources, as a leader builds them. Reads the index only."""
         ...

@@ -42,7 +42,7 @@ class Lane:
 
 
 class JournalLane(Lane):
-    """The lane of a source that has its home here: its number is the journal's index, as far as it is committed."""
+    """The lane of a source that is led here: its number is the journal's index, as far as it is committed."""
 
     def __init__(self, force: Callable[[], None], gathering: int, committed: int) -> None:
         """`force`: that of the journal."""

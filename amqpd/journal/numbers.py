@@ -1,4 +1,4 @@
-"""Which sequence numbers the home of a replicated source may give: those below a reservation that is committed.
+"""Which sequence numbers the leader of a replicated source may give: those below a reservation that is committed.
 
 What comes in: numbers as queues give them. What goes out: how far the source's next entry is to reserve.
 Rules: 1. A number is given only below `reserved`, which is committed, and the next epoch begins there: so none is

@@ -75,7 +75,7 @@ class Range:
 
 @dataclass(slots=True)
 class SourceEntry:
-    """What one transaction of a home's journal has of one source that is not the local one. The order of a source's
+    """What one transaction of a leader's journal has of one source that is not the local one. The order of a source's
     entries is by (epoch, idx): each is above the one before, and gaps are fine. A queue, by its id, belongs to one
     source (docs/decisions/sources-and-tails.md), and an id is used once.
 

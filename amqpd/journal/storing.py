@@ -33,7 +33,7 @@ def store_settled(transaction: Transaction, queue_id: int, segment: Entry, retir
 
 
 def bytes_of(write: Write) -> int:
-    """Of messages that a home has sent."""
+    """Of messages that a leader has sent."""
     if isinstance(write, Appended):
         return len(write.entry.payload)
     return len(write.part) if isinstance(write, StatePart) else 0

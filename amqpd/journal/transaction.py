@@ -25,7 +25,7 @@ class Transaction:
     often a message has come back (the delivery count of quorum queues); the last one written for a message counts,
     and it leaves the disk with the message's row. `dropped` are the ids of queues that were deleted.
 
-    `entries`, at most one of a source, are what this node has as a home: before the disk gets the transaction each
+    `entries`, at most one of a source, are what this node has as a leader: before the disk gets the transaction each
     becomes an `Appended` of `writes` (`JournalWriter`). `writes` are carried out in order. `committed`: how far
     sources are known to be committed after that. `own`: sources of which this node made the writes; None: all.
     `unusable`: what was left out of it, source -> why, since another node made it and no disk takes it."""

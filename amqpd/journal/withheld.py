@@ -6,10 +6,10 @@ Rules: 1. Across sources nothing is atomic: after a failure each has its own end
 moved message is settled when the sources that got something in its transaction have that committed; until then a
 crash leaves it where it was. It may come twice then, and is never lost. 2. Inside one source both are in one entry.
 3. A row of which something is withheld is not settled as a whole before all of that. Beside that each waits for its
-own lanes only, and not for what was let go before. 4. A source whose home goes elsewhere before it has committed may
-never do so: what waited for it stays unsettled, and comes again with the next home or start.
-Not here: a node without replicas, where one transaction has both (`docs/decisions/letters-twice.md`), what is found
-by its place in a queue (`journal/places.py`).
+own lanes only, and not for what was let go before. 4. A source whose leader goes elsewhere before it has committed
+may never do so: what waited for it stays unsettled, and comes again with the next leader or start.
+Not here: a node without replicas, where one transaction has both (`docs/decisions/dead-letters-twice.md`), what is
+found by its place in a queue (`journal/places.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from amqpd.journal.homes import Home
 from amqpd.journal.lane import Lane
+from amqpd.journal.led_sources import LedSource
 from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.transaction import Transaction
@@ -61,7 +61,7 @@ class Withheld:
         self._places: dict[int, Places[_Part]] = {}
         """by queue: where what the parts have settled stands"""
         self._lost: dict[int, Merged] = {}
-        """by queue: what is never settled by this home, since where it went is not known to be safe"""
+        """by queue: what is never settled by this leader, since where it went is not known to be safe"""
         self.strayed: set[int] = set()
         """queues that let something go to a source which this node left before that was taken"""
 
@@ -105,7 +105,7 @@ class Withheld:
         retired: list[Range],
         going: Collection[int],
         entered: Collection[int],
-        homes: Mapping[int, Home],
+        led_sources: Mapping[int, LedSource],
         local: Lane,
     ) -> list[Range]:
         """The queues `going` let messages go to other sources of `entered`: what they settled stays out of this
@@ -113,7 +113,7 @@ class Withheld:
         if self.strayed:
             retired, self.strayed = self._lose(transaction, retired, self.strayed), set()
         if going:
-            lanes = [local if source == LOCAL else homes[source].lane for source in sorted(entered)]
+            lanes = [local if source == LOCAL else led_sources[source].lane for source in sorted(entered)]
             retired = self._put_off(transaction, retired, going, entered, tuple(dict.fromkeys(lanes)))
         return self._keep_rows(transaction, retired) if self._parts or self._lost else retired
 
@@ -181,7 +181,7 @@ class Withheld:
         return bool(found)
 
     def leave(self, source: int) -> None:
-        """This node is its home no more: whether what it got was committed is not known here."""
+        """This node is its leader no more: whether what it got was committed is not known here."""
         for lanes, parts in list(self._waiting.items()):
             left = [part for part in parts if source in part.sources]
             if not left:
@@ -195,7 +195,7 @@ class Withheld:
                 del self._waiting[lanes]
 
     def forget(self, queues: Collection[int]) -> None:
-        """They are deleted, or their home is elsewhere."""
+        """They are deleted, or their leader is another node."""
         for queue_id in queues:
             self._lost.pop(queue_id, None)
             self._places.pop(queue_id, None)

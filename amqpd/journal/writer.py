@@ -63,7 +63,7 @@ class JournalWriter:
         """`full`: the disk is, as opening the metadata has found; the journal's reserve may be held all the same.
         `left_to_caller`: asked after a commit of `run`; True: what gathers by then is left to `commit_now`, or to
         `want_commit`, one of which will be called soon. `cut`: given, before each transaction of a node that is a
-        home, its index and the payloads of entries, by source (none, if it has nothing of them); makes entries of
+        leader, its index and the payloads of entries, by source (none, if it has nothing of them); makes entries of
         them, sends them, and gives what is to be written. Called on the loop; a source that this node has left since
         is not among them (`JournalBuffer.leave`). The disk is a `SourcesDisk` then. `alone`: asked by `run` before
         a brief commit; True: it may keep the loop's thread, since nobody else has anything to do. A turn of another
@@ -167,7 +167,7 @@ class JournalWriter:
         self._committing, self._kept_thread = True, False
         if self._on_unusable is not None:
             transaction.own = frozenset()
-        if transaction.entries or self._buffer.homes:
+        if transaction.entries or self._buffer.led_sources:
             await self._make_entries(transaction, nbytes <= ENTERED_HERE_BYTES_MAX)
         brief = refused is None and nbytes <= LEFT_BYTES_MAX and transaction.is_brief
         if not (brief and self._alone() and self._commit_here(transaction)):
@@ -191,17 +191,17 @@ class JournalWriter:
         return True
 
     async def _make_entries(self, transaction: Transaction, little: bool) -> None:
-        """Of what it has of homes here, as far as they are those that it had when it was taken. `little`: not worth a
-        turn of the thread."""
+        """Of what it has of leaders here, as far as they are those that it had when it was taken. `little`: not worth
+        a turn of the thread."""
         entries, transaction.entries = transaction.entries, []
         mine: dict[int, bytes] = {}
         if entries:
             encode = cast("SourcesDisk", self._disk).payload
             payloads = list(map(encode, entries)) if little else await self._in_thread(list, map(encode, entries))
-            homes = self._buffer.homes
+            led_sources = self._buffer.led_sources
             for entry, payload in zip(entries, payloads, strict=True):
-                home = homes.get(entry.source)
-                if home is not None and home.epoch == entry.epoch:
+                led = led_sources.get(entry.source)
+                if led is not None and led.epoch == entry.epoch:
                     mine[entry.source] = payload
         if self._on_unusable is not None:
             transaction.own = frozenset(mine)
@@ -317,24 +317,24 @@ class BacklogReader:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self.threads = trio.CapacityLimiter(1)
-        self._wishes: deque[tuple[int, int, int, Callable[[list[Row]], None]]] = deque()
+        self._requests: deque[tuple[int, int, int, Callable[[list[Row]], None]]] = deque()
         self._work = trio.Event()
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, answer: Callable[[list[Row]], None]) -> None:
-        self._wishes.append((queue_id, first_seq, last_seq, answer))
+        self._requests.append((queue_id, first_seq, last_seq, answer))
         self._work.set()
 
     @property
     def busy(self) -> bool:
         """Somebody waits for rows."""
-        return bool(self._wishes or self.threads.borrowed_tokens)
+        return bool(self._requests or self.threads.borrowed_tokens)
 
     async def run(self) -> None:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self._wishes:
-                queue_id, first_seq, last_seq, answer = self._wishes.popleft()
+            while self._requests:
+                queue_id, first_seq, last_seq, answer = self._requests.popleft()
                 answer(await self._read(queue_id, first_seq, last_seq))
 
     async def _read(self, queue_id: int, first_seq: int, last_seq: int) -> list[Row]:

@@ -1,6 +1,6 @@
 """How an operator asks for a declaration: with the checks of the protocol, and waiting for the answer.
 
-What comes in: an act of `amqpd/declarations/`, or another that asks for permissions; who wishes it. What goes out:
+What comes in: an act of `amqpd/declarations/`, or another that asks for permissions; who asks for it. What goes out:
 what the act gives back; or its refusal as a `ManagementError`.
 Not here: the acts themselves.
 """

@@ -1,4 +1,4 @@
-"""Why an operator's wish was not carried out: what every use case raises, and every face turns into its own.
+"""Why an operator's request was not carried out: what every use case raises, and every face turns into its own.
 
 What comes in: one sentence, in lower case and without a full stop, which names what is wrong and, where there is one,
 the way out. What goes out: an exception whose class says what kind of refusal it is.
@@ -13,19 +13,19 @@ from __future__ import annotations
 
 
 class ManagementError(Exception):
-    """A wish was refused, or could not be carried out, for a reason of no other kind."""
+    """A request was refused, or could not be carried out, for a reason of no other kind."""
 
     kind = "failed"
 
 
 class BadArgument(ManagementError):
-    """The wish itself makes no sense, whatever exists: it will never succeed."""
+    """The request itself makes no sense, whatever exists: it will never succeed."""
 
     kind = "bad_argument"
 
 
 class NotFound(ManagementError):
-    """What the wish is about does not exist."""
+    """What the request is about does not exist."""
 
     kind = "not_found"
 

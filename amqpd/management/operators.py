@@ -1,4 +1,4 @@
-"""Who wishes something: an operator, as a use case on a running node sees them.
+"""Who asks for something: an operator, as a use case on a running node sees them.
 
 What comes in: what a face knows of the one who asks. What goes out: a value for the log, and whose permissions count.
 Not here: how somebody proves who they are: the control socket takes every process that may open it, an HTTP API asks

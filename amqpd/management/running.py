@@ -57,4 +57,4 @@ async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) ->
     node.durability.when_durable(answer.give, lanes)
     settle()
     if await answer.wait() is Decision.LOST:
-        raise Unavailable("the home of a queue has moved meanwhile: what was done last may not be safe")
+        raise Unavailable("the leader of a queue has moved meanwhile: what was done last may not be safe")

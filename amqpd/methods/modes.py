@@ -88,7 +88,7 @@ def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
     if channel.closed or channel.closing:
         return
     if not complete or any(queue.is_away for queue in used):
-        # A queue was full, or its home has moved meanwhile; what others took stays, as in RabbitMQ.
+        # A queue was full, or its leader has moved meanwhile; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed(PARTIAL)
     lanes = dict.fromkeys(queue.lane for queue in used)
     if delayed:
@@ -119,7 +119,7 @@ def _decided(channel: Channel) -> Callable[[Decision], None]:
 
 def _of_now(channel: Channel, queues: Iterable[QueuePort]) -> Generator[None, None, tuple[QueuePort, ...]]:
     """What the publishes were routed to are names: a queue may be gone since, or made again (as in RabbitMQ), and its
-    home may have become this node."""
+    leader may have become this node."""
     node, work = channel.node, 0
     left: list[QueuePort] = []
     for queue in queues:

@@ -52,7 +52,7 @@ def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str
 
 def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort, new: bool = False) -> None:
     channel.last_queue = queue.record.name
-    if not (new and queue.is_away):  # its home is another node, as it was asked for (x-queue-leader-locator)
+    if not (new and queue.is_away):  # its leader is another node, as it was asked for (x-queue-leader-locator)
         queue.used()
         dispatched(channel.node, queue)
 

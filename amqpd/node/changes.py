@@ -1,4 +1,4 @@
-"""What is asked to change in the topology: in which order it goes to the metadata store, and whose wish it is.
+"""What is asked to change in the topology: in which order it goes to the metadata store, and whose request it is.
 
 What comes in: records to put and to remove, of clients and of the node itself. What goes out: transactions for the
 store (`Services.submit`); answers, after they were applied; whom the audit log names.
@@ -16,7 +16,7 @@ from amqpd.audit.acts import NODE, Acts
 from amqpd.limiting.census import Census
 from amqpd.limiting.turns import Turns
 from amqpd.session.world import Resume, Services
-from amqpd.topology.order import ChangeOrder, Owner, Removable, Wish
+from amqpd.topology.order import ChangeOrder, OrderedRequest, Owner, Removable
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, Key, Put
@@ -34,7 +34,7 @@ class Changes:
         self._turns = turns
         self._census = census
         self._acts = acts
-        self._order = ChangeOrder(topology, self._submit_wishes, services.bug)
+        self._order = ChangeOrder(topology, self._submit_requests, services.bug)
 
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Owner = None
@@ -56,13 +56,13 @@ class Changes:
         """See `ChangeOrder.remove`."""
         self._order.remove(record, resume, condition, by)
 
-    def _submit_wishes(
-        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], wishes: Sequence[Wish]
+    def _submit_requests(
+        self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key], requests: Sequence[OrderedRequest]
     ) -> None:
-        """What goes along with one of several wishes is nobody's."""
+        """What goes along with one of several requests is nobody's."""
         asked: dict[Owner, list[Change]] = {}
-        for wish in wishes:
-            asked.setdefault(wish.owner, []).append(Delete(wish.record.key))
+        for request in requests:
+            asked.setdefault(request.owner, []).append(Delete(request.record.key))
         only = next(iter(asked)) if len(asked) == 1 else None
         self._submit(changes, resume, requires, {only: changes} if len(asked) == 1 else asked)
 

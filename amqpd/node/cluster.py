@@ -57,7 +57,7 @@ class Cluster(ABC):
     @abstractmethod
     def holds_lease(self, source: int) -> bool:
         """This node leads the source, and nobody else can by now: it may deliver to the only consumer of a queue
-        (`replication/reign.py`)."""
+        (`replication/leader_lease.py`)."""
 
     @abstractmethod
     def isolation(self) -> str:

@@ -1,7 +1,7 @@
 """Dispatch: every queue that something happened to is looked at, within the budget of a tick.
 
 What comes in: the queues to which something happened (`queues/to_dispatch.py`); consumers that may have credit again
-(`session/credit.py`). What goes out: deliveries and deaths, by each queue's own `dispatch`; wishes to read; queues
+(`session/credit.py`). What goes out: deliveries and deaths, by each queue's own `dispatch`; requests to read; queues
 that leave memory, or slow their publishers down.
 Rules: 1. A tick does as much as its budget allows (`QueueHost.work_left`); what is left stays in order, and the
 pump serves connections before the next tick goes on with it. 2. A queue that is added while it waits is looked
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from amqpd.faults import TASK
-from amqpd.node.ports import HomeNode
+from amqpd.node.ports import LeaderNode
 from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
 from amqpd.queues.states import SERVED
@@ -31,13 +31,13 @@ QUEUES_SHARE_MIN = 1_000
 # To tell somebody that a queue is gone, or an alarm has ended: this many at once, then this many in each tick.
 STEP_WORK, STEPS_AT_ONCE, STEPS_IN_A_TICK = 10, 50, 250
 # Of what has begun, so much of one queue's, then comes another's.
-LETTERS_WORK: Final = 1_000
+DEAD_LETTERS_WORK: Final = 1_000
 
 
 class Dispatching(DispatchingBase):
     """The dispatch of one node."""
 
-    def __init__(self, node: HomeNode) -> None:
+    def __init__(self, node: LeaderNode) -> None:
         super().__init__()
         self._node = node
         self._left: Iterator[Dispatchable] | None = None
@@ -89,14 +89,14 @@ class Dispatching(DispatchingBase):
             return
         if self.source is not None:
             queue = self.source
-        self._node.holds.letters_begin()
+        self._node.holds.dead_letters_begin()
         begun = self._unfinished.get(queue)
         if begun is None:
             self._unfinished[queue] = deque((steps,))
         else:
             begun.append(steps)
         if queue is not None:
-            queue.letters += 1
+            queue.dead_letters_under_way += 1
         self._go_on()
 
     def _charged(self, connection: Client, steps: Iterator[None]) -> Iterator[None]:
@@ -123,15 +123,15 @@ class Dispatching(DispatchingBase):
         try:
             while unfinished and node.work_left > QUEUES_SHARE_MIN:
                 before, queue = node.work_left, next(iter(unfinished))
-                over = self._carry_on(queue, unfinished[queue][0], max(QUEUES_SHARE_MIN, before - LETTERS_WORK))
-                holds.letters_did(before - node.work_left)
+                over = self._carry_on(queue, unfinished[queue][0], max(QUEUES_SHARE_MIN, before - DEAD_LETTERS_WORK))
+                holds.dead_letters_did(before - node.work_left)
                 unfinished.move_to_end(queue)
                 if over:
                     self._ended(queue)
         finally:
             self._going_on = False
             if not unfinished:
-                holds.letters_end()
+                holds.dead_letters_end()
 
     def _carry_on(self, queue: Dispatchable | None, steps: Iterator[None], until: int) -> bool:
         """Down to so much of the budget; whether that was all."""
@@ -153,8 +153,8 @@ class Dispatching(DispatchingBase):
         if not begun:
             del self._unfinished[queue]
         if queue is not None:
-            queue.letters -= 1
-            if not queue.letters and queue in self._put_off:
+            queue.dead_letters_under_way -= 1
+            if not queue.dead_letters_under_way and queue in self._put_off:
                 del self._put_off[queue]
                 self._node.to_dispatch.add(queue)
 
@@ -175,7 +175,7 @@ class Dispatching(DispatchingBase):
                     node.work_left -= LOOK_WORK
                 left = self._left = node.to_dispatch.take()
             for queue in left:
-                if queue.letters:
+                if queue.dead_letters_under_way:
                     self._put_off[queue] = None
                 elif queue.state is SERVED:
                     try:
@@ -198,8 +198,8 @@ class Dispatching(DispatchingBase):
             return
         held = paged.memory_bytes
         limit = node.shares.of(held)
-        wish = paged.next_read(held < limit // 2)
-        if wish is not None:
-            reads.append(Read(paged, wish))
+        request = paged.next_read(held < limit // 2)
+        if request is not None:
+            reads.append(Read(paged, request))
         if node.congestion.update(paged, held, limit):
             node.work_left -= paged.shrink(limit // 2)

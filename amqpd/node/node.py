@@ -39,7 +39,7 @@ from amqpd.node.cluster import Alone, Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
-from amqpd.node.ports import HomeNode
+from amqpd.node.ports import LeaderNode
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
@@ -54,8 +54,8 @@ from amqpd.publishing.replies import Replies
 from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.dispatchable import Dispatchable, Paged
-from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
@@ -81,14 +81,14 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRe
 DUE_QUEUES_MAX: Final = 1_000
 
 CUT_OFF: Final = "a majority of the nodes that keep a queue has not answered: connect to another node"
-MOVED: Final = "the home of a queue has moved while a confirm, or tx.commit-ok, was waited for"
+MOVED: Final = "the leader of a queue has moved while a confirm, or tx.commit-ok, was waited for"
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 """what does each method, by its class: called with the channel and the method"""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
-class Node(HomeNode):
+class Node(LeaderNode):
     """The parts that connections share, held together, and the end of a tick."""
 
     def __init__(
@@ -122,11 +122,11 @@ class Node(HomeNode):
         self.greetings: dict[str, bytes] = {}  # the frames of connection.start, by the mechanisms that they offer
         self.properties = PropertiesReader()
         self.token, self.new_queue_id, self.chance = services.token, services.queue_id, services.chance
-        self.queues, self.elsewhere, self.active, self.delayed = {}, {}, {}, {}
+        self.queues, self.remote, self.active, self.delayed = {}, {}, {}, {}
         self.cluster = Alone() if cluster is None else cluster
         self.sources = Sources(self.cluster)
         self.ports = QueuePorts(
-            self.queues, self.elsewhere, self.sources.serving, lambda key: self.registry.begin_queue(key)
+            self.queues, self.remote, self.sources.serving, lambda key: self.registry.begin_queue(key)
         )
         self.connections: dict[str, ConnectionBase] = {}
         self.broken: dict[ConnectionBase, None] = {}  # see `Connection.contain_later`
@@ -266,13 +266,13 @@ class Node(HomeNode):
     # Messages
 
     def source_begins(self, source: int, recovered: Recovered) -> None:
-        """This node is the home of the source, which has these messages."""
+        """This node leads the source, which has these messages."""
         self.registry.source_begins(source, recovered)
         self.topology.forget_routes()
 
     def source_ends(self, source: int, lane: Lane) -> None:
-        """It is the home no more. What was published and waits for the source's lane may be committed by the next
-        home, or may not: those clients have to ask again, over another connection."""
+        """It is the leader no more. What was published and waits for the source's lane may be committed by the next
+        leader, or may not: those clients have to ask again, over another connection."""
         self.registry.source_ends(source)
         self.topology.forget_routes()
         self.durability.abandon(lane)
@@ -291,8 +291,8 @@ class Node(HomeNode):
                 connection.guard(partial(connection.intake.set_cut_off, waits))
 
     def source_stops(self, source: int) -> None:
-        """Another node is to be its home: nothing more comes into its queues here, or out of them. What was handed to
-        the lane is safe when that says so."""
+        """Another node is to be its leader: nothing more comes into its queues here, or out of them. What was handed
+        to the lane is safe when that says so."""
         self.registry.source_ends(source)
         self.topology.forget_routes()
 
@@ -301,10 +301,10 @@ class Node(HomeNode):
         self.to_dispatch.add_all(self.congestion.queues)
         self.durability.reported(lane)
 
-    def loaded(self, queue: Paged, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, queue: Paged, request: RowsWanted, rows: list[Row]) -> None:
         """Rows that were read for the queue, which had asked for them."""
         try:
-            queue.loaded(wish, rows)
+            queue.loaded(request, rows)
             if queue.is_served:
                 self.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
@@ -357,11 +357,11 @@ class Node(HomeNode):
     ) -> Lanes | None:
         """Publish the run when this time has passed; the lanes that its confirm must wait for; None: it cannot be
         kept: what keeps delayed messages is out of service or parked, the virtual host has gone meanwhile, or it is a
-        letter and there are too many."""
+        dead letter and there are too many."""
         return self.registry.delay(vhost, run, delay_ms, publication)
 
     def release(self, vhost: str, run: Run) -> Released:
-        """See `HomeNode.release`."""
+        """See `LeaderNode.release`."""
         return releasing.release(self, self.delayed.get(vhost), vhost, run)
 
     def _give_history(self, binding: BindingRecord, runs: tuple[Run, ...]) -> None:
@@ -394,20 +394,20 @@ class Node(HomeNode):
         """See `DispatchingHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
-    def reigns(self, source: int) -> bool:
-        """See `QueueHost.reigns`."""
+    def holds_lease(self, source: int) -> bool:
+        """See `QueueHost.holds_lease`."""
         return self.cluster.holds_lease(source)
 
-    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
         gone = dead_lettering.dead_letter(self, queue, run, low, high, reason)
         if self.tracer is not None and queue.dead_letters and gone[0]:
             self.work_left -= self.tracer.dead_lettered(queue.record, run, low, low + gone[0], reason)
         return gone
 
-    def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
-        """See `QueueHost.keep_letters`."""
-        dead_lettering.keep_letters(self, queue, run, low, high, reason)
+    def keep_dead_letters(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
+        """See `QueueHost.keep_dead_letters`."""
+        dead_lettering.keep_dead_letters(self, queue, run, low, high, reason)
 
     # Memory and shortage
 

@@ -22,7 +22,7 @@ from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel.rows import parse_row
-from amqpd.node.ports import HomeNode
+from amqpd.node.ports import LeaderNode
 from amqpd.queues.facts import Facts
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
@@ -37,7 +37,7 @@ REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `expor
 class Orphan:
     """Messages in the journal without a queue. Nothing acts on them by itself."""
 
-    def __init__(self, node: HomeNode, found: Mapping[int, RecoveredQueue]) -> None:
+    def __init__(self, node: LeaderNode, found: Mapping[int, RecoveredQueue]) -> None:
         """`found`: what the journal has of its id, or of the ids of its levels."""
         self.ids = sorted(found)
         base = self.ids[0]
@@ -123,7 +123,7 @@ class Orphan:
 class Orphans:
     """All of them, by id."""
 
-    def __init__(self, node: HomeNode) -> None:
+    def __init__(self, node: LeaderNode) -> None:
         self._node = node
         self._by_id: dict[int, Orphan] = {}
 

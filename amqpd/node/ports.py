@@ -1,7 +1,7 @@
 """What the parts of the node know of the whole.
 
 What comes in: nothing. What goes out: a base class, which `node.py` fills.
-Rules: 1. What is here is what the parts of the home's queues need (dispatch, registry, orphans, quarantine), and no
+Rules: 1. What is here is what the parts of the leader's queues need (dispatch, registry, orphans, quarantine), and no
 more. 2. A part that knows another one is given it.
 Not here: what publishing knows of the node (`publishing/ports.py`).
 """
@@ -30,8 +30,8 @@ from amqpd.vocabulary.records import QueueRecord
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class HomeNode(PublishingNode):
-    """The node, as the home of its queues."""
+class LeaderNode(PublishingNode):
+    """The node, as the leader of its queues."""
 
     books: Coverage
     holds: Holds
@@ -41,7 +41,7 @@ class HomeNode(PublishingNode):
     queues: dict[tuple[str, str], Queue]
     """by virtual host and name: those of this node"""
     ports: QueuePorts
-    """with those that are elsewhere"""
+    """with those that are remote"""
     active: dict[Dispatchable, None]
     """what was dispatched lately, queues and all else (`management/figures/sampling.py`)"""
     delayed: dict[str, DelayedMessages]

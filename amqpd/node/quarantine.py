@@ -4,9 +4,9 @@ What comes in: a queue, and the exception that its dispatch, a deadline, a dead 
 settling raised. What goes out: its consumers' cancellation; a line of the log; the error for a client that asks for
 it by name.
 Rules: 1. It is not dispatched and takes no message; a publish that is routed to it is refused (basic.nack), and so is
-a letter, which does not take the source out of service. 2. A client that names it gets RabbitMQ's 404 of a crashed
-queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come meanwhile are
-not taken, so those messages are delivered again. 4. Deleting it works.
+a dead letter, which does not take the source out of service. 2. A client that names it gets RabbitMQ's 404 of a
+crashed queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come
+meanwhile are not taken, so those messages are delivered again. 4. Deleting it works.
 Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`).
 
 There is no way back into service without a restart: what is in memory cannot be trusted, and a new machine for it can
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
-from amqpd.node.ports import HomeNode
+from amqpd.node.ports import LeaderNode
 from amqpd.queues.dispatchable import Dispatchable
 
 if TYPE_CHECKING:
     from amqpd.vocabulary.records import QueueRecord
 
 
-def quarantine(node: HomeNode, queue: Dispatchable, error: Exception) -> None:
+def quarantine(node: LeaderNode, queue: Dispatchable, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
@@ -57,7 +57,7 @@ def crashed(record: QueueRecord) -> AMQPNotFound:
     return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
 
 
-def quarantined(node: HomeNode) -> list[dict[str, Any]]:
+def quarantined(node: LeaderNode) -> list[dict[str, Any]]:
     """The queues that are out of service, and why."""
     return [
         {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.crash_reason}

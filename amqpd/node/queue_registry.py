@@ -23,14 +23,14 @@ from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.journal.lane import NONE, Lanes
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
-from amqpd.node.dispatching import LETTERS_WORK, QUEUES_SHARE_MIN
+from amqpd.node.dispatching import DEAD_LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
-from amqpd.node.ports import HomeNode
+from amqpd.node.ports import LeaderNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Paged
-from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
+from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
@@ -56,7 +56,7 @@ class Beginning:
 class QueueRegistry:
     """Makes and ends the machines of queues, delayed messages and orphans, as the topology and the journal say."""
 
-    def __init__(self, node: HomeNode, orphans: Orphans) -> None:
+    def __init__(self, node: LeaderNode, orphans: Orphans) -> None:
         self._node = node
         self._orphans = orphans
         self._owned: dict[str, dict[Queue, None]] = {}
@@ -77,7 +77,7 @@ class QueueRegistry:
 
     def classic_of(self, node: str) -> list[QueueRecord]:
         """The classic queues of this other node; "": those that no node has claimed."""
-        return [self._node.elsewhere[key].record for key in self._of_node.get(node, ())]
+        return [self._node.remote[key].record for key in self._of_node.get(node, ())]
 
     def other_nodes(self) -> dict[str, int]:
         """How many classic queues each other node leads; "": how many no node has claimed."""
@@ -161,7 +161,7 @@ class QueueRegistry:
             self._of_source.setdefault(record.source, {})[key] = None
             node.sources.queues[record.source] += 1
         if not node.sources.leads(record):
-            node.elsewhere[key] = ElsewhereQueue(record, node.journal.lane)
+            node.remote[key] = RemoteQueue(record, node.journal.lane)
             self._note_node(key, record)
             return
         queue = node.queues[key] = self._made(record)
@@ -197,7 +197,7 @@ class QueueRegistry:
         node.congestion.forget(queue)
         queue.enter(QueueState.MOVED)
         node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
-        node.elsewhere[record.vhost, record.name] = ElsewhereQueue(record, node.journal.lane)
+        node.remote[record.vhost, record.name] = RemoteQueue(record, node.journal.lane)
         self._note_node((record.vhost, record.name), record)
 
     def apply(self, queue: Queue, record: QueueRecord) -> None:
@@ -215,7 +215,7 @@ class QueueRegistry:
     def source_begins(self, source: int, recovered: Recovered) -> None:
         """See `Node.source_begins`."""
         node, keys = self._node, list(self._of_source.get(source, ()))
-        standing, epoch = recovered.standing(), node.journal.homes[source].epoch
+        standing, epoch = recovered.standing(), node.journal.led_sources[source].epoch
         node.books.source_begins(source, epoch, standing.eras, len(keys), standing.total)
         node.sources.serving[source] = None
         self._unclaimed[source] = recovered
@@ -227,26 +227,26 @@ class QueueRegistry:
         """Of sources that begin, as many queues as the tick has time for."""
         node = self._node
         # What is begun holds the journal of all, and gets on in every tick.
-        least = QUEUES_SHARE_MIN + (LETTERS_WORK if node.dispatching.holds else 0)
+        least = QUEUES_SHARE_MIN + (DEAD_LETTERS_WORK if node.dispatching.holds else 0)
         while self.beginning and node.work_left > least:
             source, beginning = next(iter(self.beginning.items()))
             if not beginning.keys:
                 self._has_begun(source)
                 continue
-            elsewhere = node.elsewhere.get(key := beginning.keys.pop())
-            if elsewhere is not None and elsewhere.record.source == source:
+            remote = node.remote.get(key := beginning.keys.pop())
+            if remote is not None and remote.record.source == source:
                 self.begin_queue(key)
                 # One with very many rows takes all that is left and more, and many such ones may come one after the
                 # other: the queues have their share of each tick all the same.
                 node.work_left = max(node.work_left, least)
 
     def begin_queue(self, key: tuple[str, str]) -> Queue:
-        """It is elsewhere, and its source is served here. Charged to what queues may do."""
+        """It is remote, and its source is served here. Charged to what queues may do."""
         node = self._node
         node.work_left -= BEGIN_WORK
         # Whatever happens while it is made, there is something that has the name.
-        queue = node.queues[key] = self._made(node.elsewhere[key].record)
-        del node.elsewhere[key]
+        queue = node.queues[key] = self._made(node.remote[key].record)
+        del node.remote[key]
         node.books.queue_begins(queue)
         return queue
 
@@ -303,7 +303,7 @@ class QueueRegistry:
             queue = node.queues.pop(key, None)
             if queue is None:
                 unmade += 1
-                waiting += self.waiting_in(node.elsewhere[key].record)
+                waiting += self.waiting_in(node.remote[key].record)
                 continue
             ended.append(queue)
             self._stop(queue, queue.record)
@@ -418,13 +418,13 @@ class QueueRegistry:
         if there is not None and there.record.source:
             self._of_source[there.record.source].pop(name, None)
             node.sources.queues[there.record.source] -= 1
-        elsewhere = node.elsewhere.pop(name, None)
-        if elsewhere is not None:
-            of_node = self._of_node.get(elsewhere.record.node, {})
+        remote = node.remote.pop(name, None)
+        if remote is not None:
+            of_node = self._of_node.get(remote.record.node, {})
             of_node.pop(name, None)
             if not of_node:
-                self._of_node.pop(elsewhere.record.node, None)
-            elsewhere.enter(QueueState.DELETED)  # what there is of it, its leader drops
+                self._of_node.pop(remote.record.node, None)
+            remote.enter(QueueState.DELETED)  # what there is of it, its leader drops
         queue = node.queues.pop(name, None)
         if queue is not None:
             owned = self._owned.get(queue.record.owner or "")

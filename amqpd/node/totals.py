@@ -173,7 +173,7 @@ class Totals:
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
 
     def queue_gone(self, vhost: str, kind: str, facts: Facts) -> None:
-        """It is deleted, or its home is another node now."""
+        """It is deleted, or its leader is another node now."""
         self.of_queues.setdefault(kind, QueueCounts()).add(facts)
         self.look_at(vhost, facts, 0, 0)
 

@@ -18,7 +18,7 @@ import structlog
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from amqpd.journal.sqlite.schema import LIFE
+from amqpd.journal.sqlite.schema import INCARNATION
 
 NODE_NAME = "node_name"
 """among the journal's names"""
@@ -31,7 +31,7 @@ def settled(settings: Settings, names: Mapping[str, str], directory: Path) -> Se
     wanted, kept = settings.node_name, names.get(NODE_NAME, "")
     if not kept or kept == wanted:
         return settings
-    in_cluster = LIFE in names
+    in_cluster = INCARNATION in names
     if settings.implies_host and _without_host(wanted) == _without_host(kept):
         advice = (
             "in a cluster it stays as long as the data directory does"

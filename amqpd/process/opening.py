@@ -162,7 +162,7 @@ async def _open_several(
 
 
 def _forget_generation(pair: Pair) -> None:
-    """Of what the disk lacks now homes are not to believe that it has it: in a cluster a new one is drawn."""
+    """Of what the disk lacks now leaders are not to believe that it has it: in a cluster a new one is drawn."""
     pair.disk.note(**{GENERATION: ""})
 
 

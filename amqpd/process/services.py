@@ -1,6 +1,7 @@
 """What the pure modules ask of the world, answered: the shell's half of `node.Services`.
 
-What comes in: wishes of the node and its connections. What goes out: calls back into them, each followed by a flush.
+What comes in: requests of the node and its connections. What goes out: calls back into them, each followed by a
+flush.
 Rules: 1. Nothing here blocks; what takes time runs as a task, in a thread where it must. 2. A log-in is logged with
 its reason; the client never learns it.
 Not here: how passwords are checked (`security/authentication/logins.py`), how changes are stored

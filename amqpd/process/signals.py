@@ -25,7 +25,7 @@ import structlog
 import trio
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# One wish often arrives twice: Ctrl-C goes to the whole process group, and a wrapper (timeout, a package
+# One request often arrives twice: Ctrl-C goes to the whole process group, and a wrapper (timeout, a package
 # runner, an init of a container) forwards its own. They are milliseconds apart; a person who presses again
 # takes longer than this.
 SAME_SIGNAL_S = 0.25
@@ -47,27 +47,27 @@ def _say(text: bytes) -> None:
 
 
 class Stop:
-    """The end that is wished."""
+    """The end that is asked for."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds`: within which it is to be orderly, from the first signal on."""
         self.seconds = seconds
-        self.wished = trio.Event()
+        self.requested = trio.Event()
         self.on_disk = False
         """all that there was to write is written: what is left to do the next start can do as well"""
         self.start = trio.CancelScope()
-        """around all that a broker does; cancelled by a wish that comes before it serves"""
+        """around all that a broker does; cancelled by a request that comes before it serves"""
         self.serves = False
 
-    def wish(self) -> None:
+    def request(self) -> None:
         """The first signal came."""
-        self.wished.set()
+        self.requested.set()
         if not self.serves:
             self.start.cancel()
 
 
 async def watch_stop_signals(stop: Stop, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    """Sets `stop.wished` at the first signal, and waits for ever: the second ends the process. Run it in the main
+    """Sets `stop.requested` at the first signal, and waits for ever: the second ends the process. Run it in the main
     thread."""
     token = trio.lowlevel.current_trio_token()
     first_at: float | None = None
@@ -78,7 +78,7 @@ async def watch_stop_signals(stop: Stop, task_status: trio.TaskStatus[None] = tr
             "a second signal exits at once" if stop.serves else "it had not begun to serve: the start is broken off"
         )
         log.info("stopping", signal=signal.Signals(number).name, hint=hint)
-        stop.wish()
+        stop.request()
 
     def receive(number: int, _: FrameType | None) -> None:
         nonlocal first_at

@@ -57,7 +57,7 @@ def accept(
         node.turns.charge(channel.connection, COPY_WORK * len(queues))
     count, confirms, receipt = run.count, channel.confirms, None
     if confirms is not None:
-        if node.elsewhere:
+        if node.remote:
             receipt = _receipt(node, channel, confirms, queues)
         confirms.published += count
     route.passed.count(count, count * len(queues))
@@ -134,7 +134,7 @@ def accept_slowly(
         )
         waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
     if any(queue.is_away for queue in queues):
-        taken = 0  # its home has moved meanwhile: what it took before may be in no log
+        taken = 0  # its leader has moved meanwhile: what it took before may be in no log
     for reply in replies:
         node.replies.deliver(reply, run)
     if publication is not None:

@@ -4,7 +4,7 @@ What comes in: what is to be published, in whatever form it takes the least memo
 to the exchange, made in the ticks within the budget of queues.
 Rules: 1. Nobody waits for it: what comes faster than it can be published is dropped and counted, and the log says so
 now and then. 2. What takes long goes on in later ticks. 3. No copy is kept for a queue that waits for its majority,
-or whose home is another node.
+or whose leader is another node.
 Not here: what is published, and when (`firehose.py`, `amqpd/events/`), how a message is routed (`routing.py`).
 """
 
@@ -46,7 +46,7 @@ class Copies(Dispatchable):
         self.state = SERVED
         self.crash_reason = None
         self.look_work = LOOK_WORK
-        self.letters = 0
+        self.dead_letters_under_way = 0
         self._node = node
         self._exchange = exchange
         self._reason = reason
@@ -108,7 +108,7 @@ class Copies(Dispatchable):
                     self._steps = None
             finally:
                 node.dispatching.source = None
-            if self.letters:
+            if self.dead_letters_under_way:
                 break  # what its copies began goes on first
         if pending or self._steps is not None:
             node.again(self)

@@ -2,9 +2,9 @@
 
 What comes in: a binding, and runs. What goes out: the runs, oldest first, in the queue that is bound, or in those
 that the exchange that is bound leads to.
-Rules: 1. It may be many messages, and go through very many exchanges: in steps. 2. A queue whose home is another node
-gets nothing from here: each node keeps what passed its own exchanges, in memory. Nor does one whose copies are too
-far behind. The log says so, once for a binding.
+Rules: 1. It may be many messages, and go through very many exchanges: in steps. 2. A queue whose leader is another
+node gets nothing from here: each node keeps what passed its own exchanges, in memory. Nor does one whose copies are
+too far behind. The log says so, once for a binding.
 Not here: what is kept (`histories.py`).
 """
 

@@ -24,9 +24,9 @@ from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.dispatchable import Dispatchable, Paged
-from amqpd.queues.elsewhere import ElsewhereQueue
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
+from amqpd.queues.remote import RemoteQueue
 from amqpd.session.ports import ChannelBase, SessionNode
 from amqpd.session.world import Read
 from amqpd.tracing.tracer import Publishing
@@ -85,8 +85,8 @@ class PublishingNode(SessionNode):
     replies: Replies
     unroutable: Unroutable
     histories: Histories
-    elsewhere: dict[tuple[str, str], ElsewhereQueue]
-    """queues whose homes are other nodes, by virtual host and name"""
+    remote: dict[tuple[str, str], RemoteQueue]
+    """queues whose leaders are other nodes, by virtual host and name"""
 
     @property
     @abstractmethod
@@ -123,20 +123,20 @@ class PublishingNode(SessionNode):
         """See `DispatchingHost.again`."""
 
     @abstractmethod
-    def reigns(self, source: int) -> bool:
-        """See `QueueHost.reigns`."""
+    def holds_lease(self, source: int) -> bool:
+        """See `QueueHost.holds_lease`."""
 
     @abstractmethod
     def wake(self, queue: Paged, at_ms: int) -> None:
         """See `DispatchingHost.wake`."""
 
     @abstractmethod
-    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         """See `QueueHost.dead_letter`."""
 
     @abstractmethod
-    def keep_letters(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> None:
-        """See `QueueHost.keep_letters`."""
+    def keep_dead_letters(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
+        """See `QueueHost.keep_dead_letters`."""
 
 
 class PublishingChannel(ChannelBase):

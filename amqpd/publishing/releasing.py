@@ -3,7 +3,7 @@
 What comes in: a run from the store of a virtual host's delayed messages. What goes out: the run, to the queues that
 it reaches now.
 Rules: 1. What takes long goes on in later ticks, in the name of the store (`Dispatching.carry_out`). 2. What reaches
-a queue whose home is another node, or none at present, or whose copies are too far behind, stays in the store, and
+a queue whose leader is another node, or none at present, or whose copies are too far behind, stays in the store, and
 enters no other queue either.
 Not here: the store (`queues/delayed.py`), what delays a message (`message/delays.py`), the way to the queues
 (`routing.py`).
@@ -28,16 +28,16 @@ from amqpd.publishing.routing import (
     PARTS_AT_ONCE,
     awaited_of,
     count_unroutable,
-    elsewhere_of,
     find,
     in_steps,
     parts,
     queue_steps,
     queues_of,
+    remote_of,
     without_bcc,
 )
 from amqpd.publishing.unroutable import Outcome
-from amqpd.queues.deadletters import cycle_of, deaths_of, is_letter
+from amqpd.queues.deadletters import cycle_of, deaths_of, is_dead_letter
 from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.host import Released
 
@@ -59,16 +59,16 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
     properties = node.properties.read(run.properties, True)
     keys = (routing_key, *properties.routing_keys)
     entrance = node.routes.entrance(vhost, exchange)
-    letter = is_letter(run)
-    if node.elsewhere or node.journal.lagging or letter:
+    dead_letter = is_dead_letter(run)
+    if node.remote or node.journal.lagging or dead_letter:
         if run.count > 1 and entrance.reads & Reads.CHANCE:
             run = run.part(0, 1)  # each may reach another queue, and has to stay then
         route = find(node, vhost, exchange, routing_key)
         found = route.queues
         if found is None or len(keys) > 1:
             found = queues_of(node, vhost, route, keys, run, properties, True, True)
-        if letter:
-            # As when it died: `keep_letters`.
+        if dead_letter:
+            # As when it died: `keep_dead_letters`.
             cycle = cycle_of(deaths_of(properties))
             found = tuple(queue for queue in found if queue.record.name not in cycle)
         away = awaited_of(found)
@@ -137,8 +137,8 @@ def _release_slowly(
             step = queues[begin : begin + COPIES_A_STEP]
             if node.disk_space.fits(piece, step, read):
                 there = [queue for queue in step if not queue.is_deleted]
-                if elsewhere_of(there) is not None:
-                    # Its home has moved in between: the store has let go of it here, and has it again at a start.
+                if remote_of(there) is not None:
+                    # Its leader has moved in between: the store has let go of it here, and has it again at a start.
                     node.journal.stray()
                 offer(node, there, piece, read, recorded)
                 reached = reached or bool(there)

@@ -85,7 +85,7 @@ def queue_steps(
 
 
 def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
-    """The first of them whose home is another node, or none at present, or whose copies are too far behind: what no
+    """The first of them whose leader is another node, or none at present, or whose copies are too far behind: what no
     client publishes waits for it, where it stands. Nothing would slow that down otherwise."""
     for queue in queues:
         if queue.is_away or queue.lane.lagging:
@@ -93,8 +93,8 @@ def awaited_of(queues: Sequence[QueuePort]) -> QueuePort | None:
     return None
 
 
-def elsewhere_of(queues: Sequence[QueuePort]) -> QueuePort | None:
-    """The first of them whose home is another node, or none at present: it takes nothing here."""
+def remote_of(queues: Sequence[QueuePort]) -> QueuePort | None:
+    """The first of them whose leader is another node, or none at present: it takes nothing here."""
     for queue in queues:
         if queue.is_away:
             return queue

@@ -1,7 +1,7 @@
 """Queues: messages in order, given to consumers that have credit, expiring, dying, coming back.
 
-The walk: `port.py` is what everything outside reaches a queue by, `home.py` what only the parts of its own node ask
-of it, `queue.py` a queue at its home. All that there is of its messages is `messages.py` (one for each priority,
+The walk: `port.py` is what everything outside reaches a queue by, `leader.py` what only the parts of its own node ask
+of it, `queue.py` a queue at its leader. All that there is of its messages is `messages.py` (one for each priority,
 `levels.py`): segments (`segment.py`) in order (`store.py`), when to look at which (`agenda.py`, `timetable.py`),
 over them which messages are ready (`backlog.py`), and over that what expires (`expiry.py`) and what is in memory or
 on the disk (`paging.py`); each knows those below it. `turns.py` says which consumer is next, `settings.py` what

@@ -64,7 +64,7 @@ class Backlog:
         deadline, behind all the rest; counted as ready and in `memory_bytes`. Empty between two ticks."""
         self.fresh_ms = 0
         """when the first of it came"""
-        self.first_of_life = 0
+        self.first_of_incarnation = 0
         """smaller numbers came before the last start"""
         self._marked = 0
 

@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: `Subscriber`, the interface by which a queue hands messages out; how they are
 told of its end.
-Rules: a queue never looks at channels or connections; a queue whose home is another node is to give to its
+Rules: a queue never looks at channels or connections; a queue whose leader is another node is to give to its
 consumers through the same interface.
 Not here: credit and delivery tags (`channels.py`).
 """

@@ -35,7 +35,7 @@ from amqpd.message.propertylist import (
     PropertyList,
 )
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, runs_in
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.messages import Messages
 from amqpd.queues.segment import Segment
 from amqpd.wire.fieldtable import read_table
@@ -93,7 +93,7 @@ def written(value: Any) -> str:
 
 
 def rows_of(
-    queue: HomeQueue, stretch: Stretch, bodies: Segment, first: int, last: int, body_bytes: int, now_ms: int
+    queue: LeaderQueue, stretch: Stretch, bodies: Segment, first: int, last: int, body_bytes: int, now_ms: int
 ) -> list[dict[str, Any]]:
     """A row for each of the messages first..last of the stretch, which are all there; at most `body_bytes` of each
     body."""
@@ -123,7 +123,7 @@ def rows_of(
     return rows
 
 
-def _without_body(queue: HomeQueue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
+def _without_body(queue: LeaderQueue, stretch: Stretch, seq: int, damage: str, now_ms: int) -> dict[str, Any]:
     """A row of a message that cannot be read."""
     level = stretch.level
     segment = level.store.segments[level.store.index_of(seq)]
@@ -155,7 +155,7 @@ def properties_of(raw: bytes) -> dict[str, Any]:
     return found
 
 
-def head_timestamp(queue: HomeQueue) -> int | None:
+def head_timestamp(queue: LeaderQueue) -> int | None:
     """The `timestamp` property of the first message that is not settled, of the highest priority that has any, in
     seconds since the epoch; None without one, and while that message is on disk only. Reads nothing."""
     for level in sorted(queue.levels(), key=attrgetter("queue_id"), reverse=True):

@@ -48,7 +48,7 @@ DEAD_LETTER = 1
 DEATHS_BYTES_MAX = 64 * 1024
 # Of the routing keys that a message with CC died with.
 KEYS_BYTES_MAX = 4 * 1024
-# What an entry takes beside its texts, and a routing key beside its letters.
+# What an entry takes beside its texts, and a routing key beside its dead letters.
 DEATH_BYTES, KEY_BYTES = 96, 5
 # A count that a client wrote and that has no next one in 64 bits begins again.
 COUNT_MAX = (1 << 63) - 1
@@ -115,17 +115,17 @@ def dead_letter_of(
         keys = [settings.dead_letter_routing_key]
         without = ("CC",)
     raw = edited(run.properties, new_headers, without, (EXPIRATION,))
-    letter = readdressed(run, settings.dead_letter_exchange or "", keys[0], raw, DEAD_LETTER)
-    return DeadLetter(letter, keys, [(death["queue"], death["reason"]) for death in deaths])
+    dead_letter = readdressed(run, settings.dead_letter_exchange or "", keys[0], raw, DEAD_LETTER)
+    return DeadLetter(dead_letter, keys, [(death["queue"], death["reason"]) for death in deaths])
 
 
-def is_letter(run: Run) -> bool:
+def is_dead_letter(run: Run) -> bool:
     """Its deaths were written by a broker. (The mark alone may be a client's that takes the field for its own.)"""
     return mark_of(run) == DEAD_LETTER and b"x-death" in run.properties
 
 
 def deaths_of(properties: Properties) -> list[tuple[str, str]]:
-    """(queue, reason) of a letter's deaths, the newest first."""
+    """(queue, reason) of a dead letter's deaths, the newest first."""
     known = (properties.headers or {}).get("x-death")
     return [(death["queue"], death["reason"]) for death in known] if isinstance(known, list) else []
 

@@ -5,8 +5,8 @@ Rules: 1. Whatever their delivery mode, delayed messages are on disk before they
 there is no client any more that could publish them again. 2. A message leaves the store in the tick in which it
 enters its queues: one transaction of the journal has both. 3. It never comes too early. 4. A damaged message holds
 back nothing else: delayed messages have no order. 5. What reaches a queue that takes none now waits here, by that
-queue: one message of each is tried again after some time, and when it goes the others follow. 6. Letters of what full
-queues refused are kept up to a bound: their publishers may go on for as long as a queue is away.
+queue: one message of each is tried again after some time, and when it goes the others follow. 6. Dead letters of what
+full queues refused are kept up to a bound: their publishers may go on for as long as a queue is away.
 Not here: what delays a message (`amqpd/message/delays.py`), where it goes then (`amqpd/publishing/routing.py`).
 """
 
@@ -21,7 +21,7 @@ from amqpd.audit.publication import Publication
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel import Run
 from amqpd.message.rewriting import run_names
-from amqpd.queues.deadletters import is_letter
+from amqpd.queues.deadletters import is_dead_letter
 from amqpd.queues.dispatchable import LOOK_WORK, Paged
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Damage, Fence, damage_of, fence_of, tell
@@ -39,11 +39,11 @@ AWAY_LOOK_MS, AWAY_LOOKS_MAX = 500, 64
 # The log names one that they still wait for this often: it may be for good.
 AWAY_TOLD_MS = 60_000
 
-# Of letters of what was refused: more wait for a queue that is gone for good, and would fill the node's disk. Those
-# that were here at the start are not counted.
-LETTERS_MAX, LETTERS_BYTES_MAX = 10_000, 64 << 20
+# Of dead letters of what was refused: more wait for a queue that is gone for good, and would fill the node's disk.
+# Those that were here at the start are not counted.
+DEAD_LETTERS_MAX, DEAD_LETTERS_BYTES_MAX = 10_000, 64 << 20
 
-AWAY_REASON = "the home of that queue is another node, or none at present, or its copies are too far behind"
+AWAY_REASON = "the leader of that queue is another node, or none at present, or its copies are too far behind"
 
 Release = Callable[[str, Run], Released]
 """publishes the run again in the virtual host"""
@@ -60,7 +60,7 @@ class DelayedMessages(Paged):
         self.state = SERVED
         self.crash_reason = None
         self.look_work = LOOK_WORK
-        self.letters = 0
+        self.dead_letters_under_way = 0
         self._release = release
         self.facts = Facts(host.now_ms)
         self.wake_ms = None
@@ -84,14 +84,14 @@ class DelayedMessages(Paged):
         """when to ask next, and when the log last said that messages wait"""
         self._left_over = 0
         """how often something fell due and was not released at once"""
-        self._letters = self._letters_bytes = 0
-        """letters of what was refused, which are here"""
+        self._dead_letters = self._dead_letters_bytes = 0
+        """dead letters of what was refused, which are here"""
         self._by_exchange: dict[str, int] = {}
         """how many there are, of those with numbers from `_known_from` on: the others were here at the start"""
         self._known_from = 0
         self._stopped_by = ""
         self._stopped = 0
-        """the queue that the last release met elsewhere, and how many messages alike wait for it with that"""
+        """the queue that the last release met as a remote one, and how many messages alike wait for it with that"""
 
     def take_over(self, level: Messages) -> None:
         """Have these messages, which are a store's, in place of none. Its books are to be looked at then."""
@@ -133,23 +133,26 @@ class DelayedMessages(Paged):
         return min((each for each in times if each is not None), default=None)
 
     def has_capacity(self, run: Run) -> bool:
-        """Of letters there are not too many."""
-        if not is_letter(run):
+        """Of dead letters there are not too many."""
+        if not is_dead_letter(run):
             return True
         there = self.ready_count + self.unacked_count
-        if there < self._letters:
+        if there < self._dead_letters:
             # Some have left without having been released: an operator took them away.
-            self._letters, self._letters_bytes = there, self._letters_bytes if there else 0
-        return self._letters + run.count <= LETTERS_MAX and self._letters_bytes + run.nbytes <= LETTERS_BYTES_MAX
+            self._dead_letters, self._dead_letters_bytes = there, self._dead_letters_bytes if there else 0
+        return (
+            self._dead_letters + run.count <= DEAD_LETTERS_MAX
+            and self._dead_letters_bytes + run.nbytes <= DEAD_LETTERS_BYTES_MAX
+        )
 
     def delay(self, run: Run, delay_ms: int, publication: Publication | None) -> bool:
         """Keep the run for so long; True: its confirm must wait for the journal."""
         self.facts.accepted += run.count
         exchange = run_names(run)[0]
         self._by_exchange[exchange] = self._by_exchange.get(exchange, 0) + run.count
-        if is_letter(run):
-            self._letters += run.count
-            self._letters_bytes += run.nbytes
+        if is_dead_letter(run):
+            self._dead_letters += run.count
+            self._dead_letters_bytes += run.nbytes
         now_ms = self.host.now_ms
         # The clock is rounded down.
         return self.backlog.publish(run, True, now_ms, now_ms + delay_ms + 1, publication)
@@ -253,9 +256,9 @@ class DelayedMessages(Paged):
         self._stopped = high - low - gone
         if gone and self.backlog.transferring >= self._known_from:
             self._forget(run_names(run)[0], gone)
-        if gone and self._letters and is_letter(run):
-            self._letters = max(0, self._letters - gone)
-            self._letters_bytes = max(0, self._letters_bytes - run.part(low, low + gone).nbytes)
+        if gone and self._dead_letters and is_dead_letter(run):
+            self._dead_letters = max(0, self._dead_letters - gone)
+            self._dead_letters_bytes = max(0, self._dead_letters_bytes - run.part(low, low + gone).nbytes)
         return gone, publication
 
     def _forget(self, exchange: str, count: int) -> None:
@@ -301,14 +304,14 @@ class DelayedMessages(Paged):
     def next_read(self, space: bool) -> RowsWanted | None:
         if self._reading or self.state is QueueState.DELETED or not self.messages.store.segments:
             return None
-        wish = self.messages.next_copies() or self.messages.next_read(0)
-        self._reading = wish is not None
-        return wish
+        request = self.messages.next_copies() or self.messages.next_read(0)
+        self._reading = request is not None
+        return request
 
-    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
         self._reading = False
         if self.state is SERVED:
-            wish.loaded(rows)
+            request.loaded(rows)
             if self.messages.damaged:
                 self.look_for_damage()
 

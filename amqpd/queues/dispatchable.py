@@ -42,7 +42,7 @@ class Dispatchable:
     """why it is out of service (`amqpd/node/quarantine.py`), also when it has been deleted since"""
     look_work: int
     """what a look at it takes, beside what it does then"""
-    letters: int
+    dead_letters_under_way: int
     """what it has begun and goes on in later ticks, dead letters most of all: until then it is not dispatched, or it
     would begin ever more"""
 
@@ -143,7 +143,7 @@ class Paged(Dispatchable):
         memory nothing is read ahead: it would have to leave again at once."""
 
     @abstractmethod
-    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
         """The rows that were to be read."""
 
     @abstractmethod

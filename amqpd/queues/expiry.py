@@ -1,7 +1,7 @@
 """What expires in a backlog, and leaves then.
 
 What comes in: the time; a function that takes what expires, if it goes somewhere. What goes out: the ready
-messages that have expired; wishes to read.
+messages that have expired; requests to read.
 Rules: 1. Only what is ready expires. A message that is unacked at its deadline expires when it comes back. 2.
 Messages that go nowhere expire without their bodies: nothing is read. 3. What has to be transferred, to a dead letter
 exchange mostly, and cannot be at once is *leaving*: it is not ready any more, and nobody gets it.

@@ -53,17 +53,17 @@ class QueueHost(DispatchingHost[QueueOf], Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
     def dead_letter(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on, and
-        the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
+        """Dead-dead letter messages low..high-1 of the run; how many of them may leave the queue, from the first on,
+        and the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
         ...
 
-    def keep_letters(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> None:
+    def keep_dead_letters(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> None:
         """`dead_letter` has said that these stay where they are, and they are nowhere: they were refused. Their
-        letters are kept until they can go."""
+        dead letters are kept until they can go."""
         ...
 
-    def reigns(self, source: int) -> bool:
-        """As the home of this source the node may still deliver to a consumer that must be the only one."""
+    def holds_lease(self, source: int) -> bool:
+        """As the leader of this source the node may still deliver to a consumer that must be the only one."""
         ...
 
     def end_queue(self, queue: QueueOf) -> None:

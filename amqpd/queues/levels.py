@@ -194,15 +194,15 @@ class Levels:
     def next_copies(self) -> RowsWanted | None:
         """See `Messages`."""
         for level in self.levels():
-            if (wish := level.next_copies()) is not None:
-                return wish
+            if (request := level.next_copies()) is not None:
+                return request
         return None
 
     def next_read(self, ahead: int) -> RowsWanted | None:
         """See `Messages`."""
         for level in self.levels():
-            if (wish := level.next_read(ahead)) is not None:
-                return wish
+            if (request := level.next_read(ahead)) is not None:
+                return request
         return None
 
     @property

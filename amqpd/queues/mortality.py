@@ -73,10 +73,10 @@ class Mortality:
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
         self._pending_count = 0
         self._sending = False
-        """letters are on their way: one that comes back here must not find the queue half done"""
+        """dead letters are on their way: one that comes back here must not find the queue half done"""
         self.expiring = self.late = False
         """more has expired than the tick had time for: nothing is delivered until that is gone; or it must be read"""
-        self._refused = False  # the last letter was not taken
+        self._refused = False  # the last dead letter was not taken
         self._retry_ms = 0  # nor is the next one tried before that, however often the queue is dispatched
         self.counts: dict[int, int] = {}
         """how often each message that has come back was delivered"""
@@ -255,10 +255,10 @@ class Mortality:
         return left
 
     def turn_away(self, run: Run, send: Send) -> int:
-        """For how many, from the first on, everything is done: the letters of the others cannot go now."""
+        """For how many, from the first on, everything is done: the dead letters of the others cannot go now."""
         self._facts.refused += run.count
-        letters = self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None
-        return send(run, 0, run.count, MAXLEN)[0] if letters else run.count
+        dead_letters = self.settings.overflow == REJECT_PUBLISH_DLX and self.settings.dead_letter_exchange is not None
+        return send(run, 0, run.count, MAXLEN)[0] if dead_letters else run.count
 
     def _drop(self, send: Send) -> None:
         """Drop from the head until the limits hold."""
@@ -285,7 +285,7 @@ class Mortality:
                 (dead_lettered, instead), cause = send(run, low, high, MAXLEN), kinds.DEAD_DROPPED
                 self._facts.dead_lettered += dead_lettered
                 if low + dead_lettered < high:
-                    # It is not ready any more, so the limit holds; what takes its letter is not here at present.
+                    # It is not ready any more, so the limit holds; what takes its dead letter is not here at present.
                     self._die(seq + dead_lettered, seq + high - low - 1, MAXLEN)
                     self._wake(self._host.now_ms + RETRY_MS)
                     high = low + dead_lettered

@@ -1,7 +1,7 @@
 """Between memory and disk: which segments of a backlog leave memory, and what is read back.
 
 What comes in: a bound in bytes; rows read back. What goes out: segments without bodies, copies for the timetable,
-wishes to read; which rows are damaged.
+requests to read; which rows are damaged.
 Rules: 1. A segment may leave memory once the journal holds it; neighbours on disk that were never delivered are one
 segment, so a backlog costs no memory that grows with it. 2. One whose messages expire in any order, and whose bodies
 will be needed then, leaves a copy of them to the timetable. 3. A row that is damaged or missing is not read again.

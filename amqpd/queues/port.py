@@ -1,15 +1,15 @@
-"""A queue, as everything outside this package reaches it, wherever its home is.
+"""A queue, as everything outside this package reaches it, wherever its leader is.
 
 What comes in: runs of publishes, consumers, ranges of what they have, questions. What goes out: deliveries to the
 consumers; what a message waits for; facts.
 Rules: 1. Nothing outside looks behind it. 2. Facts are plain values, as of the last time that they were heard of:
-where the home is elsewhere they may be out of date, and what must be exact is asked by a method. 3. What
+where the leader is another node they may be out of date, and what must be exact is asked by a method. 3. What
 only the leader can say is a round trip: the method is given a function, and calls it once with the answer. A queue of
 this node does so before the method returns; a remote one later, at the latest when it gives its leader up. A refusal
 is an answer, an error for the client; what a method raises is a bug of the queue. 4. It is a compiled class and no
 Protocol: it is on the way of each message, where attributes have to be found at once.
-Not here: what the home does (`queue.py`), and what only the node of the home asks of its own queues (`home.py`):
-dispatch, memory, recovery, repair.
+Not here: what the leader does (`queue.py`), and what only the node of the leader asks of its own queues
+(`leader.py`): dispatch, memory, recovery, repair.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class QueuePort(Dispatchable):
         self.state = SERVED
         self.crash_reason = None
         self.look_work = LOOK_WORK
-        self.letters = 0
+        self.dead_letters_under_way = 0
         self.is_remote = False
         """another node leads it, or none"""
         self.may_refuse = False
@@ -239,7 +239,7 @@ class QueuePort(Dispatchable):
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """What its messages take in memory, at its home."""
+        """What its messages take in memory, at its leader."""
 
     @property
     @abstractmethod
@@ -248,7 +248,7 @@ class QueuePort(Dispatchable):
 
     @abstractmethod
     def subscribers(self) -> list[Subscriber]:
-        """Its consumers now, a copy, for what tells operators of them; none where its home is another node."""
+        """Its consumers now, a copy, for what tells operators of them; none where its leader is another node."""
 
     @property
     @abstractmethod

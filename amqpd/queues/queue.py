@@ -31,8 +31,8 @@ from amqpd.queues.consumer import Piece, Subscriber, cancelling
 from amqpd.queues.deadletters import MAXLEN
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.fences import FENCED_TOLD_MS, Damage, Fence, Fenced, blocked_at, damage_of, fence_of, tell
-from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import QueueHost
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
 from amqpd.queues.mortality import Mortality
@@ -49,8 +49,8 @@ PORTION_MESSAGES_MAX = 256
 EXACT_TURNS_MESSAGES = 64
 # What a delivery takes, in the unit of `limiting/turns.py`, beside its messages.
 PIECE_WORK, MESSAGES_A_WORK = 4, 4
-# When a queue whose node's reign has run out is looked at again.
-REIGN_LOOK_MS = 50
+# When a queue whose node's leader lease has run out is looked at again.
+LEADER_LEASE_LOOK_MS = 50
 # A consumer that is found without credit.
 PARK_WORK = 2
 # With this many messages that are settled together, their segments may be many too: each takes about a microsecond.
@@ -58,8 +58,8 @@ SETTLED_MANY = 64
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Queue(HomeQueue):
-    """A queue at its home."""
+class Queue(LeaderQueue):
+    """A queue at its leader."""
 
     def __init__(self, record: QueueRecord, host: QueueHost[Queue], policy: Mapping[str, Any]) -> None:
         """`policy` is the definition of its effective policy."""
@@ -191,7 +191,7 @@ class Queue(HomeQueue):
         else:
             done = self.mortality.turn_away(run, partial(self.host.dead_letter, self))
             if done < run.count:
-                self.host.keep_letters(self, run, done, run.count, MAXLEN)
+                self.host.keep_dead_letters(self, run, done, run.count, MAXLEN)
 
     def publish(
         self, run: Run, properties: Properties, publication: Publication | None, receipt: Receipt | None = None
@@ -357,20 +357,20 @@ class Queue(HomeQueue):
         if self.getters is None:
             self.getters = deque()
         self.getters.append((no_ack, answer))
-        if not self.letters and not self.mortality.expiring:
+        if not self.dead_letters_under_way and not self.mortality.expiring:
             self._serve_getters()
 
     def dispatch(self) -> None:
         plain = self._plain
         if plain is not None and plain.fresh and self._pass_on(plain):
             return
-        if self.letters:
+        if self.dead_letters_under_way:
             self.host.again(self)
             return
         source = self.record.source
-        if source and self.single_active_consumer and not self.host.reigns(source):
-            # Another node may be the home by now, and deliver to another one.
-            self.host.wake(self, self.host.now_ms + REIGN_LOOK_MS)
+        if source and self.single_active_consumer and not self.host.holds_lease(source):
+            # Another node may be the leader by now, and deliver to another one.
+            self.host.wake(self, self.host.now_ms + LEADER_LEASE_LOOK_MS)
             return
         mortality, backlog, facts = self.mortality, self.backlog, self.facts
         now_ms = self.host.now_ms
@@ -530,9 +530,9 @@ class Queue(HomeQueue):
         if isinstance(messages, Messages) and not messages.store.segments:
             return None
         ahead = READ_AHEAD_SEGMENTS if space and (self.consumers or self.getters) else 0
-        wish = messages.next_copies() or messages.next_read(ahead)
-        self.reading = wish is not None
-        return wish
+        request = messages.next_copies() or messages.next_read(ahead)
+        self.reading = request is not None
+        return request
 
     def shrink(self, bytes_max: int) -> int:
         work = self.messages.shrink(bytes_max)
@@ -540,10 +540,10 @@ class Queue(HomeQueue):
             self.host.again(self)
         return work
 
-    def loaded(self, wish: RowsWanted, rows: list[Row]) -> None:
+    def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
         self.reading = False
         if self.state is SERVED:
-            wish.loaded(rows)
+            request.loaded(rows)
             if self.messages.damaged:
                 self.look_for_damage()
 

@@ -1,13 +1,13 @@
 """Dead letters of messages that differ in nothing but their expiration: made once, then copied.
 
-What comes in: a message and the letter that was made of it; further messages. What goes out: their letters, if they
-are alike.
+What comes in: a message and the dead letter that was made of it; further messages. What goes out: their dead letters,
+if they are alike.
 Rules: 1. Alike is byte for byte: method frame, properties except the digits of the expiration, which have the same
-number. So the letter is the first one's with other digits and another body. 2. A template is good for the second
-that stands in the letter, for one settings, and for one state of the topology. 3. Where the digits cannot be found in
-the letter beyond doubt, there is no template. 4. Making one costs a second letter: where nothing is alike, one a
-second is made.
-Not here: what a letter says (`deadletters.py`), where it goes (`amqpd/publishing/dead_lettering.py`).
+number. So the dead letter is the first one's with other digits and another body. 2. A template is good for the second
+that stands in the dead letter, for one settings, and for one state of the topology. 3. Where the digits cannot be
+found in the dead letter beyond doubt, there is no template. 4. Making one costs a second dead letter: where nothing
+is alike, one a second is made.
+Not here: what a dead letter says (`deadletters.py`), where it goes (`amqpd/publishing/dead_lettering.py`).
 """
 
 from __future__ import annotations
@@ -39,26 +39,27 @@ class State(NamedTuple):
 class Template(Generic[Target]):
     """A dead letter without its body and digits, from which those of messages that are alike are copied."""
 
-    __slots__ = ("_ends", "_letter", "_method", "_size", "_state", "properties", "targets", "used")
+    __slots__ = ("_dead_letter", "_ends", "_method", "_size", "_state", "properties", "targets", "used")
 
     def __init__(
         self,
         state: State,
         run: Run,
         ends: tuple[bytes, bytes],
-        letter: tuple[bytes, bytes, int, int],
+        dead_letter: tuple[bytes, bytes, int, int],
         properties: Properties,
         targets: Sequence[Target],
     ) -> None:
-        """`ends` are the raw properties before and behind the digits; `letter` the letter's frames before the body,
-        before and behind the digits, and how large its method and header frames are. The body is not kept."""
+        """`ends` are the raw properties before and behind the digits; `dead_letter` the dead letter's frames before
+        the body, before and behind the digits, and how large its method and header frames are. The body is not
+        kept."""
         self._state = state
         self._method = run.data[run.start : run.start + run.method_size]
         self._ends = ends
         self._size = run.header_size
-        self._letter = letter
+        self._dead_letter = dead_letter
         self.properties = properties
-        """the letter's"""
+        """the dead letter's"""
         self.targets = targets
         self.used = False
         """something was alike"""
@@ -67,7 +68,7 @@ class Template(Generic[Target]):
         return state == self._state
 
     def copy(self, run: Run, low: int, state: State) -> Run | None:
-        """The letter of message `low` of the run, if it is alike."""
+        """The dead letter of message `low` of the run, if it is alike."""
         data, start, stride = run.data, run.start, run.stride
         header_at = start + run.method_size
         before, behind = self._ends
@@ -82,7 +83,7 @@ class Template(Generic[Target]):
         ):
             return None
         self.used = True
-        head, tail, method_size, header_size = self._letter
+        head, tail, method_size, header_size = self._dead_letter
         at = start + low * stride
         body = data[at + run.method_size + run.header_size : at + stride]
         size = run.body_size
@@ -94,9 +95,10 @@ class Template(Generic[Target]):
 
 
 def template_of(
-    state: State, run: Run, properties: Properties, targets: Sequence[Target], letter_of: Callable[[Run], Run]
+    state: State, run: Run, properties: Properties, targets: Sequence[Target], dead_letter_from: Callable[[Run], Run]
 ) -> Template[Target] | None:
-    """The template for messages like the run's. `properties` are the letter's, `letter_of` makes a run's letter."""
+    """The template for messages like the run's. `properties` are the dead letter's, `dead_letter_from` makes a run's
+    dead letter."""
     raw = run.properties
     fields = PropertyList(raw).fields
     if EXPIRATION not in fields:
@@ -104,8 +106,8 @@ def template_of(
     at = 3 + sum(len(fields[flag]) for flag in FLAGS if flag > EXPIRATION and flag in fields)
     size = len(fields[EXPIRATION]) - 1
     blanks = _BLANK * size
-    letter = letter_of(with_properties(run.part(0, 1), raw[:at] + blanks + raw[at + size :]))
-    frames = letter.data[: letter.method_size + letter.header_size]
+    dead_letter = dead_letter_from(with_properties(run.part(0, 1), raw[:at] + blanks + raw[at + size :]))
+    frames = dead_letter.data[: dead_letter.method_size + dead_letter.header_size]
     if frames.count(blanks) != 1:
         return None
     head, _, tail = frames.partition(blanks)
@@ -113,7 +115,7 @@ def template_of(
         state,
         run,
         (raw[:at], raw[at + size :]),
-        (head, tail, letter.method_size, letter.header_size),
+        (head, tail, dead_letter.method_size, dead_letter.header_size),
         properties,
         targets,
     )

@@ -1,10 +1,10 @@
-"""What a home keeps of a source for its peers, and what is under way to one that lacks something.
+"""What a leader keeps of a source for its peers, and what is under way to one that lacks something.
 
 What comes in: entries as they are cut, and from where on a peer lacks them. What goes out: what is to be sent.
 Rules: 1. What a peer lacks is sent once: nothing is lost on an ordered connection that stands. Again only if the peer
-reports a lower position than before: up to the other one it had something of another home. 2. What follows a state
+reports a lower position than before: up to the other one it had something of another leader. 2. What follows a state
 that is under way is kept for that peer, whatever others have; if that is too much, the next state has it.
-Not here: when what is kept is too much (`home.py`), and how a peer takes it in (`receiver.py`).
+Not here: when what is kept is too much (`leader.py`), and how a peer takes it in (`receiver.py`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 What comes in: how far each member of a replica set is. What goes out: how far a majority is.
 Rules: 1. A majority is more than half of what the set holds *now*, also of an even set on its way to another. 2. The
-home is always one of it: it is asked to deliver what it confirms.
-Not here: that what is committed must be of the home's own epoch (`log.py`, `home.py`).
+leader is always one of it: it is asked to deliver what it confirms.
+Not here: that what is committed must be of the leader's own epoch (`log.py`, `leader.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ def majority(members: int) -> int:
     return members // 2 + 1
 
 
-def reached(home: int, peers: Sequence[int], members: int) -> int:
-    """The greatest number that the home and enough of its peers have reached. `peers`: of those that count; of a set
-    of `members`, the home among them."""
+def reached(leader: int, peers: Sequence[int], members: int) -> int:
+    """The greatest number that the leader and enough of its peers have reached. `peers`: of those that count; of a
+    set of `members`, the leader among them."""
     needed = majority(members) - 1
     if needed > len(peers):
         return 0
-    return min(home, sorted(peers, reverse=True)[needed - 1]) if needed else home
+    return min(leader, sorted(peers, reverse=True)[needed - 1]) if needed else leader

@@ -28,16 +28,16 @@ from amqpd.replication.formats import (
     read_frame,
     read_opening,
     read_position,
-    read_seal,
     read_state,
+    read_vote,
     write_answer,
     write_ballot,
     write_entries,
     write_frame,
     write_opening,
     write_position,
-    write_seal,
     write_state,
+    write_vote,
 )
 from amqpd.replication.messages import (
     NONCE_BYTES,
@@ -60,16 +60,16 @@ from amqpd.replication.messages import (
     Proof,
     Query,
     Refusal,
-    RequestSeal,
-    Sealed,
+    RequestVote,
     Told,
+    Voted,
     Would,
 )
 from amqpd.replication.receiver import Missed
 
 MESSAGE_BYTES_MAX = 1 << 30
-"""A frame has at least one message of a client whole, which may have half of this (`message_bytes_max`); a home cuts
-long before it has gathered as much again."""
+"""A frame has at least one message of a client whole, which may have half of this (`message_bytes_max`); a leader
+cuts long before it has gathered as much again."""
 GREETING_BYTES_MAX = 1024
 """What a stranger may send: enough for the longest names, and for what later versions add."""
 PROOF_BYTES_MAX = 64
@@ -130,17 +130,17 @@ _MAGIC = b"amqpd\r\n\0"
 def _write_greeting(greeting: Greeting) -> Pieces:
     hello = greeting.hello
     cluster, forwarder, target = hello.cluster.encode(), hello.forwarder.encode(), greeting.target.encode()
-    head = _hello.pack(_MAGIC, hello.version, hello.life, hello.generation, len(cluster), len(forwarder))
+    head = _hello.pack(_MAGIC, hello.version, hello.incarnation, hello.generation, len(cluster), len(forwarder))
     return [head + cluster + forwarder + _greeted.pack(len(target), greeting.secret) + target + greeting.nonce]
 
 
 def _read_greeting(reading: Reading) -> Greeting:
-    magic, version, life, generation, cluster_bytes, forwarder_bytes = reading.fixed(_hello, DRAWN_MAX)
+    magic, version, incarnation, generation, cluster_bytes, forwarder_bytes = reading.fixed(_hello, DRAWN_MAX)
     if magic != _MAGIC:
         raise MalformedMessage("this is no forwarder")
-    if life > NUMBER_MAX:
-        raise MalformedMessage(f"there is no life {life}")
-    hello = Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), life, generation)
+    if incarnation > NUMBER_MAX:
+        raise MalformedMessage(f"there is no incarnation {incarnation}")
+    hello = Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), incarnation, generation)
     if version != VERSION:
         return Greeting(hello, "", b"", secret=False)
     target_bytes, secret = reading.fixed(_greeted)
@@ -263,15 +263,15 @@ _FORMATS = (
     ),
     _Format(
         11,
-        RequestSeal,
-        lambda of: [_ask.pack(of.request, of.source) + write_seal(of.seal)],
-        _read_of_source(RequestSeal, _ask, read_seal),
+        RequestVote,
+        lambda of: [_ask.pack(of.request, of.source) + write_vote(of.vote)],
+        _read_of_source(RequestVote, _ask, read_vote),
     ),
     _Format(
         12,
-        Sealed,
-        lambda of: [_request.pack(of.request) + write_seal(of.seal) + write_ballot(of.ballot)],
-        _reads(Sealed, _request, read_seal, read_ballot),
+        Voted,
+        lambda of: [_request.pack(of.request) + write_vote(of.vote) + write_ballot(of.ballot)],
+        _reads(Voted, _request, read_vote, read_ballot),
     ),
     _Format(
         13,

@@ -1,8 +1,8 @@
-"""What is copied from a home to its replicas.
+"""What is copied from a leader to its replicas.
 
-What comes in: what one transaction of the home's journal has of a source, as bytes. What goes out: `LogEntry`, with a
-checksum; `Frame`, all entries of one transaction that go to one replica set.
-Rules: 1. An entry names the one before it in its source, since numbers have gaps: idx is the index of the home's
+What comes in: what one transaction of the leader's journal has of a source, as bytes. What goes out: `LogEntry`, with
+a checksum; `Frame`, all entries of one transaction that go to one replica set.
+Rules: 1. An entry names the one before it in its source, since numbers have gaps: idx is the index of the leader's
 journal, in which other sources have their entries too. 2. The checksum is of all that the entry says; the same
 position with another checksum is another entry.
 Not here: what the payload means (`journal/records.py`), which entries follow which (`log.py`).
@@ -68,11 +68,11 @@ class BrokenConnection(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The part of one transaction of the home's journal that belongs to one replica set. Frames of a lane are taken
+    """The part of one transaction of the leader's journal that belongs to one replica set. Frames of a lane are taken
     in one after the other: `after` is the number of the one before it."""
 
     number: int
-    """the index of the transaction in the home's journal, idx of all entries"""
+    """the index of the transaction in the leader's journal, idx of all entries"""
     after: int
     entries: tuple[LogEntry, ...]
     committed: int

@@ -5,7 +5,7 @@ Rules: 1. All numbers are little-endian and of fixed width; what has no fixed wi
 2. A payload is a piece of its own when it is written, and copied once when it is read. 3. A count is compared with
 the bytes that are there before anything is made for it, and with what a message may have. 4. Every number is one that
 a forwarder gives: not below zero, and far from the end of its 64 bits. 5. An entry whose checksum does not fit is
-malformed: what is read is as its home made it.
+malformed: what is read is as its leader made it.
 Not here: which message has which of them (`encoding.py`).
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 
 from amqpd.replication.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position
 from amqpd.replication.receiver import Answer, Opened, Opening, State
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
@@ -84,7 +84,7 @@ _count = Struct("<I")
 _number = Struct("<q")
 _position = Struct("<qq")
 _at_source = Struct("<qqq")
-_seal = Struct("<qqH")
+_vote = Struct("<qqH")
 _entry = Struct("<qqqqqII")
 
 
@@ -110,16 +110,16 @@ def as_source(number: int) -> int:
     return number
 
 
-def write_seal(seal: Seal) -> bytes:
-    name = seal.forwarder.encode()
-    return _seal.pack(seal.epoch, seal.life, len(name)) + name
+def write_vote(vote: Vote) -> bytes:
+    name = vote.forwarder.encode()
+    return _vote.pack(vote.epoch, vote.incarnation, len(name)) + name
 
 
-def read_seal(reading: Reading) -> Seal:
-    epoch, life, nbytes = reading.fixed(_seal)
+def read_vote(reading: Reading) -> Vote:
+    epoch, incarnation, nbytes = reading.fixed(_vote)
     if nbytes > NAME_BYTES_MAX:
         raise MalformedMessage(f"a name of {nbytes} bytes is announced, the limit is {NAME_BYTES_MAX}")
-    return Seal(as_position(epoch, 0)[0], reading.text(nbytes), life)
+    return Vote(as_position(epoch, 0)[0], reading.text(nbytes), incarnation)
 
 
 def write_entries(entries: Iterable[LogEntry]) -> Pieces:
@@ -138,7 +138,7 @@ def read_entries(reading: Reading) -> tuple[LogEntry, ...]:
         position, before = as_position(epoch, idx), (epoch_before, idx_before)
         entry = LogEntry(as_source(source), position, before, bytes(reading.view(nbytes)), checksum)
         if position <= before or not entry.sound:
-            raise MalformedMessage(f"entry {position} of source {source} is not as its home made it")
+            raise MalformedMessage(f"entry {position} of source {source} is not as its leader made it")
         found.append(entry)
     return tuple(found)
 
@@ -210,8 +210,8 @@ def write_answer(answer: Answer) -> bytes:
     parts = [_answer.pack(answer.number, *counts)]
     parts += (_at_source.pack(source, *position) for source, position in lacks.items())
     parts += (_at_source.pack(source, *position) for source, position in answer.bases.items())
-    for source, seal in fenced.items():
-        parts += _number.pack(source), write_seal(seal)
+    for source, vote in fenced.items():
+        parts += _number.pack(source), write_vote(vote)
     parts += map(_number.pack, incomplete)
     parts += map(_number.pack, contradicted)
     return b"".join(parts)
@@ -226,7 +226,7 @@ def read_answer(reading: Reading) -> Answer:
     fenced = {}
     for _ in range(counts[2]):  # ends with the bytes, whatever the number is
         [source] = reading.fixed(_number)
-        fenced[as_source(source)] = read_seal(reading)
+        fenced[as_source(source)] = read_vote(reading)
     incomplete, contradicted = (frozenset(reading.sources(count)) for count in counts[3:])
     return Answer(number, lacks, fenced, incomplete, contradicted, bases)
 
@@ -235,7 +235,7 @@ _ballot = Struct("<?qqqqq")
 
 
 def write_ballot(ballot: Ballot) -> bytes:
-    return _ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_seal(ballot.seal)
+    return _ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_vote(ballot.vote)
 
 
 def read_ballot(reading: Reading) -> Ballot:
@@ -243,4 +243,4 @@ def read_ballot(reading: Reading) -> Ballot:
     last, base = as_position(epoch, idx), as_position(base_epoch, base_idx)
     if base > last:
         raise MalformedMessage(f"a log that ends at {last} is said to be committed up to {base}")
-    return Ballot(granted, read_seal(reading), last, generation, base)
+    return Ballot(granted, read_vote(reading), last, generation, base)

@@ -1,13 +1,13 @@
 """Which entries of a source stand at one replica: log matching.
 
-What comes in: entries that a home sends, in any order and more than once. What goes out: for each, what is to be
+What comes in: entries that a leader sends, in any order and more than once. What goes out: for each, what is to be
 done with it.
-Rules: 1. Entries at or below the base are committed here: they are those of every home, and are never undone. 2. The
-tail above it is undone from where an entry *differs*, never because a home sends fewer entries than stand here. 3.
-What an entry follows must be here first: so an entry that matches says that all before it do, too.
+Rules: 1. Entries at or below the base are committed here: they are those of every leader, and are never undone. 2.
+The tail above it is undone from where an entry *differs*, never because a leader sends fewer entries than stand here.
+3. What an entry follows must be here first: so an entry that matches says that all before it do, too.
 Not here: payloads and disks (`replica.py` says what to write); what of the tail is committed (`commit.py`).
 
-After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`seal.py`),
+After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`vote.py`),
 the checksum shows where it was not, or a disk lies.
 """
 
@@ -53,7 +53,7 @@ class Log:
         self._tail = list(tail)
         self._positions = [link.position for link in self._tail]
         self.matched = base
-        """everything up to this entry is as the present home has it"""
+        """everything up to this entry is as the present leader has it"""
 
     @property
     def last(self) -> Position:
@@ -86,7 +86,7 @@ class Log:
         self.matched = entry.position
 
     def held(self, position: Position) -> None:
-        """An entry that is here is the home's, too."""
+        """An entry that is here is the leader's, too."""
         self.matched = max(self.matched, position)
 
     def has(self, position: Position, checksum: int | None = None) -> bool:
@@ -103,8 +103,8 @@ class Log:
         self.matched = min(self.matched, position)
 
     def commit(self, position: Position) -> Position:
-        """The present home, of this position's epoch, says that its entries up to there are committed. Here that is
-        what has been matched with its log, if some of that is of its own epoch: what an older home left counts only
+        """The present leader, of this position's epoch, says that its entries up to there are committed. Here that is
+        what has been matched with its log, if some of that is of its own epoch: what an older leader left counts only
         with what follows it (Raft, section 5.4.2). Returns the base."""
         upto = self.nearest(min(position, self.matched))
         if upto > self.base and upto[0] == position[0]:
@@ -113,8 +113,8 @@ class Log:
             self.base = upto
         return self.base
 
-    def new_home(self) -> None:
-        """What was the same as with the last home is not known to be so with the next one, except the base."""
+    def new_leader(self) -> None:
+        """What was the same as with the last leader is not known to be so with the next one, except the base."""
         self.matched = self.base
 
     def _at(self, position: Position) -> Link | None:

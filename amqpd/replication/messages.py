@@ -1,6 +1,6 @@
 """What forwarders say to each other, one message a class.
 
-What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the home of its lanes
+What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the leader of its lanes
 and when it takes over; the one that accepted it answers over the same connection.
 Rules: 1. `lane` is a small number that the dialer chooses for a replica set when it opens the lane, for this
 connection only. 2. `question` and `request` grow with each message of a connection; an answer names the last question
@@ -10,10 +10,10 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.cluster.links`), what
 | dialer -> acceptor | acceptor -> dialer | of |
 |---|---|---|
 | Greeting, Proof | Greeting, Proof, Refusal | the connection, first (`amqpd/cluster/links/handshake.py`) |
-| OpenLane, Cut, Lacked, Filled, Told | Answered | a lane (`home.py`, `receiver.py`) |
-| Ended | | a lane: the reign of its home |
+| OpenLane, Cut, Lacked, Filled, Told | Answered | a lane (`leader.py`, `receiver.py`) |
+| Ended | | a lane: the leader lease of its leader |
 | Ask | Would | a take-over (`take_over.py`) |
-| RequestSeal | Sealed | a take-over |
+| RequestVote | Voted for | a take-over |
 | FetchEntries | Entries | a take-over |
 | FetchParts | Fetched, one for each part | a take-over |
 | Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
@@ -26,8 +26,8 @@ from typing import get_args
 
 from amqpd.replication.entry import Frame, LogEntry, Position
 from amqpd.replication.receiver import Answer, Missed, Opening, State
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 
 VERSION = 4
 """of the messages; a number for each change of what one of them means or of its bytes"""
@@ -42,7 +42,7 @@ class Hello:
     cluster: str
     """its name: forwarders of two clusters do not talk to each other"""
     forwarder: str
-    life: int
+    incarnation: int
     """of the process; grows with each start on the same disk"""
     generation: int
     """of the disk"""
@@ -78,7 +78,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OpenLane:
-    """The home's first word of a lane over this connection, and again when it becomes the home of more sources."""
+    """The leader's first word of a lane over this connection, and again when it becomes the leader of more
+    sources."""
 
     lane: int
     question: int
@@ -114,7 +115,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is committed, when there is no frame to say it with; and a question, so that the reign goes on."""
+    """What is committed, when there is no frame to say it with; and a question, so that the leader lease goes on."""
 
     lane: int
     question: int
@@ -123,7 +124,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The sender is not the home of the source any more: nobody has to wait for its reign to end. Not answered."""
+    """The sender is not the leader of the source any more: nobody has to wait for its leader lease to end. Not
+    answered."""
 
     lane: int
     source: int
@@ -141,7 +143,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Would you seal another epoch of this source?"""
+    """Would you vote for another epoch of this source?"""
 
     request: int
     source: int
@@ -156,20 +158,20 @@ class Would:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSeal:
-    """Seal this epoch of the source."""
+class RequestVote:
+    """Vote for this epoch of the source."""
 
     request: int
     source: int
-    seal: Seal
+    vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """The answer to `RequestSeal`, when it is on the disk. `seal`: the one that was asked for."""
+class Voted:
+    """The answer to `RequestVote`, when it is on the disk. `vote`: the one that was asked for."""
 
     request: int
-    seal: Seal
+    vote: Vote
     ballot: Ballot
 
 
@@ -235,12 +237,12 @@ FromDialer = (
     | Told
     | Ended
     | Ask
-    | RequestSeal
+    | RequestVote
     | FetchEntries
     | FetchParts
     | Query
 )
-FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Sealed | Entries | Fetched | Page
+FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Voted | Entries | Fetched | Page
 Message = FromDialer | FromAcceptor
 
 HANDSHAKE: frozenset[type] = frozenset((Greeting, Proof, Refusal))

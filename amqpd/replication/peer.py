@@ -1,8 +1,8 @@
-"""What a home knows of another member of a replica set, while there is a connection to it.
+"""What a leader knows of another member of a replica set, while there is a connection to it.
 
 What comes in: nothing. What goes out: a record of what it has answered, and of what is on its way to it.
 Rules: 1. It goes with the connection: what the member has on its disk it says again over the next one.
-Not here: what follows from it (`home.py`).
+Not here: what follows from it (`leader.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The end of a lane at a peer: takes in what a home sends over one connection.
+"""The end of a lane at a peer: takes in what a leader sends over one connection.
 
 What comes in: the opening of the lane, frames, and entries that were missing. What goes out: for each, what to write,
 and an answer that is sent when that is written.
 Rules: 1. Frames are taken one after the other; the answer is the number of the last one. 2. Each source matches by
 itself: one that does not is left out, and the answer says so; everything else of the frame counts. 3. A source is in
-line again when it has all that frames of this lane had of it. 4. A source whose home the sender is not any more is
+line again when it has all that frames of this lane had of it. 4. A source whose leader the sender is not any more is
 `fenced`, and everything else goes on.
-Not here: how the home makes up for what is missing (`home.py`).
+Not here: how the leader makes up for what is missing (`leader.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from amqpd.replication.entry import START, BrokenConnection, Frame, LogEntry, Position
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 
 
 class Opened(NamedTuple):
@@ -26,7 +26,7 @@ class Opened(NamedTuple):
 
     source: int
     epoch: int
-    """of the home"""
+    """of the leader"""
     last: Position
     """its last entry"""
     checksum: int | None
@@ -37,7 +37,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a home says first over a connection, and again when it becomes the home of more sources."""
+    """What a leader says first over a connection, and again when it becomes the leader of more sources."""
 
     number: int
     """the last frame that was cut; the next one follows it"""
@@ -54,22 +54,22 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a home has committed of a source, for a peer that lacks more than the home keeps as entries. It is a
+    """What a leader has committed of a source, for a peer that lacks more than the leader keeps as entries. It is a
     difference: what the peer knows to be committed itself it keeps, except what died since. The parts come over one
     connection, in order; between them may be frames, and parts of another transfer, which takes the place of this
     one."""
 
     source: int
     transfer: int
-    """which one over this connection (`HomeLane.sends_state`)"""
+    """which one over this connection (`LeaderLane.sends_state`)"""
     base: Position
     """the last entry that all parts together have: not below what is committed when the first one is sent"""
     part: bytes
-    """as the home's disk gives it, and the peer's takes it"""
+    """as the leader's disk gives it, and the peer's takes it"""
     first: bool
     last: bool
     after: Position = START
-    """the peer has everything up to this entry as the home committed it (`HomeLane.peer_base`); START: nothing of
+    """the peer has everything up to this entry as the leader committed it (`LeaderLane.peer_base`); START: nothing of
     what it has is used"""
 
 
@@ -80,9 +80,9 @@ class Answer:
     number: int
     """frames up to this one are on its disk, except what is of sources in the next three"""
     lacks: dict[int, Position]
-    """source -> an entry from which on it may be sent what it lacks; what it has there, or below, is the home's"""
-    fenced: dict[int, Seal]
-    """source -> who is the home by now"""
+    """source -> an entry from which on it may be sent what it lacks; what it has there, or below, is the leader's"""
+    fenced: dict[int, Vote]
+    """source -> who is the leader by now"""
     incomplete: frozenset[int]
     """sources whose state has not come yet: entries are of no use before"""
     contradicted: frozenset[int]
@@ -101,11 +101,11 @@ class _Gap:
 class Receiver:
     """One lane over one connection, at the peer."""
 
-    def __init__(self, forwarder: str, life: int, replicas: Replicas) -> None:
+    def __init__(self, forwarder: str, incarnation: int, replicas: Replicas) -> None:
         self._forwarder = forwarder
-        self._life = life
+        self._incarnation = incarnation
         self._replicas = replicas
-        self._homes: dict[int, Seal] = {}
+        self._leaders: dict[int, Vote] = {}
         """of the sources of the lane"""
         self._number = self._committed = self._passed = 0
         self._left_out: frozenset[int] = frozenset()
@@ -113,37 +113,37 @@ class Receiver:
         self._since: dict[int, int] = {}
         """of the sources: the first frame that says something of them"""
         self._gaps: dict[int, _Gap] = {}
-        self._fenced: dict[int, Seal] = {}
+        self._fenced: dict[int, Vote] = {}
         self._contradicted: set[int] = set()
         self._staging: dict[int, Log | None] = {}
         """sources that are caught up by state over this connection, with what is staged: another connection of the
-        home may begin with it again, and what comes late over this one is not to be mixed in"""
+        leader may begin with it again, and what comes late over this one is not to be mixed in"""
         self._open: set[int] = set()
         """sources with entries here that are not known to be committed"""
         self._votes = -1
         self._transfers: dict[int, int] = {}
         """of sources of which state is coming"""
 
-    def follows(self, source: int, seal: Seal) -> bool:
-        """The home over this connection has this seal of the source, and has not ended its reign."""
-        return self._homes.get(source) == seal and source not in self._fenced
+    def follows(self, source: int, vote: Vote) -> bool:
+        """The leader over this connection has this vote of the source, and has not ended its leader lease."""
+        return self._leaders.get(source) == vote and source not in self._fenced
 
     def has(self, source: int) -> bool:
         """It is in the lane."""
-        return source in self._homes
+        return source in self._leaders
 
     @property
-    def sources(self) -> dict[int, Seal]:
-        """Those of the lane, with the home's seal."""
-        return dict(self._homes)
+    def sources(self) -> dict[int, Vote]:
+        """Those of the lane, with the leader's vote."""
+        return dict(self._leaders)
 
     def open(self, opening: Opening, writes: list[Write]) -> Answer:
         """Raises KeyError for a source of which there is no replica here."""
         self._number = opening.number
         for source, epoch, last, checksum, since in opening.sources:
-            self._homes[source] = Seal(epoch, self._forwarder, self._life)
+            self._leaders[source] = Vote(epoch, self._forwarder, self._incarnation)
             self._since[source] = since
-            # What was said of an earlier epoch of the same home.
+            # What was said of an earlier epoch of the same leader.
             self._fenced.pop(source, None)
             self._gaps.pop(source, None)
             self._contradicted.discard(source)
@@ -172,50 +172,50 @@ class Receiver:
     def replace(self, state: State, writes: list[Write]) -> Answer:
         """State that is not lacked any more, or of a transfer that another one has followed, is passed over. Raises
         BrokenConnection for state that leaves something out that is not here."""
-        source, home = state.source, self._homes.get(state.source)
-        if home is None or source not in self._gaps:
+        source, leader = state.source, self._leaders.get(state.source)
+        if leader is None or source not in self._gaps:
             return self._answer(self._committed, writes)
         if state.first:
             self._transfers[source] = state.transfer
         if self._transfers.get(source) == state.transfer:
             try:
-                self._take_state(self._replicas[source], home, state, writes)
+                self._take_state(self._replicas[source], leader, state, writes)
             except Fenced as fenced:
-                self._is_fenced(source, fenced.seal)
+                self._is_fenced(source, fenced.vote)
         return self._answer(self._committed, writes)
 
-    def _take_state(self, replica: Replica, home: Seal, state: State, writes: list[Write]) -> None:
+    def _take_state(self, replica: Replica, leader: Vote, state: State, writes: list[Write]) -> None:
         gap = self._gaps[state.source]
         if state.first:
-            # What it has acknowledged to this home it has to have again.
+            # What it has acknowledged to this leader it has to have again.
             gap.wanted = max(gap.wanted, replica.log.matched)
-            replica.stage(home, writes, state.after)
+            replica.stage(leader, writes, state.after)
             self._staging[state.source] = replica.staged
         if self._staging.get(state.source) is not replica.staged:
             return
-        replica.take_part(home, state.part, writes)
+        replica.take_part(leader, state.part, writes)
         if state.last:
             del self._transfers[state.source]
-            replica.end_state(home, state.base, writes)
+            replica.end_state(leader, state.base, writes)
             self._staging[state.source] = replica.staged
             gap.nearest = state.base
             if state.base >= gap.wanted:
                 del self._gaps[state.source]
             elif state.base >= replica.log.last:
-                # It has all that this replica ever acknowledged. What follows may be too much to be kept at the home:
-                # then the next state is a difference to this one.
+                # It has all that this replica ever acknowledged. What follows may be too much to be kept at the
+                # leader: then the next state is a difference to this one.
                 del self._staging[state.source]
                 replica.caught_up(writes)
 
     def ended(self, source: int, epoch: int) -> None:
-        """The home says that it is not the home any more: nobody has to wait for its reign to end."""
-        if source in self._homes and self._homes[source].epoch == epoch:
+        """The leader says that it is not the leader any more: nobody has to wait for its leader lease to end."""
+        if source in self._leaders and self._leaders[source].epoch == epoch:
             self.left(source)
 
     def left(self, source: int) -> None:
         """It is not in this lane any more. What numbers of the lane say from now on is not said of it, though it may
         go on over another lane."""
-        for each in (self._homes, self._since, self._gaps, self._fenced, self._staging, self._transfers):
+        for each in (self._leaders, self._since, self._gaps, self._fenced, self._staging, self._transfers):
             each.pop(source, None)
         self._contradicted.discard(source)
         self._open.discard(source)
@@ -226,33 +226,34 @@ class Receiver:
 
     def _answer(self, committed: int, writes: list[Write]) -> Answer:
         if self._votes != self._replicas.votes:
-            # The home is to hear of each seal with the next answer, whatever that is to: its reign ends with it.
+            # The leader is to hear of each vote with the next answer, whatever that is to: its leader lease ends with
+            # it.
             self._votes = self._replicas.votes
-            for source, home in self._homes.items():
-                if self._replicas[source].seal.epoch > home.epoch:
-                    self._is_fenced(source, self._replicas[source].seal)
+            for source, leader in self._leaders.items():
+                if self._replicas[source].vote.epoch > leader.epoch:
+                    self._is_fenced(source, self._replicas[source].vote)
         self._commit(committed)
         lacks = {source: gap.nearest for source, gap in self._gaps.items()}
         for source in [source for source in self._staging if source not in self._gaps]:
-            if self._staging.pop(source) is self._replicas[source].staged and source in self._homes:
+            if self._staging.pop(source) is self._replicas[source].staged and source in self._leaders:
                 self._replicas[source].caught_up(writes)
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
         bases = {source: self._replicas[source].log.base for source in lacks}
         return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases)
 
-    def _is_fenced(self, source: int, seal: Seal) -> None:
-        self._fenced[source] = seal
+    def _is_fenced(self, source: int, vote: Vote) -> None:
+        self._fenced[source] = vote
         self._gaps.pop(source, None)
 
     def _compare(self, source: int, last: Position, checksum: int | None, writes: list[Write]) -> None:
-        """A source joins the lane. Its home's last entry is compared, without its payload."""
+        """A source joins the lane. Its leader's last entry is compared, without its payload."""
         replica = self._replicas[source]
         try:
-            replica.follow(self._homes[source], writes)
+            replica.follow(self._leaders[source], writes)
         except Fenced as fenced:
-            self._is_fenced(source, fenced.seal)
+            self._is_fenced(source, fenced.vote)
             return
-        if replica.refused == self._homes[source]:
+        if replica.refused == self._leaders[source]:
             self._contradicted.add(source)
             return
         replica.drop_staged(writes)  # of another connection, or of an epoch that has ended
@@ -266,12 +267,12 @@ class Receiver:
 
     def _take(self, entry: LogEntry, writes: list[Write]) -> None:
         source = entry.source
-        if source in self._fenced or source in self._contradicted or source not in self._homes:
+        if source in self._fenced or source in self._contradicted or source not in self._leaders:
             return
         try:
-            match = self._replicas[source].take(self._homes[source], entry, writes)
+            match = self._replicas[source].take(self._leaders[source], entry, writes)
         except Fenced as fenced:
-            self._is_fenced(source, fenced.seal)
+            self._is_fenced(source, fenced.vote)
             return
         except Contradiction:
             self._contradicted.add(source)
@@ -283,7 +284,7 @@ class Receiver:
         log = self._replicas[source].filling
         gap = self._gaps.get(source)
         if match is Match.AHEAD:
-            # Of several in a row the first one says from where on the home is to send.
+            # Of several in a row the first one says from where on the leader is to send.
             nearest = log.nearest(entry.before)
             if gap is None:
                 self._gaps[source] = _Gap(entry.position, nearest)
@@ -299,11 +300,11 @@ class Receiver:
         self._committed = max(self._committed, number)
         passed = max(self._committed, self._passed)
         for source in list(self._open):
-            log, home = self._replicas[source].filling, self._homes[source]
+            log, leader = self._replicas[source].filling, self._leaders[source]
             upto = self._committed if source in self._left_out else passed
             if upto < self._since[source]:
                 continue
-            if self._replicas[source].seal != home or log.commit((home.epoch, upto)) == log.last:
+            if self._replicas[source].vote != leader or log.commit((leader.epoch, upto)) == log.last:
                 self._open.discard(source)
 
 

@@ -1,10 +1,10 @@
 """One source at one of its replicas.
 
-What comes in: entries of a home, and requests to seal. What goes out: whether they are taken, and what is to be
+What comes in: entries of a leader, and requests to vote. What goes out: whether they are taken, and what is to be
 written, in order.
 Rules: 1. The state here is that of the disk when all that was handed out is written; an answer is sent when it is.
 2. A refusal is answered from this state, too: what was promised in it is on its way to the disk. 3. A replica that
-lacks more than its home keeps as entries is caught up by state, beside what it has: that it keeps, and votes with,
+lacks more than its leader keeps as entries is caught up by state, beside what it has: that it keeps, and votes with,
 until all that it ever acknowledged has come again. So no replica is ever less than it said it was.
 Not here: which frames were missed (`receiver.py`), payloads, and what a disk does (`amqpd.journal`).
 """
@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import START, BrokenConnection, LogEntry, Position
 from amqpd.replication.log import Log, Match
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """To be written: the highest seal."""
+class Voted:
+    """To be written: the highest vote."""
 
     source: int
-    seal: Seal
+    vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of what the home has committed above `Staged.after`, or what still lives of what is below
-    it."""
+    """To be written: some of what the leader has committed above `Staged.after`, or what still incarnations of what
+    is below it."""
 
     source: int
     part: bytes
@@ -65,7 +65,7 @@ class StatePart:
 
 @dataclass(frozen=True, slots=True)
 class StateEnd:
-    """To be written: what is staged is what the home had committed, up to this entry."""
+    """To be written: what is staged is what the leader had committed, up to this entry."""
 
     source: int
     base: Position
@@ -86,7 +86,7 @@ class Dropped:
     source: int
 
 
-Write = Sealed | Undone | Appended | Staged | StatePart | StateEnd | Completed | Dropped
+Write = Voted | Undone | Appended | Staged | StatePart | StateEnd | Completed | Dropped
 
 
 def source_of(write: Write) -> int:
@@ -95,30 +95,30 @@ def source_of(write: Write) -> int:
 
 
 class Fenced(Exception):
-    """The sender is not the home any more: a higher epoch was sealed here, or its own by somebody else."""
+    """The sender is not the leader any more: a higher epoch was voted for here, or its own by somebody else."""
 
-    def __init__(self, seal: Seal) -> None:
-        super().__init__(f"epoch {seal.epoch} is of {seal.forwarder!r}, life {seal.life}")
-        self.seal = seal
+    def __init__(self, vote: Vote) -> None:
+        super().__init__(f"epoch {vote.epoch} is of {vote.forwarder!r}, incarnation {vote.incarnation}")
+        self.vote = vote
 
 
 class Contradiction(Exception):
-    """A home has something else in the place of what is committed here. Nothing was changed; one of the two disks has
-    lost or changed entries that were confirmed."""
+    """A leader has something else in the place of what is committed here. Nothing was changed; one of the two disks
+    has lost or changed entries that were confirmed."""
 
 
 class Replica:
     """Of one source, as its disk will have it."""
 
-    def __init__(self, source: int, log: Log, seal: Seal = seals.NONE) -> None:
+    def __init__(self, source: int, log: Log, vote: Vote = votes.NONE) -> None:
         self.source = source
         self.log = log
         """what it has of everything that it ever acknowledged: its vote rests on that"""
-        self.seal = seal
-        self.refused: Seal | None = None
-        """of a home that has sent what the disk does not take: nothing more of it is tried"""
+        self.vote = vote
+        self.refused: Vote | None = None
+        """of a leader that has sent what the disk does not take: nothing more of it is tried"""
         self.staged: Log | None = None
-        """what a home is putting in place of it"""
+        """what a leader is putting in place of it"""
         self._whole: Log | None = None
         """what is staged, when all parts of the state have come"""
 
@@ -129,20 +129,20 @@ class Replica:
 
     @property
     def filling(self) -> Log:
-        """What entries of the home are added to."""
+        """What entries of the leader are added to."""
         return self.log if self.staged is None else self.staged
 
-    def take(self, home: Seal, entry: LogEntry, writes: list[Write]) -> Match:
-        """An entry of this home; what is to be written is added to `writes`. HELD and FOLLOWS: it is here then, with
-        all before it. AHEAD: something before it is missing. Raises Fenced, Contradiction."""
-        self.follow(home, writes)
+    def take(self, leader: Vote, entry: LogEntry, writes: list[Write]) -> Match:
+        """An entry of this leader; what is to be written is added to `writes`. HELD and FOLLOWS: it is here then,
+        with all before it. AHEAD: something before it is missing. Raises Fenced, Contradiction."""
+        self.follow(leader, writes)
         if not self.usable:
             return Match.AHEAD
         log = self.filling
         match = log.match(entry)
         if match is Match.CONTRADICTS:
             raise Contradiction(
-                f"source {self.source}: {entry.position} of {home} follows {entry.before}, {log.base} is committed"
+                f"source {self.source}: {entry.position} of {leader} follows {entry.before}, {log.base} is committed"
             )
         if match is Match.HELD:
             log.held(entry.position)
@@ -155,19 +155,19 @@ class Replica:
             match = Match.FOLLOWS
         return match
 
-    def follow(self, home: Seal, writes: list[Write]) -> None:
-        """This home sends something. Of a higher epoch than is sealed here, it was made the home by others: a
-        majority sealed it. Raises Fenced."""
-        if home == self.seal:
+    def follow(self, leader: Vote, writes: list[Write]) -> None:
+        """This leader sends something. Of a higher epoch than is voted for here, it was made the leader by others: a
+        majority voted for it. Raises Fenced."""
+        if leader == self.vote:
             return
-        if home.epoch <= self.seal.epoch:
-            raise Fenced(self.seal)
-        self._seal(home, writes)
+        if leader.epoch <= self.vote.epoch:
+            raise Fenced(self.vote)
+        self._vote(leader, writes)
 
-    def stage(self, home: Seal, writes: list[Write], after: Position = START) -> None:
-        """The home is about to send what it has committed, except what is the same up to `after`. What is committed
-        here may have passed that meanwhile, by what the home said before. Raises Fenced, BrokenConnection."""
-        self.follow(home, writes)
+    def stage(self, leader: Vote, writes: list[Write], after: Position = START) -> None:
+        """The leader is about to send what it has committed, except what is the same up to `after`. What is committed
+        here may have passed that meanwhile, by what the leader said before. Raises Fenced, BrokenConnection."""
+        self.follow(leader, writes)
         if after > self.log.base:
             raise BrokenConnection(
                 f"state of source {self.source} goes on from {after}, and {self.log.base} is committed"
@@ -175,14 +175,14 @@ class Replica:
         self.staged, self._whole = Log(after), None
         writes.append(Staged(self.source, after))
 
-    def take_part(self, home: Seal, part: bytes, writes: list[Write]) -> None:
+    def take_part(self, leader: Vote, part: bytes, writes: list[Write]) -> None:
         """Raises Fenced."""
-        self.follow(home, writes)
+        self.follow(leader, writes)
         writes.append(StatePart(self.source, part))
 
-    def end_state(self, home: Seal, base: Position, writes: list[Write]) -> None:
-        """All of it has come: what the home has committed up to this entry. Raises Fenced."""
-        self.follow(home, writes)
+    def end_state(self, leader: Vote, base: Position, writes: list[Write]) -> None:
+        """All of it has come: what the leader has committed up to this entry. Raises Fenced."""
+        self.follow(leader, writes)
         self.staged = self._whole = Log(base)
         writes.append(StateEnd(self.source, base))
 
@@ -193,31 +193,31 @@ class Replica:
             writes.append(Completed(self.source))
 
     def drop_staged(self, writes: list[Write]) -> None:
-        """The home does not go on with it."""
+        """The leader does not go on with it."""
         if self.staged is not None:
             self.staged = self._whole = None
             writes.append(Dropped(self.source))
 
     def drop(self, writes: list[Write]) -> None:
-        """Nothing of the source stands here any more, except what was sealed. Not for a member of its set: that would
-        vote, and has forgotten what it acknowledged."""
+        """Nothing of the source stands here any more, except what was voted for. Not for a member of its set: that
+        would vote, and has forgotten what it acknowledged."""
         self.log, self.staged, self._whole = Log(START), None, None
         writes += [Staged(self.source), StateEnd(self.source, START), Completed(self.source)]
 
-    def vote(self, asked: Seal, writes: list[Write]) -> bool:
-        """Whether it seals: then its last entry, once the writes are on the disk, is `log.last`, and no home of an
+    def cast_vote(self, asked: Vote, writes: list[Write]) -> bool:
+        """Whether it votes: then its last entry, once the writes are on the disk, is `log.last`, and no leader of an
         older epoch adds to that."""
-        if not seals.grants(self.seal, asked):
+        if not votes.grants(self.vote, asked):
             return False
-        if asked != self.seal:
-            self._seal(asked, writes)
+        if asked != self.vote:
+            self._vote(asked, writes)
         return True
 
-    def _seal(self, seal: Seal, writes: list[Write]) -> None:
-        self.seal = seal
+    def _vote(self, vote: Vote, writes: list[Write]) -> None:
+        self.vote = vote
         self.drop_staged(writes)
-        self.log.new_home()
-        writes.append(Sealed(self.source, seal))
+        self.log.new_leader()
+        writes.append(Voted(self.source, vote))
 
 
 class Replicas:
@@ -226,7 +226,7 @@ class Replicas:
     def __init__(self, replicas: Iterable[Replica] = ()) -> None:
         self._replicas = {replica.source: replica for replica in replicas}
         self.votes = 0
-        """how many there were: who has looked at all seals need not look again before the next one"""
+        """how many there were: who has looked at all votes need not look again before the next one"""
 
     def __getitem__(self, source: int) -> Replica:
         return self._replicas[source]
@@ -238,7 +238,7 @@ class Replicas:
         """In the place of the one that there is."""
         self._replicas[replica.source] = replica
 
-    def vote(self, source: int, asked: Seal, writes: list[Write]) -> bool:
-        """See `Replica.vote`. Raises KeyError for a source of which there is none here."""
+    def cast_vote(self, source: int, asked: Vote, writes: list[Write]) -> bool:
+        """See `Replica.cast_vote`. Raises KeyError for a source of which there is none here."""
         self.votes += 1
-        return self._replicas[source].vote(asked, writes)
+        return self._replicas[source].cast_vote(asked, writes)

@@ -1,18 +1,18 @@
-"""How a member becomes the home of a source.
+"""How a member becomes the leader of a source.
 
 What comes in: answers of the metadata store and of the other members. What goes out: what to ask them, and in the
 end a log from which the new epoch goes on, or why not.
-Rules: 1. The store names the home: one compare-and-swap on the source's record, in which nobody else got ahead. The
+Rules: 1. The store names the leader: one compare-and-swap on the source's record, in which nobody else got ahead. The
 replica set is the one of the record that was swapped. 2. Nothing of an older epoch is confirmed any more when a
-majority of the set, this member among it, has sealed the new one. 3. Of those that sealed, the log with the highest
+majority of the set, this member among it, has voted for the new one. 3. Of those that voted, the log with the highest
 (epoch, idx) has everything that was ever committed; the new epoch goes on from its end. A disk that the record does
 not name is not asked for its word: it may have lost what it acknowledged (NATS 2.12.1 lost a log to an empty one).
 4. What the store did is unknown when it does not answer: a second swap on the same revision tells, reading back does
 not. 5. What the own log lacks is fetched as entries; if the member has not kept them, as state, beside what stands
 here. A member that does not get the attempt on is left for the next one, and without one the attempt is lost.
-Not here: whether the old home may be taken over from (`reign.py`), and when to try again.
+Not here: whether the old leader may be taken over from (`leader_lease.py`), and when to try again.
 
-Who would seal is asked before the swap, so that a member that reaches no majority does not end a home that does
+Who would vote is asked before the swap, so that a member that reaches no majority does not end a leader that does
 (Raft's pre-vote: Ongaro, "Consensus: Bridging Theory and Practice", 2014, section 9.6).
 """
 
@@ -27,15 +27,15 @@ from amqpd.replication.entry import EPOCH_MAX, START, LogEntry, Position
 from amqpd.replication.log import Match
 from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.seal import Seal, is_far
+from amqpd.replication.vote import Vote, is_far
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Who is the home of a source, and who keeps it, as the store has it."""
+    """Who is the leader of a source, and who keeps it, as the store has it."""
 
     source: int
-    home: Seal
+    leader: Vote
     members: tuple[str, ...]
     """of the replica set"""
     generations: tuple[int, ...]
@@ -50,12 +50,12 @@ class SourceRecord:
         return (forwarder, generation) in zip(self.members, self.generations, strict=True)
 
     def trusted(self, base: Position) -> Position:
-        """What a member knows to be committed up to there, as far as that is sure to be in the log of today's home:
+        """What a member knows to be committed up to there, as far as that is sure to be in the log of today's leader:
         of an epoch that was given up others may have committed what the survivors never had."""
         return base if base[0] > self.given_up else START
 
     def admitted(self, forwarder: str, generation: int) -> SourceRecord:
-        """The same with this disk, which the home has caught up. Put by compare-and-swap: a home that is not the
+        """The same with this disk, which the leader has caught up. Put by compare-and-swap: a leader that is not the
         present one any more admits nobody."""
         pairs = zip(self.members, self.generations, strict=True)
         generations = tuple(generation if member == forwarder else each for member, each in pairs)
@@ -64,10 +64,10 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a member says of a source when it is asked to seal, or whether it would."""
+    """What a member says of a source when it is asked to vote, or whether it would."""
 
     granted: bool
-    seal: Seal
+    vote: Vote
     """the highest one there"""
     last: Position
     """its last entry, on its disk; meaningful if it was granted"""
@@ -79,7 +79,7 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To all other members: would you seal?"""
+    """To all other members: would you vote?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """To all other members: seal this. The own replica has, as soon as this is asked: so no reign of this forwarder
-    goes on that another member was released from by this."""
+    """To all other members: vote for this. The own replica has, as soon as this is asked: so no leader lease of this
+    forwarder goes on that another member was released from by this."""
 
-    seal: Seal
+    vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Phase(Enum):
 
     ASKING = auto()
     SWAPPING = auto()
-    SEALING = auto()
+    VOTING = auto()
     FETCHING = auto()
     WON = auto()
     """the own log is the one to go on from"""
@@ -132,19 +132,19 @@ class Phase(Enum):
 class TakeOver:
     """One attempt, of one source."""
 
-    def __init__(self, forwarder: str, life: int, replicas: Replicas, record: SourceRecord) -> None:
+    def __init__(self, forwarder: str, incarnation: int, replicas: Replicas, record: SourceRecord) -> None:
         """`record`: as it was read now. Raises ValueError for a source of which this is no member. What the record
         and the own disk say of epochs is believed, up to the last one that there is."""
         if forwarder not in record.members:
             raise ValueError(f"{forwarder} is no member of {record.members}")
         replica = replicas[record.source]
         self.forwarder = forwarder
-        self.life = life
+        self.incarnation = incarnation
         self.phase = Phase.ASKING
         self.record = record
-        self.known = max(record.home.epoch, replica.seal.epoch)
+        self.known = max(record.leader.epoch, replica.vote.epoch)
         """the highest epoch that the store and the own disk know of"""
-        self.seal = Seal(self.known + 1, forwarder, life)
+        self.vote = Vote(self.known + 1, forwarder, incarnation)
         """that it tries to have"""
         self._replicas = replicas
         self._replica = replica
@@ -165,30 +165,30 @@ class TakeOver:
         return self.record.source
 
     def begin(self) -> Step | None:
-        if self.seal.epoch > EPOCH_MAX:
-            return self._lose(f"epoch {self.seal.epoch} is above the last one that there is, {EPOCH_MAX}")
+        if self.vote.epoch > EPOCH_MAX:
+            return self._lose(f"epoch {self.vote.epoch} is above the last one that there is, {EPOCH_MAX}")
         return Ask()
 
     def would(self, member: str, ballot: Ballot) -> Step | None:
         """A member's answer to `Ask`; the own one is to be among them."""
         if self.phase is not Phase.ASKING or not self.record.counts(member, ballot.generation):
             return None
-        if is_far(ballot.seal.epoch + 1, self.known):
-            self.distrusted = f"{member} says that it has sealed epoch {ballot.seal.epoch}, after {self.known}"
+        if is_far(ballot.vote.epoch + 1, self.known):
+            self.distrusted = f"{member} says that it has voted for epoch {ballot.vote.epoch}, after {self.known}"
             return None
         self._ballots[member] = ballot
-        epoch = max(self.seal.epoch, ballot.seal.epoch + 1)
-        self.seal = Seal(epoch, self.forwarder, self.life)
+        epoch = max(self.vote.epoch, ballot.vote.epoch + 1)
+        self.vote = Vote(epoch, self.forwarder, self.incarnation)
         if not self._has_majority():
             return None
         self.phase = Phase.SWAPPING
-        return Swap(replace(self.record, home=self.seal))
+        return Swap(replace(self.record, leader=self.vote))
 
     def swapped(self, record: SourceRecord | None, writes: list[Write]) -> Step | None:
-        """What the store has now, if the swap was carried out; None: somebody else was first. This seals the own
-        replica: it is not to be said before that may seal, for it may have answered the old home since it was asked
-        (`reign.SealDelay.ends_s`, as for a seal that another member asks for). When the writes are on the disk, the
-        own ballot is said by `sealed`."""
+        """What the store has now, if the swap was carried out; None: somebody else was first. This lets the own
+        replica vote: it is not to be said before that may vote, for it may have answered the old leader since it was
+        asked (`leader_lease.VoteDelay.ends_s`, as for a vote that another member asks for). When the writes are on
+        the disk, the own ballot is said by `voted`."""
         if self.phase is not Phase.SWAPPING:
             return None
         if record is None:
@@ -197,23 +197,23 @@ class TakeOver:
             return self._lose(f"{self.forwarder} is no member of {record.members} any more")
         self.record = record
         self._ballots = {}
-        if not self._replicas.vote(self.source, self.seal, writes):
-            return self._lose(f"the own replica has sealed {self._replica.seal}")
-        self.phase = Phase.SEALING
-        return Request(self.seal)
+        if not self._replicas.cast_vote(self.source, self.vote, writes):
+            return self._lose(f"the own replica has voted for {self._replica.vote}")
+        self.phase = Phase.VOTING
+        return Request(self.vote)
 
-    def sealed(self, member: str, seal: Seal, ballot: Ballot) -> Step | None:
-        """A member's answer to `Request` for this seal; the own one is said by this, too, when it is on disk."""
-        if self.phase is not Phase.SEALING or seal != self.seal:
+    def voted(self, member: str, vote: Vote, ballot: Ballot) -> Step | None:
+        """A member's answer to `Request` for this vote; the own one is said by this, too, when it is on disk."""
+        if self.phase is not Phase.VOTING or vote != self.vote:
             return None
         if not self.record.counts(member, ballot.generation):
             return None
-        if ballot.granted and ballot.last[0] > self.seal.epoch:
-            self.distrusted = f"{member} says that its log ends in epoch {ballot.last[0]}, above {self.seal.epoch}"
+        if ballot.granted and ballot.last[0] > self.vote.epoch:
+            self.distrusted = f"{member} says that its log ends in epoch {ballot.last[0]}, above {self.vote.epoch}"
             return None
         if not ballot.granted:
-            if ballot.seal.epoch >= self.seal.epoch:
-                return self._lose(f"{member} has sealed {ballot.seal}")
+            if ballot.vote.epoch >= self.vote.epoch:
+                return self._lose(f"{member} has voted for {ballot.vote}")
             return None
         self._ballots[member] = ballot
         if not self._has_majority():
@@ -235,11 +235,11 @@ class TakeOver:
         found = list(entries)
         if not self._is_asked(member) or self._by_state:
             return None
-        self._replica.follow(self.seal, writes)  # what is staged may be another home's
+        self._replica.follow(self.vote, writes)  # what is staged may be another leader's
         if found and found[-1].position <= self._asked:
             return None  # a late answer to an earlier question
         for entry in found:
-            if not entry.sound or self._replica.take(self.seal, entry, writes) is Match.AHEAD:
+            if not entry.sound or self._replica.take(self.vote, entry, writes) is Match.AHEAD:
                 break
         log = self._replica.filling
         if log.last == self._ballots[member].last:
@@ -253,15 +253,15 @@ class TakeOver:
         """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises Fenced."""
         if not self._is_asked(member) or not self._by_state:
             return None
-        self._replica.follow(self.seal, writes)
+        self._replica.follow(self.vote, writes)
         if state.after > self._replica.log.base or state.base > self._ballots[member].last:
             return self._next_member(f"the state of {member} goes from {state.after} to {state.base}", writes)
         if state.first:
-            self._replica.stage(self.seal, writes, state.after)
-        self._replica.take_part(self.seal, state.part, writes)
+            self._replica.stage(self.vote, writes, state.after)
+        self._replica.take_part(self.vote, state.part, writes)
         if not state.last:
             return None
-        self._replica.end_state(self.seal, state.base, writes)
+        self._replica.end_state(self.vote, state.base, writes)
         self._by_state = False
         if state.base == self._ballots[member].last:
             return self._win(writes)
@@ -269,7 +269,7 @@ class TakeOver:
         return Fetch(member, self._asked)
 
     def failed(self, reason: str = "a member that was needed does not answer") -> None:
-        """It does not go on. What is staged goes with the next seal."""
+        """It does not go on. What is staged goes with the next vote."""
         self._lose(reason)
 
     def _is_asked(self, member: str) -> bool:

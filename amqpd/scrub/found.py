@@ -60,7 +60,7 @@ def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
 
 def _make(node: Node, wanted: set[int]) -> None:
     """Of a source that begins here, the queues that these rows are of: they wait for them as others do."""
-    for key, queue in list(node.elsewhere.items()):
+    for key, queue in list(node.remote.items()):
         if any(queue_id in wanted for queue_id in node.registry.numbers_of(queue.record)):
             node.ports.get(key)
 

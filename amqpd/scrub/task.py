@@ -1,9 +1,9 @@
 """The task that scrubs: a pass over the journal, step by step, then a pause, and again.
 
-What comes in: the node, a scan of its journal, settings, the operator's wish for a pass now. What goes out: fenced
+What comes in: the node, a scan of its journal, settings, the operator's request for a pass now. What goes out: fenced
 queues, lines of the log, facts.
 Rules: 1. Steps are made in a thread, and when no consumer waits for a read; but one that waits for long goes on. 2.
-Damage is told once in the life of the node. 3. Nothing that is found ends anything.
+Damage is told once in the incarnation of the node. 3. Nothing that is found ends anything.
 Not here: reading (`journal/sqlite/scrubbing.py`), rates (`pace.py`), what a damaged row does (`found.py`).
 """
 
@@ -76,7 +76,7 @@ class Scrub:
         self._node, self._scan, self._busy, self._settle = node, scan, busy, settle
         self._interval_s, self._rate_max = interval_s, rate_max
         self._clock, self._in_thread = clock, in_thread
-        self._wish = trio.Event()
+        self._request = trio.Event()
         self._pace: Pace | None = None
         self._pass = self._rows = self._damaged_rows = 0
         self._total_bytes = 0
@@ -92,9 +92,9 @@ class Scrub:
         try:
             while True:
                 with trio.move_on_after(wait_s):
-                    await self._wish.wait()
-                full = self._wish.is_set()
-                self._wish = trio.Event()
+                    await self._request.wait()
+                full = self._request.is_set()
+                self._request = trio.Event()
                 begun_s = trio.current_time()
                 wait_s = 0.0
                 if await self._one_pass(full):
@@ -109,7 +109,7 @@ class Scrub:
         if not isinstance(now, bool):
             raise BadArgument("now must be true or false")
         if now:
-            self._wish.set()
+            self._request.set()
         return self.facts()
 
     def facts(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Scrub:
                     self._finished_s = self._clock()
                     self._pace = None
                 with trio.move_on_after(pace.step(step.nbytes, step.total_bytes, trio.current_time())):
-                    await self._wish.wait()
+                    await self._request.wait()
                     return False
                 if step.done:
                     return True

@@ -1,15 +1,17 @@
 """Holds: the journal commits nothing while what must be in one of its transactions is carried out step by step.
 
-What comes in: a commit of a transaction, as steps; what queues do with letters. What goes out: `JournalBuffer.hold`
-and `release`, always in pairs; the connection whose commit holds the journal, for `Turns`, which serves it first.
+What comes in: a commit of a transaction, as steps; what queues do with dead letters. What goes out:
+`JournalBuffer.hold` and `release`, always in pairs; the connection whose commit holds the journal, for `Turns`, which
+serves it first.
 Rules: 1. While the journal is held nobody's durable message is confirmed. So what commits do under it between two
-transactions of the journal has a bound, and what letters do has one of its own: HOLD_WORK_MAX each. 2. One commit
-holds at a time. The next ones are parked, in order, without a turn of their own, until there is space for them in the
-transaction that gathers, or the journal has taken that one. 3. A commit that is larger than the bound does not hold,
-so its parts may be in several transactions; commit-ok follows the last of them. 4. Letters cannot wait, what died has
-left its queue: those that would go beyond the bound go on without a hold. 5. A hold ends with its steps, whatever
-ends them.
-Not here: what is committed (`methods/modes.py`), letters (`publishing/dead_lettering.py`, `node/dispatching.py`).
+transactions of the journal has a bound, and what dead letters do has one of its own: HOLD_WORK_MAX each. 2. One
+commit holds at a time. The next ones are parked, in order, without a turn of their own, until there is space for them
+in the transaction that gathers, or the journal has taken that one. 3. A commit that is larger than the bound does not
+hold, so its parts may be in several transactions; commit-ok follows the last of them. 4. Dead letters cannot wait,
+what died has left its queue: those that would go beyond the bound go on without a hold. 5. A hold ends with its
+steps, whatever ends them.
+Not here: what is committed (`methods/modes.py`), dead letters (`publishing/dead_lettering.py`,
+`node/dispatching.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from amqpd.journal.buffer import JournalBuffer
     from amqpd.limiting.turns import Turns
 
-# In the unit of `limiting/turns.py`, a microsecond: commits and letters together make a hold of about 100 ms. It is a
-# commit of some 8,000 messages to a queue each, or of 25,000 copies of few messages.
+# In the unit of `limiting/turns.py`, a microsecond: commits and dead letters together make a hold of about 100 ms. It
+# is a commit of some 8,000 messages to a queue each, or of 25,000 copies of few messages.
 HOLD_WORK_MAX = 50_000
 
 
@@ -39,9 +41,9 @@ class Holds:
         """parked, with what their commits will take"""
         self._index = journal.index
         """of the transaction that the work belongs to"""
-        self._commits_work = self._letters_work = 0
+        self._commits_work = self._dead_letters_work = 0
         """under a hold, for the transaction that gathers"""
-        self._letters = False
+        self._dead_letters = False
         """they hold the journal"""
 
     def commit(self, connection: Client, work: int, steps: Iterator[None]) -> Iterator[None]:
@@ -75,23 +77,23 @@ class Holds:
             connection.turn.parked = False
             self._turns.end(connection)
 
-    def letters_begin(self) -> None:
-        """What died leaves its queue, and its letter follows in steps."""
+    def dead_letters_begin(self) -> None:
+        """What died leaves its queue, and its dead letter follows in steps."""
         self._new_transaction()
-        if not self._letters and self._letters_work < HOLD_WORK_MAX:
-            self._letters = True
+        if not self._dead_letters and self._dead_letters_work < HOLD_WORK_MAX:
+            self._dead_letters = True
             self._journal.hold()
 
-    def letters_did(self, work: int) -> None:
+    def dead_letters_did(self, work: int) -> None:
         """A step took so much."""
-        self._letters_work += work
-        if self._letters_work >= HOLD_WORK_MAX:
-            self.letters_end()
+        self._dead_letters_work += work
+        if self._dead_letters_work >= HOLD_WORK_MAX:
+            self.dead_letters_end()
 
-    def letters_end(self) -> None:
-        """All letters are where they go, or hold the journal no longer."""
-        if self._letters:
-            self._letters = False
+    def dead_letters_end(self) -> None:
+        """All dead letters are where they go, or hold the journal no longer."""
+        if self._dead_letters:
+            self._dead_letters = False
             self._journal.release()
             # If nothing gathered under it, no transaction follows after which somebody would look.
             self.look()
@@ -106,4 +108,4 @@ class Holds:
         journal = self._journal
         if journal.index != self._index or not (journal.held or journal.gathered):
             self._index = journal.index
-            self._commits_work = self._letters_work = 0
+            self._commits_work = self._dead_letters_work = 0

@@ -24,7 +24,7 @@ class Read(NamedTuple):
     """Rows of the journal that the queue has to read."""
 
     queue: Paged
-    wish: RowsWanted
+    request: RowsWanted
 
 
 class Services(Protocol):

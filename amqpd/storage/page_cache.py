@@ -1,7 +1,7 @@
 """Asks the operating system to forget what it has of a file in its memory, so that the disk itself is read.
 
 What comes in: a path. What goes out: nothing.
-Rules: 1. A wish, not an order: pages that were just written, and other systems than Linux, keep theirs. 2. The file
+Rules: 1. A hint, not an order: pages that were just written, and other systems than Linux, keep theirs. 2. The file
 stays open until `close`, which must come after all databases on it are closed: when a process closes any descriptor
 of a file, it loses all its locks on it (fcntl(2)), SQLite's too.
 Not here: SQLite's own cache.

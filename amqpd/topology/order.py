@@ -43,7 +43,7 @@ Owner = Client | Caller | None
 """who asks; None: the node itself"""
 
 
-class Wish(NamedTuple):
+class OrderedRequest(NamedTuple):
     """A removal on a condition; or, without one, a binding to make. `owner` asks for it."""
 
     record: Removable
@@ -52,8 +52,8 @@ class Wish(NamedTuple):
     owner: Owner
 
 
-Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[Wish]], None]
-"""as `Services.submit`, and whose wishes the changes fulfil"""
+Submit = Callable[[Sequence[Change], Resume, Iterable[Key], Sequence[OrderedRequest]], None]
+"""as `Services.submit`, and whose requests the changes fulfil"""
 
 
 class ChangeOrder:
@@ -64,7 +64,7 @@ class ChangeOrder:
         self._topology = topology
         self._submit = submit
         self._bug = bug
-        self._waiting: OrderedDict[Owner, deque[Wish]] = OrderedDict()
+        self._waiting: OrderedDict[Owner, deque[OrderedRequest]] = OrderedDict()
         """by owner; the one that has the next share is first"""
         self._binding = 0
         """bindings on their way"""
@@ -75,11 +75,11 @@ class ChangeOrder:
     def bind(self, binding: BindingRecord, resume: Resume, owner: Owner = None) -> None:
         """Make the binding: resume(True) when it is there, resume(False) when an end of it had gone, or when it could
         not be asked for: then look again. Raises what `submit` raises."""
-        wish = Wish(binding, resume, None, owner)
+        request = OrderedRequest(binding, resume, None, owner)
         if self._waiting or self._binding >= BINDINGS_MAX:
-            self._waiting.setdefault(owner, deque()).append(wish)
+            self._waiting.setdefault(owner, deque()).append(request)
         else:
-            self._bind(wish)
+            self._bind(request)
 
     def remove(
         self,
@@ -90,7 +90,7 @@ class ChangeOrder:
     ) -> None:
         """Remove the record and what goes along with it; resume(True) when it is gone, maybe at once; resume(False)
         when its turn came and the condition did not hold."""
-        self._waiting.setdefault(owner, deque()).append(Wish(record, resume, condition, owner))
+        self._waiting.setdefault(owner, deque()).append(OrderedRequest(record, resume, condition, owner))
         self._advance()
 
     def _advance(self) -> None:
@@ -105,12 +105,12 @@ class ChangeOrder:
         """Submit what waits, as far as it may go now. `refused` gets the bindings that cannot be asked for now."""
         while self._waiting and not self._removing:
             if not self._removals_next:
-                for wish in self._take(False, BINDINGS_MAX - self._binding):
+                for request in self._take(False, BINDINGS_MAX - self._binding):
                     try:
-                        self._bind(wish)
+                        self._bind(request)
                     except AMQPError:
-                        refused.append(wish.resume)
-                self._removals_next = any(wishes[0].condition is not None for wishes in self._waiting.values())
+                        refused.append(request.resume)
+                self._removals_next = any(requests[0].condition is not None for requests in self._waiting.values())
                 if not self._removals_next and self._binding:
                     return
             elif self._binding:
@@ -119,20 +119,20 @@ class ChangeOrder:
                 self._removals_next = False
                 self._remove(self._take(True, REMOVALS_MAX))
 
-    def _take(self, removals: bool, most: int) -> list[Wish]:
-        """At most `most` wishes that nothing of the other kind stands before: of each owner the same share, and more
-        if there is space."""
-        taken: list[Wish] = []
+    def _take(self, removals: bool, most: int) -> list[OrderedRequest]:
+        """At most `most` requests that nothing of the other kind stands before: of each owner the same share, and
+        more if there is space."""
+        taken: list[OrderedRequest] = []
         before = -1
         while len(taken) < most and len(taken) > before:
             before = len(taken)
             share = max(1, (most - before) // max(1, len(self._waiting)))
             for owner in list(self._waiting):
-                wishes = self._waiting[owner]
+                requests = self._waiting[owner]
                 stop = min(most, len(taken) + share)
-                while wishes and len(taken) < stop and (wishes[0].condition is not None) == removals:
-                    taken.append(wishes.popleft())
-                if not wishes:
+                while requests and len(taken) < stop and (requests[0].condition is not None) == removals:
+                    taken.append(requests.popleft())
+                if not requests:
                     del self._waiting[owner]
                 else:
                     self._waiting.move_to_end(owner)
@@ -146,44 +146,44 @@ class ChangeOrder:
         except Exception as error:  # noqa: BLE001 - what waits behind it must go on; services.bug reports it
             self._bug(error)
 
-    def _bind(self, wish: Wish) -> None:
-        binding = wish.record
+    def _bind(self, request: OrderedRequest) -> None:
+        binding = request.record
         assert isinstance(binding, BindingRecord)
 
         def done(made: bool) -> None:
             self._binding -= 1
-            self._answer(wish.resume, made)
+            self._answer(request.resume, made)
             self._advance()
 
         ends = (
             ("exchange", binding.vhost, binding.source),
             (binding.destination_type, binding.vhost, binding.destination),
         )
-        self._submit([Put(binding)], done, ends, [wish])
+        self._submit([Put(binding)], done, ends, [request])
         self._binding += 1
 
-    def _remove(self, wishes: list[Wish]) -> None:
+    def _remove(self, requests: list[OrderedRequest]) -> None:
         """As many of them as make a transaction; the others wait on, in front of their owner's."""
         answers: list[tuple[Resume, bool]] = []
         by_vhost: dict[str, list[Removable]] = {}
         left, taken = CHANGES_MAX, 0
-        for wish in wishes:
-            vhost = self._topology.vhosts.get(wish.record.vhost)
-            along = [] if vhost is None else plans.bindings_along(vhost, wish.record)
+        for request in requests:
+            vhost = self._topology.vhosts.get(request.record.vhost)
+            along = [] if vhost is None else plans.bindings_along(vhost, request.record)
             left -= 1 + sum(map(len, along))
             if left < 0 and taken:
                 break
             taken += 1
-            holds = wish.condition is not None and wish.condition()
+            holds = request.condition is not None and request.condition()
             if holds and left < 0:
                 # A part of what goes along with it, and then it is its turn again: what it depended on held.
-                by_vhost[wish.record.vhost] = list(islice(chain.from_iterable(along), CHANGES_MAX))
-                wishes[taken - 1 :] = [wish, wish._replace(condition=_always), *wishes[taken:]]
+                by_vhost[request.record.vhost] = list(islice(chain.from_iterable(along), CHANGES_MAX))
+                requests[taken - 1 :] = [request, request._replace(condition=_always), *requests[taken:]]
                 break
-            answers.append((wish.resume, holds))
+            answers.append((request.resume, holds))
             if holds:
-                by_vhost.setdefault(wish.record.vhost, []).append(wish.record)
-        self._put_back(wishes[taken:])
+                by_vhost.setdefault(request.record.vhost, []).append(request.record)
+        self._put_back(requests[taken:])
 
         def answer_all() -> None:
             self._removing = False
@@ -201,13 +201,13 @@ class ChangeOrder:
                 changes += plans.remove(vhost, records)
         if changes:
             self._removing = True
-            self._submit(changes, done, (), wishes[:taken])
+            self._submit(changes, done, (), requests[:taken])
         else:
             answer_all()
 
-    def _put_back(self, wishes: list[Wish]) -> None:
-        for wish in reversed(wishes):
-            self._waiting.setdefault(wish.owner, deque()).appendleft(wish)
+    def _put_back(self, requests: list[OrderedRequest]) -> None:
+        for request in reversed(requests):
+            self._waiting.setdefault(request.owner, deque()).appendleft(request)
 
 
 def _always() -> bool:

@@ -1,11 +1,11 @@
-"""From a wish to the changes that carry it out, with everything that goes along.
+"""From a request to the changes that carry it out, with everything that goes along.
 
-What comes in: the topology as it is, and the wish (delete this queue). What goes out: a list of changes for
+What comes in: the topology as it is, and the request (delete this queue). What goes out: a list of changes for
 the metadata store, to be made in one transaction or not at all.
 Rules: 1. pure: nothing is changed here, and the store may still refuse; 2. nothing is left behind: with a
 thing go the bindings at both of its ends; 3. an auto-delete exchange goes when its last binding as source
 goes, and that may take others along (RabbitMQ, rabbit_db_exchange.erl `maybe_auto_delete`); one that never
-was a source stays; 4. wishing away what is absent gives no changes; 5. in the list, bindings go before their
+was a source stays; 4. removing what is absent gives no changes; 5. in the list, bindings go before their
 ends.
 Not here: permissions, equivalence, if-unused and if-empty, exclusive use (channels check them before they
 ask).

@@ -7,7 +7,7 @@ binding whose ends are not there (yet, or any more) routes nowhere, and what bel
 a record waits out of sight; 2. `VhostTopology.version` never returns to an earlier value, not even for a
 virtual host that was deleted and made again, so a route cached under it is good as long as it is equal; 3. a
 change costs what is bound to the thing that it changes, never all bindings.
-Not here: which changes a wish amounts to (`plans.py`), asking the store (`metadata/store.py`), matching
+Not here: which changes a request amounts to (`plans.py`), asking the store (`metadata/store.py`), matching
 (`amqpd/exchanges/`).
 """
 

@@ -1,7 +1,7 @@
-"""What a node is called, and what it is: its name, its id, its current life, its source.
+"""What a node is called, and what it is: its name, its id, its current incarnation, its source.
 
-What comes in: the setting `node_name`; the journal's identity and the index at which this life of it begins. What
-goes out: one frozen value, which the broker makes at its start and hands to the node.
+What comes in: the setting `node_name`; the journal's identity and the index at which this incarnation of it begins.
+What goes out: one frozen value, which the broker makes at its start and hands to the node.
 Rules: 1. The name is for people: messages, traces, `amqpd status`. Of a node alone nothing that is stored is found by
 it, so it can be changed at any start; nodes that share their metadata keep it (`QueueRecord.node`). 2. The id is the
 data directory's: drawn when the journal was made, kept over restarts, backups and repairs. What must be told apart
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A node in one of its lives."""
+    """A node in one of its incarnations."""
 
     name: str
     """by RabbitMQ's custom `name@host`"""
     id: str
     """32 hexadecimal digits"""
     incarnation: int = 1
-    """the index of the journal's transaction with which this life began"""
+    """the index of the journal's transaction with which this incarnation began"""
     source: int = 0
     """the number of the log in the journal that this node alone writes"""

@@ -5,7 +5,8 @@ broker's memory, and what the flow kept. Rules: 1. The queue dead-letters to ano
 message leave. 2. The queue has two priorities, and the flow the higher one: in a queue with one, the flow's consumer
 would be given the messages that wait. 3. Deadlines are spread evenly over the run and not in the order of the queue.
 Only amqpd is asked: RabbitMQ's classic queues look at the head only, so what has expired behind a message that has
-not stays, and a million in any order cannot leave in time (https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats).
+not stays, and a million in any order cannot leave in time
+(https://www.rabbitmq.com/docs/ttl#per-message-ttl-caveats).
 Not here: the workers (`roles/expiring.py`).
 """
 
@@ -44,11 +45,11 @@ class Expiring:
         lead_s = max(LEAD_SECONDS_MIN, LEAD_SECONDS * scale)
         span_s = max(SPAN_SECONDS_MIN, self.span_s * scale)
         with Topology(setting.url) as topology, Crew() as crew:
-            letters = topology.queue("-dead", durable=self.durable)
+            dead_letters = topology.queue("-dead", durable=self.durable)
             arguments: dict[str, str | int] = {
                 "x-max-priority": 1,
                 "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": letters,
+                "x-dead-letter-routing-key": dead_letters,
             }
             queue = topology.queue(durable=self.durable, arguments=arguments)
             common = {"url": setting.url, "queue": queue, "persistent": self.durable}
@@ -59,7 +60,7 @@ class Expiring:
             if topology.messages(queue) != messages:
                 raise BenchError(f"{topology.messages(queue)} of {messages} messages are in the queue")
             full = look(setting.pid)
-            eater = crew.start("expired_consume", url=setting.url, queue=letters, messages=messages)
+            eater = crew.start("expired_consume", url=setting.url, queue=dead_letters, messages=messages)
             flow = crew.start("expiring_flow", per_second=self.flow_per_second, **common)
             start, stop = filled["first_s"], filled["first_s"] + span_s
             crew.go(start, stop, [eater])

@@ -20,7 +20,7 @@ JOBS = {
     "all": "all jobs below that look at the whole log, in one Spark, and the page",
     "conservation": "account for every message; exit 1 when one is missing",
     "slo": "latencies, errors and redeliveries against objectives",
-    "trace": "one message's whole life",
+    "trace": "one message's whole history",
     "security": "failed log-ins, refused permissions, new addresses, privileges",
     "usage": "messages and bytes by user, virtual host, queue and day",
     "compact": "small files into large ones, sorted, duplicates left out",

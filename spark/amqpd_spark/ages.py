@@ -1,11 +1,12 @@
 """How long messages are in their queues: those that left, and those that are there still.
 
-What comes in: the log's rows; the last life of each place; the period's end. What goes out: a row for each queue.
+What comes in: the log's rows; the last incarnation of each place; the period's end. What goes out: a row for each
+queue.
 Rules: 1. Stretches go through one shuffle by (queue, epoch, block of numbers), so a busy queue is spread over all
 tasks, and are cut at each other's edges there; the same row twice changes no minimum and no maximum. 2. A message is
-there still when it entered, or was said to stand there, in the last life of its place, and has no end in that life:
-an end before it did not count. What else has no end is a matter of `conservation`. 3. Of a source's queue the place
-is the source, and a life one of its epochs (`books/places.py`).
+there still when it entered, or was said to stand there, in the last incarnation of its place, and has no end in that
+incarnation: an end before it did not count. What else has no end is a matter of `conservation`. 3. Of a source's
+queue the place is the source, and an incarnation one of its epochs (`books/places.py`).
 Not here: the other tables of `usage` (`usage.py`).
 """
 
@@ -41,7 +42,7 @@ QUEUE = ("node", "vhost", "queue")
 # Buckets of times are so much apart that a percentile is at most 2 % above the true one.
 BUCKETS_PER_E = 50
 COLUMNS = (
-    *("event", "time", "node", "life", "vhost", "queue", "queue_id", "epoch", "first", "count"),
+    *("event", "time", "node", "incarnation", "vhost", "queue", "queue_id", "epoch", "first", "count"),
     *("source", "source_epoch"),
 )
 _OTHER, _NAMED, _ROUTED, _STANDING, _ENDED = range(5)
@@ -53,7 +54,7 @@ _KINDS = {
     "standing": _STANDING,
 }
 _SEEN, _OVER = 1, 2
-"""in the last life of its place: it was there, it ended"""
+"""in the last incarnation of its place: it was there, it ended"""
 _THERE = -1
 """in place of a bucket: of messages that are there"""
 _NONE = np.iinfo(np.int64).max
@@ -69,10 +70,12 @@ _ARROW = pa.schema(
 )
 
 
-def queue_ages(rows: Rows, last_lives: Mapping[str, int], end: datetime, parts: int) -> DataFrame:
+def queue_ages(rows: Rows, last_incarnations: Mapping[str, int], end: datetime, parts: int) -> DataFrame:
     """Columns: node, vhost, queue, standing, oldest_since, oldest_age_s, oldest_is_at_least, ended, p50_ms, p99_ms,
-    max_ms. `last_lives`: of each place. `parts`: tasks of the shuffle."""
-    found = frame(rows.spark, rows.reduced(_pieces(last_lives, parts), COLUMNS, parts, _waits, _FOUND, again=True))
+    max_ms. `last_incarnations`: of each place. `parts`: tasks of the shuffle."""
+    found = frame(
+        rows.spark, rows.reduced(_pieces(last_incarnations, parts), COLUMNS, parts, _waits, _FOUND, again=True)
+    )
     # A name may be null: that of an orphan, which other rows of its queue tell.
     names = found.where(F.col("messages").isNull()).groupBy("number").agg(F.max(F.struct(*QUEUE)).alias("name"))
     waits = found.where(F.col("messages").isNotNull()).drop(*QUEUE)
@@ -85,15 +88,15 @@ def queue_ages(rows: Rows, last_lives: Mapping[str, int], end: datetime, parts: 
     return _summed_up(counted, end)
 
 
-def _pieces(last_lives: Mapping[str, int], parts: int) -> Function:
+def _pieces(last_incarnations: Mapping[str, int], parts: int) -> Function:
     """The function of a task. Columns of _PIECES: key (queue and epoch), first, last (numbers of messages), number
-    (of the queue), kind, us, current (whether it is of the last life); of _NAMES: number and QUEUE."""
+    (of the queue), kind, us, current (whether it is of the last incarnation); of _NAMES: number and QUEUE."""
 
     def read(chunks: Iterator[Chunk]) -> Iterator[pa.RecordBatch]:
         names: set[tuple[int, str | None, str | None, str | None]] = set()
         held: list[Columns] = []
         for chunk in chunks:
-            held.append(_of_chunk(chunk, last_lives, names))
+            held.append(_of_chunk(chunk, last_incarnations, names))
             # Files may be small, and each time that something is sent has its price.
             if sum(len(each["key"]) for each in held) >= ROWS:
                 yield from _sent(joined(held), parts)
@@ -113,7 +116,7 @@ def _sent(made: Columns, parts: int) -> Iterator[pa.RecordBatch]:
 
 
 def _of_chunk(
-    chunk: Chunk, last_lives: Mapping[str, int], names: set[tuple[int, str | None, str | None, str | None]]
+    chunk: Chunk, last_incarnations: Mapping[str, int], names: set[tuple[int, str | None, str | None, str | None]]
 ) -> Columns:
     kind = chunk.texts("event").as_numbers(_KINDS, _OTHER)
     at = np.flatnonzero(kind != _OTHER)
@@ -125,8 +128,8 @@ def _of_chunk(
         place = places.names[places.codes[row]]
         numbers[code] = number_of(place, int(ids[row]))
         names.add((int(numbers[code]), place, vhosts.names[vhosts.codes[row]], queues.names[queues.codes[row]]))
-    life = np.where(chunk.longs("source") > 0, chunk.longs("source_epoch"), chunk.longs("life"))
-    current = life == places.as_numbers(last_lives, 0)
+    incarnation = np.where(chunk.longs("source") > 0, chunk.longs("source_epoch"), chunk.longs("incarnation"))
+    current = incarnation == places.as_numbers(last_incarnations, 0)
     first, count = chunk.longs("first")[at], chunk.longs("count")[at]
     meant = np.flatnonzero((kind[at] != _NAMED) & (count > 0))
     of, low, high = cut(first[meant], first[meant] + count[meant] - 1)

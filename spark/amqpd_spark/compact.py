@@ -65,9 +65,9 @@ def tell(spark: SparkSession, log: Log, written: Written, options: Options) -> N
     begun, ended = options.since is None, options.until is None
     reached: dict[str, compacted.Reached] = {}
     if not (begun and ended) and log.inventory.reach:
-        of_lives = log.events.groupBy("node", "life").agg(F.min("number"), F.max("number"))
-        for node, life, first, last in of_lives.collect():
-            reached.setdefault(node, {})[life] = first, last
+        of_incarnations = log.events.groupBy("node", "incarnation").agg(F.min("number"), F.max("number"))
+        for node, incarnation, first, last in of_incarnations.collect():
+            reached.setdefault(node, {})[incarnation] = first, last
     compacted.tell_edges(footers, options.output, log.inventory.reach, reached, begun, ended)
 
 

@@ -21,7 +21,7 @@ from amqpd_spark.footers import LOG_FORMAT, ROWS_FILE, THREADS, Edge, Footers, c
 from amqpd_spark.schema import FORMAT
 
 Reached = dict[int, tuple[int, int]]
-"""life -> first and last row"""
+"""incarnation -> first and last row"""
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,32 @@ def tell_edges(
 
 def _carried(there: Edge | None, given: Edge, written: Reached, begun: bool, ended: bool) -> Edge | None:
     """Of a period: no more than what was written, for the rest may come with the next one."""
-    lives, removed = dict(given.lives), given.removed
+    incarnations, removed = dict(given.incarnations), given.removed
     if not (begun and ended):
         if not written:
             return there
         newest, oldest = max(written), min(written)
         if not ended:
-            lives = {life: last for life, last in lives.items() if life < newest}
-            lives[newest] = written[newest][1]
+            incarnations = {incarnation: last for incarnation, last in incarnations.items() if incarnation < newest}
+            incarnations[newest] = written[newest][1]
         if not begun:
-            lives = {life: last for life, last in lives.items() if life >= oldest}
+            incarnations = {incarnation: last for incarnation, last in incarnations.items() if incarnation >= oldest}
             removed = oldest, written[oldest][0] - 1
     if there is not None:
-        lives |= {life: max(last, lives.get(life, 0)) for life, last in there.lives.items()}
+        incarnations |= {
+            incarnation: max(last, incarnations.get(incarnation, 0))
+            for incarnation, last in there.incarnations.items()
+        }
         removed = there.removed
-    return Edge(given.node, lives, removed)
+    return Edge(given.node, incarnations, removed)
 
 
 def _text(edge: Edge) -> str:
-    lives = {str(life): {"last": last, "ended": False} for life, last in sorted(edge.lives.items())}
-    known: dict[str, object] = {"format": LOG_FORMAT, "node": edge.node, "lives": lives}
-    known["removed"] = None if edge.removed is None else dict(zip(("life", "last"), edge.removed, strict=True))
+    incarnations = {
+        str(incarnation): {"last": last, "ended": False} for incarnation, last in sorted(edge.incarnations.items())
+    }
+    known: dict[str, object] = {"format": LOG_FORMAT, "node": edge.node, "incarnations": incarnations}
+    known["removed"] = None if edge.removed is None else dict(zip(("incarnation", "last"), edge.removed, strict=True))
     known["from"] = "compact"
     return json.dumps({**known, "crc": checksum_of(known)})
 

@@ -118,10 +118,12 @@ def _silent(silent: DataFrame, known: DataFrame, lost: Sequence[Hole], window: s
     """Rows of the books of numbers that were given out in a hole of the log, and of which it has no word: in the
     window in which the hole begins, as near as its neighbours say."""
     begin = min((hole.after_us or hole.before_us or 0) for hole in lost)
-    holes = [(hole.life, hole.first, hole.after_us or hole.before_us or begin) for hole in lost]
-    at = of_rows(silent.sparkSession, holes, "life int, number bigint, us bigint")
-    times = at.select(moment_of(F.col("life"), F.col("number")).alias("at"), F.timestamp_micros("us").alias("time"))
-    # Two nodes may have lost the same rows of the same life.
+    holes = [(hole.incarnation, hole.first, hole.after_us or hole.before_us or begin) for hole in lost]
+    at = of_rows(silent.sparkSession, holes, "incarnation int, number bigint, us bigint")
+    times = at.select(
+        moment_of(F.col("incarnation"), F.col("number")).alias("at"), F.timestamp_micros("us").alias("time")
+    )
+    # Two nodes may have lost the same rows of the same incarnation.
     times = F.broadcast(times.groupBy("at").agg(F.min("time").alias("time")))
     placed = silent.join(times, "at", "left").join(known.select("slot", "node", "vhost", "queue"), "slot")
     time = F.coalesce("time", F.timestamp_micros(F.lit(begin)))
@@ -220,8 +222,8 @@ def _unknown(inventory: Inventory) -> list[str]:
 _WORDS = {
     "dead_lettered": "dead-lettered",
     "released": "released from their delay",
-    "transient": "transient, ended with the broker's life",
-    "unconfirmed": "ended with the broker's life before anybody was told that they are safe",
+    "transient": "transient, ended with the broker's incarnation",
+    "unconfirmed": "ended with the broker's incarnation before anybody was told that they are safe",
     "standing": "still there",
     "uncertain": "unknown: the log has a gap or a hole there",
     "missing": "MISSING",
@@ -230,7 +232,7 @@ _WORDS = {
 
 def _line(row: dict[str, object]) -> str:
     if row["queue"] is None:
-        where = f"{row['node']} life {row['life']}"
+        where = f"{row['node']} incarnation {row['incarnation']}"
         if row["count"] is not None:
             where += f" (+{row['count']})"
     else:

@@ -1,11 +1,11 @@
-"""Which rows of a life no file has: ranges that do not meet.
+"""Which rows of an incarnation no file has: ranges that do not meet.
 
-What comes in: ranges of rows (of files, or found by reading them), how far each life reached, what the broker says
-that it did not record. What goes out: `Hole`s; of files that were changed, what follows from that.
-Rules: 1. Rows are numbered from 1 within (node, life), without a gap. 2. An edge has one neighbour only: without an
-`Edge`, what was before the oldest row or behind the newest one is held against nobody. 3. What the broker declared
-itself is a hole that is `declared`. 4. Rows that somebody took out of a file that `compact` wrote are no hole, just
-as in a file of the broker: so that no loss is excused by deleting a row.
+What comes in: ranges of rows (of files, or found by reading them), how far each incarnation reached, what the broker
+says that it did not record. What goes out: `Hole`s; of files that were changed, what follows from that.
+Rules: 1. Rows are numbered from 1 within (node, incarnation), without a gap. 2. An edge has one neighbour only:
+without an `Edge`, what was before the oldest row or behind the newest one is held against nobody. 3. What the broker
+declared itself is a hole that is `declared`. 4. Rows that somebody took out of a file that `compact` wrote are no
+hole, just as in a file of the broker: so that no loss is excused by deleting a row.
 Not here: where the ranges come from (`inventory.py`, `present.py`), what a hole means for messages (`books/`).
 """
 
@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 from amqpd_spark.footers import Edge, File
 
 GAP_NEAR = 8
-"""rows between a gap and the row that says it, at most: of the start of a life"""
+"""rows between a gap and the row that says it, at most: of the start of an incarnation"""
 _SPOOL = re.compile(r"(.+)-(\d+)-(\d+)\.spool")
 
 
 @dataclass(frozen=True)
 class Hole:
-    """Rows `first` to `last` of a life that no file has. `after_us`, `before_us`: the last moment of what is before
-    it, the first of what is behind it (None: nothing is). `declared`: the broker said so itself. `files`: numbers of
-    the files beside it (None: not known)."""
+    """Rows `first` to `last` of an incarnation that no file has. `after_us`, `before_us`: the last moment of what is
+    before it, the first of what is behind it (None: nothing is). `declared`: the broker said so itself. `files`:
+    numbers of the files beside it (None: not known)."""
 
     node: str
-    life: int
+    incarnation: int
     first: int
     last: int
     after_us: int | None
@@ -44,7 +44,7 @@ class Removed:
 
     path: str
     node: str
-    life: int
+    incarnation: int
     first: int
     last: int
     gone: int
@@ -54,14 +54,14 @@ class Removed:
 
 @dataclass(frozen=True)
 class Gap:
-    """A row with which the broker says what it did not record: `life`, `number` of the row; `of_life`, the life that
-    it speaks of; the rows, as far as it knows them; `file`, a spool file that was damaged."""
+    """A row with which the broker says what it did not record: `incarnation`, `number` of the row; `of_incarnation`,
+    the incarnation that it speaks of; the rows, as far as it knows them; `file`, a spool file that was damaged."""
 
     node: str
-    life: int
+    incarnation: int
     number: int
     reason: str
-    of_life: int | None = None
+    of_incarnation: int | None = None
     rows_from: int | None = None
     rows_to: int | None = None
     file: str | None = None
@@ -69,7 +69,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Cut:
-    """Paths of files that have others of their life before them, or behind them, which were not looked at."""
+    """Paths of files that have others of their incarnation before them, or behind them, which were not looked at."""
 
     below: frozenset[str] = frozenset()
     above: frozenset[str] = frozenset()
@@ -79,17 +79,17 @@ NOTHING_CUT = Cut()
 
 
 def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> list[Hole]:
-    """Holes of all lives of a node. `files`: ranges, each with first and last."""
-    lives = {file.life or 0: _sorted(files, file.life) for file in files}
+    """Holes of all incarnations of a node. `files`: ranges, each with first and last."""
+    incarnations = {file.incarnation or 0: _sorted(files, file.incarnation) for file in files}
     if edge is not None:
-        lives |= {life: [] for life in edge.lives if life not in lives}
+        incarnations |= {incarnation: [] for incarnation in edge.incarnations if incarnation not in incarnations}
     holes: list[Hole] = []
     before_us = None
-    oldest = min(lives, default=0)
-    for life in sorted(lives):
-        mine = lives[life]
+    oldest = min(incarnations, default=0)
+    for incarnation in sorted(incarnations):
+        mine = incarnations[incarnation]
         begun = any(file.path in cut.below for file in mine)
-        reached = (mine[0].first or 0) - 1 if begun else _begin(life, oldest, mine, edge)
+        reached = (mine[0].first or 0) - 1 if begun else _begin(incarnation, oldest, mine, edge)
         if reached is None:
             continue
         n: int | None = 0
@@ -97,17 +97,23 @@ def of_node(node: str, files: Sequence[File], edge: Edge | None, cut: Cut) -> li
             first, last = file.first or 0, file.last or 0
             if first > reached + 1:
                 hole = Hole(
-                    node, life, reached + 1, first - 1, *_in_order(before_us, file.from_us), False, (n, file.n)
+                    node, incarnation, reached + 1, first - 1, *_in_order(before_us, file.from_us), False, (n, file.n)
                 )
                 holes += apart(hole, file.declared)
             reached, n = max(reached, last), file.n
             before_us = max(before_us or 0, file.to_us or 0) or None
         open_end = edge is None or any(file.path in cut.above for file in mine)
-        end = edge.lives.get(life, 0) if edge is not None and not open_end else 0
+        end = edge.incarnations.get(incarnation, 0) if edge is not None and not open_end else 0
         if end > reached:
-            behind = [file.from_us for later, rest in lives.items() if later > life for file in rest if file.from_us]
+            behind = [
+                file.from_us
+                for later, rest in incarnations.items()
+                if later > incarnation
+                for file in rest
+                if file.from_us
+            ]
             times = _in_order(before_us, min(behind, default=None))
-            holes.append(Hole(node, life, reached + 1, end, *times, False, (n, None)))
+            holes.append(Hole(node, incarnation, reached + 1, end, *times, False, (n, None)))
     return holes
 
 
@@ -136,10 +142,10 @@ def told_of(hole: Hole, gaps: Iterable[Gap]) -> list[Hole]:
         if gap.node != hole.node:
             continue
         if gap.rows_from is not None:
-            if (gap.of_life or gap.life) == hole.life:
+            if (gap.of_incarnation or gap.incarnation) == hole.incarnation:
                 declared.append((gap.rows_from, hole.last if gap.rows_to is None else gap.rows_to))
         elif gap.reason == "disk_full":
-            if gap.life == hole.life and hole.last < gap.number <= hole.last + GAP_NEAR:
+            if gap.incarnation == hole.incarnation and hole.last < gap.number <= hole.last + GAP_NEAR:
                 declared.append((hole.first, hole.last))
         elif gap.file is not None and _would_fill(hole, gap.file):
             declared.append((hole.first, hole.last))
@@ -149,7 +155,7 @@ def told_of(hole: Hole, gaps: Iterable[Gap]) -> list[Hole]:
 def _would_fill(hole: Hole, spool: str) -> bool:
     name = _SPOOL.match(spool)
     before, behind = hole.files
-    if name is None or before is None or (name[1], int(name[2])) != (hole.node, hole.life):
+    if name is None or before is None or (name[1], int(name[2])) != (hole.node, hole.incarnation):
         return False
     return before < int(name[3]) and (behind is None or int(name[3]) < behind)
 
@@ -176,7 +182,7 @@ def excused(holes: Iterable[Hole], changed: Sequence[Removed]) -> list[Hole]:
 
 
 def _touches(hole: Hole, of: Removed) -> bool:
-    mine = (hole.node, hole.life) == (of.node, of.life)
+    mine = (hole.node, hole.incarnation) == (of.node, of.incarnation)
     return mine and hole.first <= of.last + 1 and hole.last >= of.first - 1
 
 
@@ -187,18 +193,21 @@ def _in_order(after_us: int | None, before_us: int | None) -> tuple[int | None, 
     return after_us, before_us
 
 
-def _sorted(files: Sequence[File], life: int | None) -> list[File]:
-    return sorted((file for file in files if file.life == life), key=lambda file: (file.first or 0, file.last or 0))
+def _sorted(files: Sequence[File], incarnation: int | None) -> list[File]:
+    return sorted(
+        (file for file in files if file.incarnation == incarnation),
+        key=lambda file: (file.first or 0, file.last or 0),
+    )
 
 
-def _begin(life: int, oldest: int, files: Sequence[File], edge: Edge | None) -> int | None:
-    """The row before the first one that must be there; None: nothing of that life must be."""
+def _begin(incarnation: int, oldest: int, files: Sequence[File], edge: Edge | None) -> int | None:
+    """The row before the first one that must be there; None: nothing of that incarnation must be."""
     first = files[0].first if files else None
     if edge is not None and edge.removed is not None:
-        if life < edge.removed[0]:
+        if incarnation < edge.removed[0]:
             return None if first is None else first - 1
         # Whoever was killed between the `_log` and the files has some that are older than the edge.
-        low = edge.removed[1] if life == edge.removed[0] else 0
+        low = edge.removed[1] if incarnation == edge.removed[0] else 0
         return low if first is None else min(low, first - 1)
     # Without an edge, what was before the oldest file is held against nobody.
-    return first - 1 if edge is None and life == oldest and first is not None else 0
+    return first - 1 if edge is None and incarnation == oldest and first is not None else 0

@@ -3,8 +3,8 @@
 What comes in: its folder; a time from which, and one until which, events are meant. What goes out: a DataFrame with
 the columns of `schema.EVENTS`.
 Rules: 1. An event's `time` decides, never its folder: folders are only used to leave out what cannot be meant. 2. A
-file may come twice, in whatever folder: (node, life, number) names an event. Jobs either take `unique` ones, which
-costs a shuffle of all rows, or aggregate so that the same event twice changes nothing (min, max, sets).
+file may come twice, in whatever folder: (node, incarnation, number) names an event. Jobs either take `unique` ones,
+which costs a shuffle of all rows, or aggregate so that the same event twice changes nothing (min, max, sets).
 Not here: what events mean (`docs/audit.md`).
 """
 
@@ -22,7 +22,7 @@ from amqpd_spark.schema import EVENTS
 
 # A file's folder is the hour of its first event, and it holds some minutes.
 FOLDER_SLACK = timedelta(hours=1)
-IDENTITY = ("node", "life", "number")
+IDENTITY = ("node", "incarnation", "number")
 
 
 def read(

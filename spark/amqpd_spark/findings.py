@@ -34,7 +34,19 @@ BROKER = "the broker"
 """who did what no user did"""
 ECHO_S = 60
 """seconds between a change and its arrival at another node of the cluster, at most"""
-_OF_ACTS = ("event", "time", "node", "life", "number", "vhost", "user", "address", "object", "detail", "reason")
+_OF_ACTS = (
+    "event",
+    "time",
+    "node",
+    "incarnation",
+    "number",
+    "vhost",
+    "user",
+    "address",
+    "object",
+    "detail",
+    "reason",
+)
 
 
 @dataclass(frozen=True)

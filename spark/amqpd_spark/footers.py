@@ -54,7 +54,7 @@ _FITS: dict[type[DataType], re.Pattern[str]] = {
 
 @dataclass(frozen=True)
 class File:
-    """Rows `first` to `last` of (node, life), from `from_us` to `to_us`; null where the footer does not say.
+    """Rows `first` to `last` of (node, incarnation), from `from_us` to `to_us`; null where the footer does not say.
     `rows`: how many there are. `declared`: numbers before this file that the broker did not record, as it says
     itself. `n`: of its name."""
 
@@ -63,7 +63,7 @@ class File:
     rows: int
     made_by: str
     node: str | None = None
-    life: int | None = None
+    incarnation: int | None = None
     first: int | None = None
     last: int | None = None
     from_us: int | None = None
@@ -74,22 +74,25 @@ class File:
 
 @dataclass(frozen=True)
 class Edge:
-    """`_log-<node>.json`: `lives`, the last row of each that became a file; `removed`, the life and the row up to
-    which retention took all, or nothing was there any more when it was made from the files."""
+    """`_log-<node>.json`: `incarnations`, the last row of each that became a file; `removed`, the incarnation and the
+    row up to which retention took all, or nothing was there any more when it was made from the files."""
 
     node: str
-    lives: dict[int, int]
+    incarnations: dict[int, int]
     removed: tuple[int, int] | None
 
     def with_other(self, other: Edge) -> Edge:
         """Of two folders that have rows of the same node, as a broker's and an archive: what either has."""
-        lives = {life: max(self.lives.get(life, 0), other.lives.get(life, 0)) for life in {*self.lives, *other.lives}}
+        incarnations = {
+            incarnation: max(self.incarnations.get(incarnation, 0), other.incarnations.get(incarnation, 0))
+            for incarnation in {*self.incarnations, *other.incarnations}
+        }
         removed = min(self.removed, other.removed) if self.removed and other.removed else None
-        return Edge(self.node, lives, removed)
+        return Edge(self.node, incarnations, removed)
 
 
 def named(path: str) -> tuple[str | None, int | None, int | None, str]:
-    """What a file's name says, if it is a broker's: node, life, number; and the hour of its folder, as
+    """What a file's name says, if it is a broker's: node, incarnation, number; and the hour of its folder, as
     "2026-11-22 05" (empty: none)."""
     found = _NAME.search(path)
     if found is None:
@@ -113,9 +116,12 @@ def edge(text: str) -> Edge | None:
         checksum = told.pop("crc")
         if checksum != checksum_of(told) or told["format"] != LOG_FORMAT:
             return None
-        lives = {int(life): int(of_life["last"]) for life, of_life in told["lives"].items()}
-        removed = told["removed"] and (int(told["removed"]["life"]), int(told["removed"]["last"]))
-        return Edge(str(told["node"]), lives, removed or None)
+        incarnations = {
+            int(incarnation): int(of_incarnation["last"])
+            for incarnation, of_incarnation in told["incarnations"].items()
+        }
+        removed = told["removed"] and (int(told["removed"]["incarnation"]), int(told["removed"]["last"]))
+        return Edge(str(told["node"]), incarnations, removed or None)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -193,7 +199,7 @@ class Footers:
         }
         columns = _columns(footer.schema)
         format, made_by = _origin(said)
-        if format is None and not {"event", "node", "life", "number"} <= columns.keys():
+        if format is None and not {"event", "node", "incarnation", "number"} <= columns.keys():
             return None
         if format is not None and format != FORMAT:
             raise Refused(f"{plain(path)} has format {format}; this amqpd-spark reads {FORMAT}: install a newer one")
@@ -238,10 +244,17 @@ def _told(file: File, said: str | None, footer: pq.FileMetaData) -> File:
         return file
     if said is not None:
         return _with_key(file, said)
-    number, life, time, node = (_span(footer, name) for name in ("number", "life", "time", "node"))
-    if number is None or life is None or time is None or node is None or life[0] != life[1] or node[0] != node[1]:
+    number, incarnation, time, node = (_span(footer, name) for name in ("number", "incarnation", "time", "node"))
+    if (
+        number is None
+        or incarnation is None
+        or time is None
+        or node is None
+        or incarnation[0] != incarnation[1]
+        or node[0] != node[1]
+    ):
         return file
-    return _ranged(file, str(node[0]), life[0], *number, *time)
+    return _ranged(file, str(node[0]), incarnation[0], *number, *time)
 
 
 def _span(footer: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
@@ -271,8 +284,10 @@ def _with_key(file: File, said: str) -> File:
     try:
         told = json.loads(said)
         declared = tuple((int(low), int(high)) for low, high in told.get("declared", []))
-        life, first, last, begin, end = (int(told[name]) for name in ("life", "first", "last", "from_us", "to_us"))
-        return _ranged(file, str(told["node"]), life, first, last, begin, end, declared)
+        incarnation, first, last, begin, end = (
+            int(told[name]) for name in ("incarnation", "first", "last", "from_us", "to_us")
+        )
+        return _ranged(file, str(told["node"]), incarnation, first, last, begin, end, declared)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Refused(f"{plain(file.path)}: its metadata key {ROWS_KEY} is not as a broker writes it") from error
 
@@ -280,11 +295,13 @@ def _with_key(file: File, said: str) -> File:
 def _ranged(
     file: File,
     node: str,
-    life: int,
+    incarnation: int,
     first: int,
     last: int,
     from_us: int,
     to_us: int,
     declared: tuple[tuple[int, int], ...] = (),
 ) -> File:
-    return File(file.path, file.size, file.rows, BROKER, node, life, first, last, from_us, to_us, file.n, declared)
+    return File(
+        file.path, file.size, file.rows, BROKER, node, incarnation, first, last, from_us, to_us, file.n, declared
+    )

@@ -71,7 +71,7 @@ def write(spark: SparkSession, plan: Plan, folder: str, plants: frozenset[str] =
 
 
 def _targets(plan: Plan, pattern: Cycle) -> tuple[Target, Target]:
-    """Single messages, if there are any, that are confirmed, persistent and acked once, in the first life."""
+    """Single messages, if there are any, that are confirmed, persistent and acked once, in the first incarnation."""
     sound = [row for row in pattern.places if row["fate"] == "acked" and row["persistent"] and row["queue"].confirms]
     if len(sound) < 2:
         raise Refused("that is too little traffic to plant faults in: give more --events")
@@ -118,7 +118,7 @@ def _figure(ctx: click.Context, param: click.Parameter, value: float) -> float:
     help="Added to the days. [24 without either]",
 )
 @click.option(
-    "--lives", type=click.IntRange(1, 1000), default=2, show_default=True, help="All but the last are killed."
+    "--incarnations", type=click.IntRange(1, 1000), default=2, show_default=True, help="All but the last are killed."
 )
 @click.option("--stretch", type=click.FloatRange(1, 1000), default=10.0, show_default=True, help="Messages in a row.")
 @click.option("--hot", type=click.FloatRange(0, 1), default=HOT, show_default=True, help="Share of the first queue.")
@@ -146,7 +146,7 @@ def command(
     spark = Options("generate", (), output, master, memory, conf).session()
     plan = Plan(hours=days * 24 + hours or 24.0, **given)  # type: ignore[arg-type]
     said = write(spark, plan, output, plant)
-    click.echo(f"{plan.per_life * plan.lives:,} stretches in {plan.lives} lives: {output}")
+    click.echo(f"{plan.per_incarnation * plan.incarnations:,} stretches in {plan.incarnations} lives: {output}")
     for sentence in said:
         click.echo(f"planted {sentence}")
 

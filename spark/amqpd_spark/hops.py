@@ -1,11 +1,11 @@
 """Following messages through the log, hop by hop.
 
-What comes in: events, and names to begin with: of a publication, of a message in a queue. What goes out: the `Lives`
-that they belong to: all names that are tied to each other, and all events of those.
+What comes in: events, and names to begin with: of a publication, of a message in a queue. What goes out: the
+`Incarnations` that they belong to: all names that are tied to each other, and all events of those.
 Rules: 1. Stretches are never made messages of: a name is looked for by first <= number < first + count. 2. A row
 that has a publication and a message of a queue ties the two: `routed`, and the ends that something came of. They are
 followed both ways, so a dead letter leads to where it came from. 3. What comes to the driver is bounded: by
-`messages` names, and by ROWS_MAX rows for each look at the log; `Lives.cut` says so when a bound was met. 4. A
+`messages` names, and by ROWS_MAX rows for each look at the log; `Incarnations.cut` says so when a bound was met. 4. A
 message is named by the `place` of its queue: a source, which several nodes keep, or the node.
 Not here: what a person asks with, and reads (`trace.py`).
 """
@@ -55,7 +55,7 @@ class Kind:
 
 
 KINDS = {
-    "publication": Kind(("node", "life"), "publication", 1, (*PUBLISHED, *TOLD, *TIES[1:])),
+    "publication": Kind(("node", "incarnation"), "publication", 1, (*PUBLISHED, *TOLD, *TIES[1:])),
     "message": Kind(("place", "queue_id", "epoch"), "first", 0, (*OF_QUEUES, "standing")),
 }
 _ARROW = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32()}
@@ -128,9 +128,9 @@ class Sought:
 
 
 @dataclass
-class Lives:
-    """`entries`: for each event of each message: which life it belongs to (0, 1, ...), the event's row, which message
-    of the stretch is meant. `cut`: which bound was met, or empty."""
+class Incarnations:
+    """`entries`: for each event of each message: which incarnation it belongs to (0, 1, ...), the event's row, which
+    message of the stretch is meant. `cut`: which bound was met, or empty."""
 
     entries: list[tuple[int, Row, int]] = field(default_factory=list)
     cut: str = ""
@@ -170,33 +170,35 @@ def matching(events: DataFrame, condition: Column, limit: int) -> list[Row]:
     return _collect(events.where(condition), limit)
 
 
-def follow(events: DataFrame, names: Iterable[Name], hops: int, messages: int) -> Lives:
+def follow(events: DataFrame, names: Iterable[Name], hops: int, messages: int) -> Incarnations:
     """Everything that the names are tied to, in at most that many hops; each hop is a look at the whole log."""
-    groups, lives = _Groups(), Lives()
+    groups, incarnations = _Groups(), Incarnations()
     for name in list(dict.fromkeys(names))[:messages]:
         groups.add(name)
     frontier = groups.names()
     ties = events.where(F.col("event").isin(*TIES) & (F.col("publication") > 0))
     for _ in range(hops):
-        frontier = _hop(ties, frontier, groups, lives, messages)
+        frontier = _hop(ties, frontier, groups, incarnations, messages)
         if not frontier:
             break
     else:
-        lives.cut = lives.cut or f"after {hops} hops"
-    _gather(events, groups, lives)
-    return lives
+        incarnations.cut = incarnations.cut or f"after {hops} hops"
+    _gather(events, groups, incarnations)
+    return incarnations
 
 
-def _hop(ties: DataFrame, frontier: list[Name], groups: _Groups, lives: Lives, messages: int) -> list[Name]:
+def _hop(
+    ties: DataFrame, frontier: list[Name], groups: _Groups, incarnations: Incarnations, messages: int
+) -> list[Name]:
     """Names that were not known before."""
     sought = [Sought("publication", frontier), Sought("message", frontier)]
     new = []
-    for row in _look(ties, sought, lives):
+    for row in _look(ties, sought, incarnations):
         for offset in sorted({offset for each in sought for offset in each.offsets(row)}):
             pair = name_of("publication", row, offset), name_of("message", row, offset)
             unknown = [name for name in pair if name not in groups]
             if unknown and len(groups) + len(unknown) > messages:
-                lives.cut = f"at {messages:,} messages"
+                incarnations.cut = f"at {messages:,} messages"
                 continue
             for name in unknown:
                 groups.add(name)
@@ -205,22 +207,24 @@ def _hop(ties: DataFrame, frontier: list[Name], groups: _Groups, lives: Lives, m
     return new
 
 
-def _gather(events: DataFrame, groups: _Groups, lives: Lives) -> None:
+def _gather(events: DataFrame, groups: _Groups, incarnations: Incarnations) -> None:
     """All events of the names."""
     order: dict[Name, int] = {}
     sought = [Sought(kind, groups.names()) for kind in KINDS]
-    for row in _look(events, sought, lives):
+    for row in _look(events, sought, incarnations):
         found = dict.fromkeys((each.kind, offset) for each in sought for offset in each.offsets(row))
         seen = set()
         for kind, offset in found:
-            life = order.setdefault(groups.root(name_of(kind, row, offset)), len(order))
-            if (life, offset) not in seen:
-                seen.add((life, offset))
-                lives.entries.append((life, row, offset))
-    lives.entries.sort(key=lambda entry: (entry[0], entry[1]["us"], entry[1]["life"], entry[1]["number"], entry[2]))
+            incarnation = order.setdefault(groups.root(name_of(kind, row, offset)), len(order))
+            if (incarnation, offset) not in seen:
+                seen.add((incarnation, offset))
+                incarnations.entries.append((incarnation, row, offset))
+    incarnations.entries.sort(
+        key=lambda entry: (entry[0], entry[1]["us"], entry[1]["incarnation"], entry[1]["number"], entry[2])
+    )
 
 
-def _look(events: DataFrame, sought: list[Sought], lives: Lives) -> list[Row]:
+def _look(events: DataFrame, sought: list[Sought], incarnations: Incarnations) -> list[Row]:
     sought = [each for each in sought if each.ranges]
     if not sought:
         return []
@@ -230,14 +234,14 @@ def _look(events: DataFrame, sought: list[Sought], lives: Lives) -> list[Row]:
         hits = reduce(DataFrame.unionByName, [each.joined(events) for each in sought])
     rows = _collect(hits, ROWS_MAX + 1)
     if len(rows) > ROWS_MAX:
-        lives.cut = f"at {ROWS_MAX:,} events"
-    unique = {(row["node"], row["life"], row["number"]): row for row in rows[:ROWS_MAX]}
+        incarnations.cut = f"at {ROWS_MAX:,} events"
+    unique = {(row["node"], row["incarnation"], row["number"]): row for row in rows[:ROWS_MAX]}
     return list(unique.values())
 
 
 def _collect(rows: DataFrame, limit: int) -> list[Row]:
     narrow = rows.select(F.unix_micros("time").alias("us"), place().alias("place"), *_KEPT)
-    return narrow.orderBy("us", "node", "life", "number").limit(limit).collect()
+    return narrow.orderBy("us", "node", "incarnation", "number").limit(limit).collect()
 
 
 def _column(name: str) -> Column:

@@ -20,9 +20,9 @@ from amqpd_spark.books.places import in_source, place
 
 
 def idle_queues(
-    events: DataFrame, hours: DataFrame, ages: DataFrame, homes: Collection[str], end: datetime, days: int
+    events: DataFrame, hours: DataFrame, ages: DataFrame, leaders: Collection[str], end: datetime, days: int
 ) -> DataFrame:
-    """Those that took and gave no message since `days` before the end. `homes`: nodes that wrote of a source."""
+    """Those that took and gave no message since `days` before the end. `leaders`: nodes that wrote of a source."""
     act, figure = F.col("event"), F.col("figure")
     taken = act.isin("routed", "delivered") | ((act == "counted") & figure.isin("accepted", "delivered"))
     used = hours.where(taken & F.col("queue").isNotNull() & F.col("last").isNotNull())
@@ -42,7 +42,7 @@ def idle_queues(
     what, time = F.col("what"), F.col("time")
     told = used.unionByName(said).where(~F.col("queue").isin("", "delayed messages"))
     known = (
-        _where_they_are(told, homes)
+        _where_they_are(told, leaders)
         .groupBy(*QUEUE)
         .agg(
             F.max(F.when(what == "used", time)).alias("last_used"),
@@ -64,13 +64,13 @@ def idle_queues(
     )
 
 
-def _where_they_are(told: DataFrame, homes: Collection[str]) -> DataFrame:
+def _where_they_are(told: DataFrame, leaders: Collection[str]) -> DataFrame:
     """With `node`: of each queue one. A node is one of a cluster if it wrote of a source, or if what it has was
     declared for nobody, that is, at another node."""
     queue = Window.partitionBy("vhost", "queue")
     of_source = in_source(F.col("place"))
     elsewhere = (F.col("what") == "queue_declared") & F.col("user").isNull()
-    of_cluster = F.max(elsewhere).over(queue) | of_source | F.col("node").isin(*homes)
+    of_cluster = F.max(elsewhere).over(queue) | of_source | F.col("node").isin(*leaders)
     shared = told.withColumn("of_cluster", of_cluster)
     has_messages = F.col("what").isin("used", "standing")
     rank = F.struct(of_source, has_messages, F.col("user").isNotNull(), F.col("time"), F.col("place").alias("place"))

@@ -7,7 +7,7 @@ and cannot be read, is refused with a sentence that names the file. 4. Where a f
 were removed. Of rows that no file has, `contiguity.py` judges, over all files together: whoever adds a file hides
 nothing. Where a footer does not say which rows there are, they are read. 5. What `generate` made has numbers with
 gaps by design, and counts for nothing in this. 6. What retention took is no hole: `_log-<node>.json` says how far
-that is, and how far each life reached; without it, the oldest and the newest file cannot be missed.
+that is, and how far each incarnation reached; without it, the oldest and the newest file cannot be missed.
 Not here: one footer (`footers.py`); numbers that are read (`present.py`); what a hole means for messages (`books/`).
 """
 
@@ -84,8 +84,8 @@ def take(
     until: datetime | None = None,
     holes: bool = True,
 ) -> Inventory:
-    """Of the files that may have events of the period, and of each life the ones before and behind them. Without
-    `holes` it is not asked what is missing, which may need all rows' numbers. Raises Refused."""
+    """Of the files that may have events of the period, and of each incarnation the ones before and behind them.
+    Without `holes` it is not asked what is missing, which may need all rows' numbers. Raises Refused."""
     footers = Footers(spark)
     # Before the files are listed: what the broker writes meanwhile is only more than it says there.
     edges = footers.edges(folders)
@@ -172,7 +172,9 @@ def judged(
         found = of_node(node, [each for each in ranges if each.node == node], known.get(node), cut)
         holes += [part for hole in found for part in told_of(hole, read.gaps)]
     removed = [
-        Removed(file.path, str(file.node), file.life or 0, file.first or 0, file.last or 0, gone, *_period(file))
+        Removed(
+            file.path, str(file.node), file.incarnation or 0, file.first or 0, file.last or 0, gone, *_period(file)
+        )
         for file in told
         if (gone := (file.last or 0) - (file.first or 0) + 1 - file.rows) > 0
     ]
@@ -189,26 +191,26 @@ def judged(
 
 
 def _each_once(changed: Iterable[Removed]) -> list[Removed]:
-    """One for each file: of which life the rows were that are gone is not known."""
+    """One for each file: of which incarnation the rows were that are gone is not known."""
     return list({each.path: each for each in reversed(list(changed))}.values())
 
 
 def _meant(
     listed: Sequence[tuple[str, int]], since: datetime | None, until: datetime | None
 ) -> tuple[list[tuple[str, int]], Cut]:
-    """Those of the period, and of each life one before and one behind it; and beyond which there are more."""
+    """Those of the period, and of each incarnation one before and one behind it; and beyond which there are more."""
     if since is None and until is None:
         return list(listed), NOTHING_CUT
-    lives: dict[Any, list[tuple[Any, tuple[str, int]]]] = {}
+    incarnations: dict[Any, list[tuple[Any, tuple[str, int]]]] = {}
     for path, size in listed:
         name = named(path)
-        lives.setdefault(name[:2], []).append(((name[2] is None, name[2] or name[3], path), (path, size)))
+        incarnations.setdefault(name[:2], []).append(((name[2] is None, name[2] or name[3], path), (path, size)))
     low = f"{since - FOLDER_SLACK:%Y-%m-%d %H}" if since is not None else ""
     high = f"{until:%Y-%m-%d %H}" if until is not None else "9"
     meant: list[tuple[str, int]] = []
     below, above = set(), set()
-    for of_life in lives.values():
-        ordered = [each for _, each in sorted(of_life, key=lambda each: each[0])]
+    for of_incarnation in incarnations.values():
+        ordered = [each for _, each in sorted(of_incarnation, key=lambda each: each[0])]
         hours = [named(path)[3] or low for path, _ in ordered]
         begin = next((index for index, hour in enumerate(hours) if hour >= low), len(hours)) - 1
         end = next((index for index, hour in enumerate(hours) if hour > high), len(hours)) + 1

@@ -5,7 +5,7 @@ NAMES of flows.
 Rules: 1. One shuffle for everything, of stretches and not of messages: they are cut at multiples of BLOCK. 2. A row
 that is in two files comes to one task twice, and is known there by (`origin`, `row`, `first`). 3. Only numbers are
 sent, and each task's names once.
-A publisher's message is (node, life, publication), a queue's (node, queue_id, epoch, number).
+A publisher's message is (node, incarnation, publication), a queue's (node, queue_id, epoch, number).
 Not here: messages (`latencies.py`), what happened in each minute (`rates.py`).
 """
 
@@ -27,7 +27,7 @@ from amqpd_spark.stretches.sums import joined
 from amqpd_spark.stretches.sweep import BLOCK_BITS
 
 COLUMNS = (
-    *("event", "time", "node", "life", "number", "vhost", "queue", "queue_id", "epoch", "first", "count"),
+    *("event", "time", "node", "incarnation", "number", "vhost", "queue", "queue_id", "epoch", "first", "count"),
     *("publication", "confirm_tag", "exchange", "reason", "redelivered", "auto", "source"),
 )
 OTHER, PUBLISHED, ROUTED, CONFIRMED, DELIVERED, ACKED, REFUSED, ENDED = range(8)
@@ -90,7 +90,7 @@ def _of_chunk(chunk: Chunk, flows: Flows) -> Columns:
     kind, figure, row = kind[at], figure[at], row[at]
     of_publisher = np.isin(kind, OF_PUBLISHERS)
     nodes = chunk.texts("node")
-    origin = _numbers(nodes, at, chunk.longs("life"))
+    origin = _numbers(nodes, at, chunk.longs("incarnation"))
     queue = _numbers(nodes, at, chunk.longs("queue_id"), chunk.longs("epoch"))
     first = np.where(of_publisher, chunk.longs("publication")[at], chunk.longs("first")[at])
     flow, route = _flows(chunk, at, events.are(lambda name: name in OF_PUBLICATIONS)[at], kind == ROUTED, flows)

@@ -29,7 +29,7 @@ COLUMNS: dict[str, DataType] = {
     "event": _TEXT,
     "time": TimestampType(),
     "node": _TEXT,
-    "life": _INT,
+    "incarnation": _INT,
     "number": _LONG,
     "vhost": _TEXT,
     "queue": _TEXT,

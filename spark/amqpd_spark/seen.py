@@ -2,13 +2,14 @@
 
 What comes in: the files of a batch, and their rows. What goes out: the rows that are new, each once; `seen`, the
 ranges of row numbers that were taken up to this batch, and `masks`, where ranges would be too many.
-Rules: 1. (node, life, number) names an event, and no file's name does: `compact` writes the same events into others.
+Rules: 1. (node, incarnation, number) names an event, and no file's name does: `compact` writes the same events into
+others.
 2. A footer of the broker's is believed where the file has as many rows as it names; of all others the numbers are
 read, also of what `generate` made, for they jump there. 3. Where the ranges show that nothing comes twice, no row is
-touched. 4. Ranges are the driver's, a few for each life. Where a million numbers are cut into more than ISLANDS_MAX
-(numbers that jump; some files of an hour that `compact` made several of), masks of 64 numbers are written down
-instead, exactly. 5. What is written follows from the files and the batch before, so a batch that is done again gives
-the same. 6. A file is taken as a whole: also rows that --since and --until leave out.
+touched. 4. Ranges are the driver's, a few for each incarnation. Where a million numbers are cut into more than
+ISLANDS_MAX (numbers that jump; some files of an hour that `compact` made several of), masks of 64 numbers are written
+down instead, exactly. 5. What is written follows from the files and the batch before, so a batch that is done again
+gives the same. 6. A file is taken as a whole: also rows that --since and --until leave out.
 Not here: how numbers are read (`present.py`).
 """
 
@@ -25,16 +26,16 @@ from amqpd_spark import events, present
 from amqpd_spark.batches import SEEN, Batches, NotOurs
 from amqpd_spark.footers import BROKER, File
 from amqpd_spark.given import of_rows
-from amqpd_spark.present import BLOCK_BITS, ISLANDS_MAX, LIFE, PART_BITS
+from amqpd_spark.present import BLOCK_BITS, INCARNATION, ISLANDS_MAX, PART_BITS
 
 MASKS = "masks"
 
 
 class Taken(NamedTuple):
-    """Rows `first` to `last` of a life: all of them, or, where it is not `whole`, those that masks say."""
+    """Rows `first` to `last` of an incarnation: all of them, or, where it is not `whole`, those that masks say."""
 
     node: str
-    life: int
+    incarnation: int
     first: int
     last: int
     whole: bool = True
@@ -67,7 +68,7 @@ def merged(taken: Iterable[Taken]) -> list[Taken]:
     parts: dict[tuple[str, int, int], Taken] = {}
     for each in sorted(taken):
         if not each.whole:
-            part = each.node, each.life, each.first >> (BLOCK_BITS + PART_BITS)
+            part = each.node, each.incarnation, each.first >> (BLOCK_BITS + PART_BITS)
             there = parts.get(part, each)
             parts[part] = each._replace(first=there.first, last=max(there.last, each.last))
         elif found and found[-1][:2] == each[:2] and each.first <= found[-1].last + 1:
@@ -79,14 +80,15 @@ def merged(taken: Iterable[Taken]) -> list[Taken]:
 
 def met(taken: Iterable[Taken], others: Iterable[Taken]) -> list[Taken]:
     """Those of `taken` that have a number which one of `others` may have, too."""
-    lives: dict[tuple[str, int], list[Taken]] = {}
+    incarnations: dict[tuple[str, int], list[Taken]] = {}
     for each in others:
-        lives.setdefault((each.node, each.life), []).append(each)
+        incarnations.setdefault((each.node, each.incarnation), []).append(each)
     return [
         each
         for each in taken
         if any(
-            each.first <= other.last and other.first <= each.last for other in lives.get((each.node, each.life), ())
+            each.first <= other.last and other.first <= each.last
+            for other in incarnations.get((each.node, each.incarnation), ())
         )
     ]
 
@@ -97,9 +99,15 @@ def _rows(taken: Taken) -> int:
 
 def _told(file: File) -> Taken | None:
     """What the footer says; None: it says nothing that can be relied on."""
-    if file.made_by != BROKER or file.node is None or file.life is None or file.first is None or file.last is None:
+    if (
+        file.made_by != BROKER
+        or file.node is None
+        or file.incarnation is None
+        or file.first is None
+        or file.last is None
+    ):
         return None
-    taken = Taken(file.node, file.life, file.first, file.last)
+    taken = Taken(file.node, file.incarnation, file.first, file.last)
     return taken if _rows(taken) == file.rows else None
 
 
@@ -114,15 +122,17 @@ def _read(batches: Batches, number: int, files: Sequence[File]) -> tuple[list[Ta
         parts: dict[tuple[str, int, int], list[Taken]] = {}
         cut: set[tuple[str, int, int]] = set()
         for row in present.islands(masks).collect():
-            part = row["node"], row["life"], row["part"]
+            part = row["node"], row["incarnation"], row["part"]
             parts.setdefault(part, []).append(Taken(*part[:2], row["first"], row["last"]))
             if row["many"] > ISLANDS_MAX:
                 cut.add(part)
         if cut:
-            keys = of_rows(batches.spark, sorted(cut), "node string, life int, part bigint")
+            keys = of_rows(batches.spark, sorted(cut), "node string, incarnation int, part bigint")
             placed = masks.withColumn("part", F.shiftright("block", PART_BITS))
-            kept = placed.join(F.broadcast(keys), [*LIFE, "part"], "left_semi").select(*LIFE, "block", "mask")
-            batches.write(MASKS, number, kept.sortWithinPartitions(*LIFE, "block"))
+            kept = placed.join(F.broadcast(keys), [*INCARNATION, "part"], "left_semi").select(
+                *INCARNATION, "block", "mask"
+            )
+            batches.write(MASKS, number, kept.sortWithinPartitions(*INCARNATION, "block"))
         rows = masks.agg(F.sum(F.bit_count("mask"))).collect()[0][0] or 0
     finally:
         masks.unpersist()
@@ -136,20 +146,20 @@ def _read(batches: Batches, number: int, files: Sequence[File]) -> tuple[list[Ta
 def _without(batches: Batches, number: int, rows: DataFrame, taken: Sequence[Taken]) -> DataFrame:
     """Without what was `taken`, as far as ranges and masks of earlier batches say."""
 
-    def of_life(table: DataFrame) -> list[Column]:
-        return [rows[name] == table[f"_{name}"] for name in LIFE]
+    def of_incarnation(table: DataFrame) -> list[Column]:
+        return [rows[name] == table[f"_{name}"] for name in INCARNATION]
 
     if ranges := [each for each in taken if each.whole]:
         table = F.broadcast(_hidden(_table(batches.spark, ranges)))
         within = rows["number"].between(table["_first"], table["_last"])
-        rows = rows.join(table, [*of_life(table), within], "left_anti")
+        rows = rows.join(table, [*of_incarnation(table), within], "left_anti")
     if cut := [each for each in taken if not each.whole]:
         masks = batches.up_to(MASKS, number - 1)
         low, high = (edge >> BLOCK_BITS for edge in (min(each.first for each in cut), max(each.last for each in cut)))
         table = _hidden(masks.where(F.col("block").between(low, high)))
         bit = F.expr(f"(shiftrightunsigned(_mask, cast(number & {(1 << BLOCK_BITS) - 1} as int)) & 1L) = 1L")
         same = F.shiftright(rows["number"], BLOCK_BITS) == table["_block"]
-        rows = rows.join(table, [*of_life(table), same, bit], "left_anti")
+        rows = rows.join(table, [*of_incarnation(table), same, bit], "left_anti")
     return rows
 
 
@@ -167,4 +177,4 @@ def _before(batches: Batches, number: int) -> list[Taken]:
 
 
 def _table(spark: SparkSession, taken: Sequence[Taken]) -> DataFrame:
-    return of_rows(spark, taken, "node string, life int, first bigint, last bigint, whole boolean")
+    return of_rows(spark, taken, "node string, incarnation int, first bigint, last bigint, whole boolean")

@@ -1,4 +1,4 @@
-"""`amqpd-spark trace`: one message's whole life, for a person.
+"""`amqpd-spark trace`: one message's whole history, for a person.
 
 What comes in: the audit log, and one way to name a message. What goes out: a timeline for each message that is
 meant, with everything that came of it and that it came from; the table `trace` if there is an `--output`.
@@ -19,20 +19,20 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.door import Command, Refused
-from amqpd_spark.hops import KINDS, TOLD, Lives, Name, follow, matching, name_of
+from amqpd_spark.hops import KINDS, TOLD, Incarnations, Name, follow, matching, name_of
 from amqpd_spark.options import ENGINE, GIVEN, INPUT, PERIOD, Options
 from amqpd_spark.output import apart
 from amqpd_spark.schema import ENDS, OF_QUEUES, PUBLISHED
 
 HOPS, MESSAGES = 100, 10_000
 # What a person scrolls through; the table has the rest.
-LIVES_SHOWN, EVENTS_SHOWN = 20, 200
+INCARNATIONS_SHOWN, EVENTS_SHOWN = 20, 200
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_MESSAGES = (*OF_QUEUES, "standing")
 _TEXTS = ("event", "node", "vhost", "queue", "exchange", "routing_key", "user", "connection", "consumer", "reason")
 _IDS = ("message_id", "correlation_id")
-_INTS, _FLAGS = ("life", "epoch", "channel"), ("persistent", "redelivered")
+_INTS, _FLAGS = ("incarnation", "epoch", "channel"), ("persistent", "redelivered")
 SCHEMA = pa.schema(
     [
         ("message", pa.int32()),
@@ -58,7 +58,7 @@ def names(events: DataFrame, by: str, value: str, limit: int = MESSAGES) -> list
         raise click.BadParameter(f"'{value}' is not in the form that --help shows", param_hint=_option(by))
     given = [int(part) for part in numbers]
     if by == "publication":
-        return _numbered(events, F.col("life") == given[0], given[1], "publication", limit)
+        return _numbered(events, F.col("incarnation") == given[0], given[1], "publication", limit)
     if by == "queue_message":
         return _numbered(
             events, (F.col("queue_id") == given[0]) & (F.col("epoch") == given[1]), given[2], "message", limit
@@ -91,16 +91,16 @@ def _all_of(row: Row) -> list[Name]:
     return [name_of(kind, row, offset) for offset in range(row["count"])]
 
 
-def table(lives: Lives) -> list[dict[str, Any]]:
+def table(incarnations: Incarnations) -> list[dict[str, Any]]:
     """A row for each event of each message, of the columns of SCHEMA; `message` counts from 1."""
     rows = []
-    for life, entries in groupby(lives.entries, key=lambda entry: entry[0]):
+    for incarnation, entries in groupby(incarnations.entries, key=lambda entry: entry[0]):
         begin = None
         for _, row, offset in entries:
             begin = row["us"] if begin is None else begin
             known: dict[str, Any] = {name: row[name] for name in (*_TEXTS, *_IDS, *_INTS, *_FLAGS)}
             known |= {name: row[name] for name in ("number", "queue_id", "body_bytes", "place")}
-            known |= {"message": life + 1, "time": _EPOCH + timedelta(microseconds=row["us"])}
+            known |= {"message": incarnation + 1, "time": _EPOCH + timedelta(microseconds=row["us"])}
             known["relative_ms"] = (row["us"] - begin) / 1000
             known["seq"] = row["first"] + offset if row["event"] in _OF_MESSAGES else None
             for name in ("publication", "confirm_tag"):
@@ -114,29 +114,29 @@ def told(rows: list[dict[str, Any]]) -> list[str]:
     lines = []
     count = rows[-1]["message"]
     for number, group in groupby(rows, key=lambda row: row["message"]):
-        life = list(group)
-        if number > LIVES_SHOWN:
-            lines += ["", f"{count - LIVES_SHOWN:,} more messages are not shown"]
+        incarnation = list(group)
+        if number > INCARNATIONS_SHOWN:
+            lines += ["", f"{count - INCARNATIONS_SHOWN:,} more messages are not shown"]
             break
-        lines += ["", f"Message {number} of {count}: {_title(life)}", f"Now: {_fate(life)}", ""]
-        lines += [_line(row) for row in life[:EVENTS_SHOWN]]
-        if len(life) > EVENTS_SHOWN:
-            lines.append(f"  {len(life) - EVENTS_SHOWN:,} more events are not shown")
+        lines += ["", f"Message {number} of {count}: {_title(incarnation)}", f"Now: {_fate(incarnation)}", ""]
+        lines += [_line(row) for row in incarnation[:EVENTS_SHOWN]]
+        if len(incarnation) > EVENTS_SHOWN:
+            lines.append(f"  {len(incarnation) - EVENTS_SHOWN:,} more events are not shown")
     return lines[1:]
 
 
-def _title(life: list[dict[str, Any]]) -> str:
-    for row in life:
+def _title(incarnation: list[dict[str, Any]]) -> str:
+    for row in incarnation:
         if row["event"] in PUBLISHED:
             identifier = f"{row['message_id']}, " if row["message_id"] else ""
             return f"{identifier}{row['body_bytes']:,} bytes, {row['time']:%Y-%m-%d}, virtual host {row['vhost']}"
-    return f"{life[0]['time']:%Y-%m-%d}, its publish is not in the log"
+    return f"{incarnation[0]['time']:%Y-%m-%d}, its publish is not in the log"
 
 
-def _fate(life: list[dict[str, Any]]) -> str:
+def _fate(incarnation: list[dict[str, Any]]) -> str:
     """Where each of its copies is, or how it ended; those that went on elsewhere have another copy there."""
     fates: dict[tuple[Any, ...], str] = {}
-    for row in life:
+    for row in incarnation:
         if row["seq"] is not None:
             key = row["place"], row["queue_id"], row["epoch"], row["seq"]
             ended = row["event"] in ENDS
@@ -163,21 +163,21 @@ def _line(row: dict[str, Any]) -> str:
     if row["seq"] is None and row["confirm_tag"]:
         notes.append(f"confirm tag {row['confirm_tag']}")
     if row["publication"]:
-        notes.append(f"publication {row['life']}:{row['publication']}")
+        notes.append(f"publication {row['incarnation']}:{row['publication']}")
     who_text, note_text = (", ".join(str(each) for each in part if each) for part in (who, notes))
     moment = f"{row['time']:%H:%M:%S.%f} {row['relative_ms']:>+14,.3f} ms"
     return f"  {moment}  {row['event']:<14}{where:<34}  {who_text:<30}  {note_text}".rstrip()
 
 
-def run(events: DataFrame, by: str, value: str, hops: int = HOPS, messages: int = MESSAGES) -> Lives:
-    """The lives of what is meant; none: no entries."""
+def run(events: DataFrame, by: str, value: str, hops: int = HOPS, messages: int = MESSAGES) -> Incarnations:
+    """The incarnations of what is meant; none: no entries."""
     found = names(events, by, value, messages + 1)
     if not found:
-        return Lives()
-    lives = follow(events, found, hops, messages)
+        return Incarnations()
+    incarnations = follow(events, found, hops, messages)
     if len(found) > messages:
-        lives.cut = f"at {messages:,} messages"
-    return lives
+        incarnations.cut = f"at {messages:,} messages"
+    return incarnations
 
 
 def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None:
@@ -190,7 +190,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
 @click.option("--output", metavar="DIR", help="Where the table `trace` goes; without it nothing is written.")
 @click.option("--message-id", metavar="ID", help="The property message_id.")
 @click.option("--correlation-id", metavar="ID", help="The property correlation_id.")
-@click.option("--publication", metavar="LIFE:N", help="Publication N of a broker's life.")
+@click.option("--publication", metavar="INCARNATION:N", help="Publication N of a broker's incarnation.")
 @click.option("--confirm", metavar="CONNECTION/CHANNEL/TAG", help="What a publisher got this confirm for.")
 @click.option("--queue-message", metavar="QUEUE_ID:EPOCH:NUMBER", help="A message in a queue.")
 @click.option("--hops", type=click.IntRange(1), default=HOPS, show_default=True, help="Follow no further than this.")
@@ -202,7 +202,7 @@ def write(spark: SparkSession, rows: list[dict[str, Any]], address: str) -> None
     help="No more publications and messages than this.",
 )
 def command(input: tuple[str, ...], output: str | None, hops: int, messages: int, **given: Any) -> None:
-    """One message's whole life: who published it, each queue it was in, each delivery, how it ended, across
+    """One message's whole history: who published it, each queue it was in, each delivery, how it ended, across
     dead-letter hops both ways. Exit code 2: nothing matches.
 
     Example: a customer asks what became of order 4711.
@@ -220,13 +220,13 @@ def command(input: tuple[str, ...], output: str | None, hops: int, messages: int
         apart(input, output)
         options.ready(spark, "trace")
     by, value = asked[0]
-    lives = run(options.events(spark), by, value, hops, messages)
-    if not lives.entries:
+    incarnations = run(options.events(spark), by, value, hops, messages)
+    if not incarnations.entries:
         raise Refused(f"Nothing in the log has {_option(by)[2:].replace('-', ' ')} {value} ({_period(options)}).")
-    rows = table(lives)
+    rows = table(incarnations)
     click.echo("\n".join(told(rows)))
-    if lives.cut:
-        click.echo(f"\nCut {lives.cut}: there may be more; --hops and --messages raise the bounds.")
+    if incarnations.cut:
+        click.echo(f"\nCut {incarnations.cut}: there may be more; --hops and --messages raise the bounds.")
     if output:
         write(spark, rows, options.table("trace"))
         click.echo(f"\nThe table is {options.table('trace')}")

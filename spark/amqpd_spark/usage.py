@@ -42,22 +42,22 @@ BY_DATE = ("usage_by_user", "usage_by_queue", "usage_by_exchange", "fanout")
 
 @dataclass(frozen=True)
 class Census:
-    """`end`: the time of the last event; `last_lives`: of each node, and of each source its last epoch; `homes`: the
-    nodes that wrote of a source."""
+    """`end`: the time of the last event; `last_incarnations`: of each node, and of each source its last epoch;
+    `leaders`: the nodes that wrote of a source."""
 
     events: int
     unique: int
     end: datetime
-    last_lives: dict[str, int]
+    last_incarnations: dict[str, int]
     nodes: frozenset[str]
-    homes: frozenset[str]
+    leaders: frozenset[str]
 
 
 def census(events: DataFrame) -> Census:
     """How many events there are, and how many different ones: a bitmap of their numbers is exact, and small."""
     number = F.col("number")
     # An event is of one source, so this counts none twice.
-    keys = ("node", place().alias("place"), "life", F.bitmap_bucket_number(number).alias("bucket"))
+    keys = ("node", place().alias("place"), "incarnation", F.bitmap_bucket_number(number).alias("bucket"))
     bitmaps = events.groupBy(*keys).agg(
         F.count("*").alias("events"),
         F.bitmap_count(F.bitmap_construct_agg(F.bitmap_bit_position(number))).alias("unique"),
@@ -67,19 +67,19 @@ def census(events: DataFrame) -> Census:
     # A row for each broker and source.
     found = bitmaps.groupBy("node", "place").agg(
         *(F.sum(name).alias(name) for name in ("events", "unique")),
-        *(F.max(name).alias(name) for name in ("end", "life", "epoch")),
+        *(F.max(name).alias(name) for name in ("end", "incarnation", "epoch")),
     )
     rows = found.collect()
-    lives: dict[str, int] = {}
+    incarnations: dict[str, int] = {}
     for row in rows:
-        lives[row["node"]] = max(row["life"], lives.get(row["node"], 0))
+        incarnations[row["node"]] = max(row["incarnation"], incarnations.get(row["node"], 0))
         if row["place"] != row["node"]:
-            lives[row["place"]] = max(row["epoch"] or 0, lives.get(row["place"], 0))
+            incarnations[row["place"]] = max(row["epoch"] or 0, incarnations.get(row["place"], 0))
     end = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=max((row["end"] for row in rows), default=0))
     nodes = frozenset(row["node"] for row in rows)
-    homes = frozenset(row["node"] for row in rows if row["place"] != row["node"])
+    leaders = frozenset(row["node"] for row in rows if row["place"] != row["node"])
     count, unique = (sum(row[name] for row in rows) for name in ("events", "unique"))
-    return Census(count, unique, end, lives, nodes, homes)
+    return Census(count, unique, end, incarnations, nodes, leaders)
 
 
 def facts(events: DataFrame, duplicates: bool) -> DataFrame:
@@ -194,13 +194,13 @@ def tables(
     events, end = rows.events, until or counted.end
     # Sums of an hour: read four times, made once.
     hours = kept(facts(events, duplicates=counted.unique < counted.events))
-    ages = kept(queue_ages(rows, counted.last_lives, end, parts))
+    ages = kept(queue_ages(rows, counted.last_incarnations, end, parts))
     exchanges = by_exchange(hours)
     return {
         "usage_by_user": by_user(hours),
         "usage_by_queue": by_queue(hours),
         "usage_by_exchange": exchanges.drop("publications"),
-        "idle_queues": idle_queues(events, hours, ages, counted.homes, end, idle_days),
+        "idle_queues": idle_queues(events, hours, ages, counted.leaders, end, idle_days),
         "fanout": fanout(exchanges),
         "queue_age": ages,
     }

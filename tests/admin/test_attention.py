@@ -100,7 +100,7 @@ async def test_queues_and_alarms_of_other_nodes_count_too() -> None:
         queues(api, "quorum")
         arguments = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
         api.applied(Put(QueueRecord("/", "alone", 7 << 8, arguments=arguments, source=7)))
-        api.node.topology.vhosts["/"].queues.pop("homeless")
+        api.node.topology.vhosts["/"].queues.pop("leaderless")
         assert await said(api) == [
             f"the memory alarm is on at node {B}: publishers wait",
             "1 quorum queue stops: 1 source has no majority of the copies",

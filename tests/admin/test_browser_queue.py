@@ -12,7 +12,7 @@ import pytest
 from tests.admin.browsing import HOSTILE, Visit, expect
 from tests.admin.conftest import Api
 
-LETTERS = 2_000
+DEAD_LETTERS = 2_000
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def channel(api: Api) -> Iterator[Any]:
     client.close()
 
 
-def letters(channel: Any, queue: str, count: int, origin: str, reason: str = "rejected") -> None:
+def dead_letters(channel: Any, queue: str, count: int, origin: str, reason: str = "rejected") -> None:
     """As they come from another queue."""
     death = {"reason": reason, "queue": origin, "count": 1, "exchange": "", "routing-keys": [origin]}
     headers = {"x-death": [death], "x-first-death-queue": origin, "x-first-death-reason": reason}
     for number in range(count):
-        channel.basic_publish("", queue, b"letter %d" % number, pika.BasicProperties(headers=headers))
+        channel.basic_publish("", queue, b"dead letter %d" % number, pika.BasicProperties(headers=headers))
 
 
 def gone(visit: Visit, channel: Any, *queues: str) -> None:
@@ -50,14 +50,14 @@ def test_all_dead_letters_go_back_in_two_clicks(visit: Visit, api: Api, channel:
     page, dialog = visit.page, visit.page.locator("dialog")
     for name in ("mine-dead", "mine-orders"):
         channel.queue_declare(name)
-    letters(channel, "mine-dead", LETTERS, "mine-orders")
+    dead_letters(channel, "mine-dead", DEAD_LETTERS, "mine-orders")
     visit.go("queues/%2F/mine-dead")
     visit.press("Move all…")
-    expect(dialog).to_contain_text(f"{LETTERS:,} messages would move.")
+    expect(dialog).to_contain_text(f"{DEAD_LETTERS:,} messages would move.")
     expect(dialog.get_by_label("To queue")).to_have_value("mine-orders")
     visit.send("Move all")
-    expect(page.locator(".notice")).to_have_text(f"{LETTERS:,} messages moved to mine-orders.")
-    assert (ready(api, "mine-dead"), ready(api, "mine-orders")) == (0, LETTERS)
+    expect(page.locator(".notice")).to_have_text(f"{DEAD_LETTERS:,} messages moved to mine-orders.")
+    assert (ready(api, "mine-dead"), ready(api, "mine-orders")) == (0, DEAD_LETTERS)
     gone(visit, channel, "mine-dead", "mine-orders")
 
 
@@ -65,8 +65,8 @@ def test_those_of_one_queue_go_back_and_what_is_wrong_is_said(visit: Visit, api:
     dialog = visit.page.locator("dialog")
     for name in ("mine-dead", "mine-orders"):
         channel.queue_declare(name)
-    letters(channel, "mine-dead", 30, "mine-gone")
-    letters(channel, "mine-dead", 20, "mine-orders")
+    dead_letters(channel, "mine-dead", 30, "mine-gone")
+    dead_letters(channel, "mine-dead", 20, "mine-orders")
     visit.go("queues/%2F/mine-dead")
     visit.press("Move all…")
     expect(dialog.get_by_label("To queue")).to_have_value("")
@@ -90,7 +90,7 @@ def test_a_move_says_how_far_it_is_and_is_stopped(visit: Visit, api: Api, channe
     page, dialog = visit.page, visit.page.locator("dialog")
     for name in ("mine-dead", "mine-orders"):
         channel.queue_declare(name)
-    letters(channel, "mine-dead", 40, "mine-orders")
+    dead_letters(channel, "mine-dead", 40, "mine-orders")
     # A route of Playwright answers in one piece: the page's own `fetch` is what does not end.
     page.add_init_script(
         """
@@ -121,13 +121,13 @@ def test_a_move_says_how_far_it_is_and_is_stopped(visit: Visit, api: Api, channe
 def test_a_row_shows_how_the_body_begins_and_why_it_died(visit: Visit, api: Api, channel: Any):
     page = visit.page
     channel.queue_declare("mine-dead")
-    letters(channel, "mine-dead", 1, HOSTILE, "expired")
+    dead_letters(channel, "mine-dead", 1, HOSTILE, "expired")
     channel.basic_publish("", "mine-dead", b"\xff\x00")
     visit.go("queues/%2F/mine-dead")
     visit.press("Look")
     rows = page.locator(".choice summary")
     expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("letter 0")
+    expect(rows.first).to_contain_text("dead letter 0")
     expect(rows.first.locator(".badge")).to_have_text(f"expired in {HOSTILE}")
     expect(rows.last).to_contain_text("ff00")
     visit.press("Choose all")

@@ -59,8 +59,8 @@ def test_nothing_is_deleted_without_yes(api: Api, five: str):
 def test_messages_are_moved(api: Api, five: str):
     if "mine-other" not in names(api):
         api.do("PUT", "/queues/%2F/mine-other", {}, status=201)
-    wish = {"from": 2, "count": 3, "to_queue": "mine-other", "yes": True}
-    assert api.do("POST", f"{five}/move", wish, status=200).json()["count"] == 3
+    wanted = {"from": 2, "count": 3, "to_queue": "mine-other", "yes": True}
+    assert api.do("POST", f"{five}/move", wanted, status=200).json()["count"] == 3
     assert (ready(api, "mine-five"), ready(api, "mine-other")) == (2, 3)
     api.do("DELETE", "/queues/%2F/mine-other", status=204)
     api.do("POST", f"{five}/move", {"all": True, "to_queue": "nowhere", "yes": True}, status=404)
@@ -74,8 +74,8 @@ def test_who_may_look_and_act(api: Api, five: str):
     if "secret" not in names(api):
         api.do("PUT", "/queues/%2F/secret", {}, status=201)
     api.do("GET", "/amqpd/messages/%2F/secret", user="clerk", status=401)
-    for act, wish in (("delete", {"all": True, "yes": True}), ("move", {"all": True, "to_queue": "mine-five"})):
-        api.do("POST", f"/amqpd/messages/%2F/secret/{act}", wish, user="clerk", status=401)
+    for act, wanted in (("delete", {"all": True, "yes": True}), ("move", {"all": True, "to_queue": "mine-five"})):
+        api.do("POST", f"/amqpd/messages/%2F/secret/{act}", wanted, user="clerk", status=401)
     moved = api.do("POST", f"{five}/move", {"all": True, "to_queue": "secret", "yes": True}, user="clerk", status=401)
     assert "amq.default" in moved.json()["reason"]
     api.do("POST", f"{five}/move", {"all": True, "to_vhost": "closed", "to_queue": "x"}, user="clerk", status=401)
@@ -92,8 +92,8 @@ def test_a_queue_of_one_connection_is_nobody_else_s(api: Api):
         for user in ("guest", "clerk"):
             assert "locked queue" in api.do("GET", place, user=user, status=400).text
             for act in ("delete", "move"):
-                wish = {"all": True, "yes": True, "to_queue": "mine-five"}
-                assert "locked queue" in api.do("POST", f"{place}/{act}", wish, user=user, status=400).text
+                wanted = {"all": True, "yes": True, "to_queue": "mine-five"}
+                assert "locked queue" in api.do("POST", f"{place}/{act}", wanted, user=user, status=400).text
         assert channel.queue_declare("mine-alone", passive=True).method.message_count == 1
 
 

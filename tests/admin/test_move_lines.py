@@ -21,7 +21,7 @@ pytestmark = pytest.mark.trio
 
 LINES = "application/x-ndjson"
 MOVE = "/amqpd/messages/%2F/some/move"
-WISH = {"all": True, "yes": True, "to_queue": "other"}
+REQUEST = {"all": True, "yes": True, "to_queue": "other"}
 
 
 class Steps:
@@ -53,10 +53,10 @@ async def test_each_step_is_a_line_and_the_last_says_that_it_is_done(monkeypatch
     steps = Steps(monkeypatch, [10, 20], None)
     steps.go_on.set()
     async with inside() as api:
-        answer = await api.ask("POST", MOVE, WISH, accept=LINES)
+        answer = await api.ask("POST", MOVE, REQUEST, accept=LINES)
         assert (answer.status, answer.headers["content-type"]) == (200, LINES)
         assert lines(answer) == [{"count": 10}, {"count": 20}, {"count": 30}, {"count": 30, "done": True}]
-        told = await api.ask("POST", MOVE, WISH)
+        told = await api.ask("POST", MOVE, REQUEST)
         assert told.json() == {"count": 30}, "who does not ask for lines has one answer at the end"
 
 
@@ -64,7 +64,7 @@ async def test_what_fails_on_the_way_is_the_last_line_with_what_was_done(monkeyp
     steps = Steps(monkeypatch, [10], Conflict("the queue 'other' was deleted meanwhile"))
     steps.go_on.set()
     async with inside() as api:
-        answer = await api.ask("POST", MOVE, WISH, accept=LINES)
+        answer = await api.ask("POST", MOVE, REQUEST, accept=LINES)
         reason = {"error": "conflict", "reason": "the queue 'other' was deleted meanwhile"}
         assert lines(answer) == [{"count": 10}, {"count": 10, **reason}]
 
@@ -73,7 +73,7 @@ async def test_what_is_refused_at_once_is_no_line(monkeypatch: pytest.MonkeyPatc
     steps = Steps(monkeypatch, [], NotFound("there is no queue 'other' in virtual host '/'"))
     steps.go_on.set()
     async with inside() as api:
-        answer = await api.ask("POST", MOVE, WISH, accept=LINES)
+        answer = await api.ask("POST", MOVE, REQUEST, accept=LINES)
         assert (answer.status, answer.json()["reason"]) == (404, "there is no queue 'other' in virtual host '/'")
 
 
@@ -83,7 +83,7 @@ async def test_who_leaves_ends_it_after_a_step(monkeypatch: pytest.MonkeyPatch):
         async with inside() as api, trio.open_nursery() as nursery:
 
             async def ask() -> None:
-                await api.ask("POST", MOVE, WISH, accept=LINES, left=left)
+                await api.ask("POST", MOVE, REQUEST, accept=LINES, left=left)
 
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

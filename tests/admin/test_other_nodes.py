@@ -1,7 +1,7 @@
 """What a node shows of the others of its cluster, and to whom: the others are rows that the test has.
 
 What is verified: users see of other nodes' clients what they see of this one's; lists are sorted, searched and cut
-over all nodes; who is missing is said, and a queue, quorum or classic, whose home is silent has no numbers; samples
+over all nodes; who is missing is said, and a queue, quorum or classic, whose leader is silent has no numbers; samples
 are of this node, and of nothing that is added up. Not verified here: real nodes
 (`tests/clients/test_cluster_management.py`).
 """
@@ -118,7 +118,7 @@ class Cluster:
     def why_silent(self, name: str) -> str:
         return self.silences.get(name, "")
 
-    def home_of(self, source: int) -> str:
+    def leader_of_source(self, source: int) -> str:
         return LED.get(source, "")
 
     def members_of(self, source: int) -> tuple[str, ...]:
@@ -139,14 +139,14 @@ def queue(kind: str, name: str, source: int) -> Put:
 
 
 def queues(api: Inside, kind: str) -> None:
-    api.applied(queue(kind, "far", 5), queue(kind, "silent", 6), queue(kind, "homeless", 7))
+    api.applied(queue(kind, "far", 5), queue(kind, "silent", 6), queue(kind, "leaderless", 7))
 
 
 @asynccontextmanager
 async def joined(cluster: Cluster) -> AsyncIterator[Inside]:
     """A node of it."""
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type] # what of the view is asked here
-        api.broker.cluster.leaders, api.broker.cluster.members = cluster.home_of, cluster.lives
+        api.broker.cluster.leaders, api.broker.cluster.members = cluster.leader_of_source, cluster.lives
         yield api
 
 
@@ -204,22 +204,22 @@ async def test_who_is_missing_is_said_while_it_is_a_member() -> None:
 
 
 @by_kind
-async def test_a_queue_of_another_node_has_what_its_home_says(kind: str) -> None:
+async def test_a_queue_of_another_node_has_what_its_leader_says(kind: str) -> None:
     cluster = Cluster()
     async with joined(cluster) as api:
         queues(api, kind)
         rows = {row["name"]: row for row in await got(api, "/queues")}
-        far, silent, homeless = rows["far"], rows["silent"], rows["homeless"]
+        far, silent, leaderless = rows["far"], rows["silent"], rows["leaderless"]
         assert (far["messages"], far["state"], far["node"]) == (7, "running", B)
-        assert [row["state"] for row in (silent, homeless)] == ["down", "down"]
-        assert not {"messages", "consumers", "memory"} & silent.keys() & homeless.keys()
+        assert [row["state"] for row in (silent, leaderless)] == ["down", "down"]
+        assert not {"messages", "consumers", "memory"} & silent.keys() & leaderless.keys()
         if kind == "quorum":
             assert far["leader"] == B
             assert far["members"] == far["online"] == ["one@x", B, C]
             assert far["arguments"] == QUORUM
-            assert (silent["node"], homeless["node"], "leader" in homeless) == (C, "one@x", False)
+            assert (silent["node"], leaderless["node"], "leader" in leaderless) == (C, "one@x", False)
         else:
-            assert (silent["node"], homeless["node"]) == (C, GONE)
+            assert (silent["node"], leaderless["node"]) == (C, GONE)
             assert not {"leader", "members", "online"} & far.keys()
         one = await got(api, "/queues/%2F/far", "clerk")
         assert [each["consumer_tag"] for each in one["consumer_details"]] == ["tag1"]
@@ -260,14 +260,14 @@ async def test_a_page_in_the_order_of_a_figure_asks_for_each_queue_once_and_says
 
 
 @by_kind
-async def test_queues_whose_homes_are_silent_are_in_the_order_of_their_states(kind: str) -> None:
+async def test_queues_whose_leaders_are_silent_are_in_the_order_of_their_states(kind: str) -> None:
     cluster = Cluster()
     async with joined(cluster) as api:
         queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 1 << 8, durable=True)))
         api.node.queues["/", "near"].quarantine("a bug")
         states = [(row["name"], row["state"]) for row in await got(api, "/queues?sort=state")]
-        assert states == [("near", "crashed"), ("homeless", "down"), ("silent", "down"), ("far", "running")]
+        assert states == [("near", "crashed"), ("leaderless", "down"), ("silent", "down"), ("far", "running")]
 
 
 @by_kind
@@ -360,9 +360,9 @@ async def test_acts_are_done_where_the_thing_is(kind: str) -> None:
         ]
         silent = await api.ask("DELETE", "/queues/%2F/silent/contents")
         assert (silent.status, C in silent.json()["reason"]) == (503, True)
-        nobody = await api.ask("DELETE", "/queues/%2F/homeless/contents")
-        home = "the home" if kind == "quorum" else f"home node '{GONE}'"
-        said = f"{home} of durable queue 'homeless' in vhost '/' is down or inaccessible"
+        nobody = await api.ask("DELETE", "/queues/%2F/leaderless/contents")
+        leader = "the leader" if kind == "quorum" else f"home node '{GONE}'"
+        said = f"{leader} of durable queue 'leaderless' in vhost '/' is down or inaccessible"
         assert (nobody.status, nobody.json()["reason"]) == (404, said)
         assert B in (await api.ask("GET", f"/amqpd/why/connections/{name}")).json()["reason"]
 
@@ -409,8 +409,8 @@ async def test_messages_are_moved_between_queues_of_one_node_and_the_other_one_i
         queues(api, kind)
         api.applied(Put(QueueRecord("/", "near", 77)))
         for source, target in (("far", "near"), ("near", "far")):
-            wish = {"all": True, "to_queue": target, "yes": True}
-            answer = await api.ask("POST", f"/amqpd/messages/%2F/{source}/move", wish)
+            wanted = {"all": True, "to_queue": target, "yes": True}
+            answer = await api.ask("POST", f"/amqpd/messages/%2F/{source}/move", wanted)
             assert answer.status == 404
             assert answer.json()["reason"].startswith(f"node '{B}' leads the queue 'far' in virtual host '/'")
 

@@ -33,7 +33,7 @@ class View(Cluster):
         yield None
         for source, living in self.living.items():
             yield SimpleNamespace(
-                source=source, home=B, living=living, members=(HERE, B, C), has_majority=len(living) >= 2
+                source=source, leader=B, living=living, members=(HERE, B, C), has_majority=len(living) >= 2
             )
 
 
@@ -78,7 +78,7 @@ async def test_what_nobody_leads_is_named_by_virtual_host_and_pattern() -> None:
     cluster = View({5: (C,), 6: (HERE, C)})
     async with inside(cluster, cluster.peers) as api:  # type: ignore[arg-type]
         queues(api, "quorum")
-        everything = ["far", "homeless", "silent"]
+        everything = ["far", "leaderless", "silent"]
         for where in ("/all-vhosts", "/vhost/%2F"):
             assert await failed(api, LEADERS + where) == everything
             assert await failed(api, f"{LEADERS}{where}/pattern/.%2A") == everything

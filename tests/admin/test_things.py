@@ -45,7 +45,7 @@ def test_names_that_a_path_has_to_encode(api: Api, name: str):
     api.do("DELETE", f"/queues/%2F/{part}", status=204)
 
 
-def test_one_that_is_in_use_or_not_empty_is_kept_if_so_wished(api: Api):
+def test_one_that_is_in_use_or_not_empty_is_kept_if_asked_to(api: Api):
     api.do("PUT", "/queues/%2F/full", {}, status=201)
     publish(api, "amq.default", "full")
     assert "empty" in api.do("DELETE", "/queues/%2F/full?if-empty=true", status=400).json()["reason"]
@@ -62,21 +62,21 @@ def test_messages_are_published_and_got(api: Api):
     api.do("PUT", "/queues/%2F/post", {}, status=201)
     assert publish(api, "amq.default", "post", "hello", delivery_mode=2, headers={"a": 1})
     assert not publish(api, "amq.default", "nowhere")
-    wish = {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}
-    (first,) = api.do("POST", "/queues/%2F/post/get", wish, status=200).json()
+    wanted = {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    (first,) = api.do("POST", "/queues/%2F/post/get", wanted, status=200).json()
     assert (first["payload"], first["redelivered"], first["message_count"]) == ("hello", False, 0)
     assert first["properties"] == {"delivery_mode": 2, "headers": {"a": 1}}
-    wish["ackmode"] = "ack_requeue_false"
-    (again,) = api.do("POST", "/queues/%2F/post/get", wish, status=200).json()
+    wanted["ackmode"] = "ack_requeue_false"
+    (again,) = api.do("POST", "/queues/%2F/post/get", wanted, status=200).json()
     assert again["redelivered"]
-    assert api.do("POST", "/queues/%2F/post/get", wish, status=200).json() == []
+    assert api.do("POST", "/queues/%2F/post/get", wanted, status=200).json() == []
     found = api.get("/queues/%2F/post")
     assert found["message_stats"]["publish"] == 1
     assert {"publish_details", "deliver_get_details"} <= found["message_stats"].keys()
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "wanted",
     [
         {},
         {"count": 1, "ackmode": "never", "encoding": "auto"},
@@ -86,9 +86,9 @@ def test_messages_are_published_and_got(api: Api):
         {"count": 1, "ackmode": "ack_requeue_true", "truncate": -1},
     ],
 )
-def test_a_get_that_makes_no_sense_is_refused(api: Api, wish: dict[str, object]):
+def test_a_get_that_makes_no_sense_is_refused(api: Api, wanted: dict[str, object]):
     api.do("PUT", "/queues/%2F/sense", {}, status=201)
-    assert api.do("POST", "/queues/%2F/sense/get", wish, status=400).json()["error"] == "bad_request"
+    assert api.do("POST", "/queues/%2F/sense/get", wanted, status=400).json()["error"] == "bad_request"
     api.do("DELETE", "/queues/%2F/sense", status=204)
 
 

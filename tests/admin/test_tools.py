@@ -158,8 +158,8 @@ def test_a_story_of_pyrabbit(api: Api):
     assert bound.headers["location"].endswith("/a")
     message = {"routing_key": "a", "payload": "hello", "payload_encoding": "string", "properties": {}}
     assert api("POST", "/exchanges/tools/made/publish", message).json()["routed"] is True
-    wish = {"count": 1, "requeue": False, "encoding": "auto"}
-    assert [each["payload"] for each in api("POST", "/queues/tools/made/get", wish).json()] == ["hello"]
+    wanted = {"count": 1, "requeue": False, "encoding": "auto"}
+    assert [each["payload"] for each in api("POST", "/queues/tools/made/get", wanted).json()] == ["hello"]
     assert api.get("/queues/tools/made")["messages"] == 0
     api.do("DELETE", "/queues/tools/made/contents", status=204)
     api.do("DELETE", "/bindings/tools/e/made/q/made/a", status=204)

@@ -1,8 +1,9 @@
-"""The random machine of `tests/model` with its log: each life's rows, and what really happened beside them.
+"""The random machine of `tests/model` with its log: each incarnation's rows, and what really happened beside them.
 
-What comes in: commands. What goes out: for each life of the node, its rows and a `Truth`, to the ledger.
+What comes in: commands. What goes out: for each incarnation of the node, its rows and a `Truth`, to the ledger.
 Rules: 1. The truth is known by the numbers in the messages' bodies, and from the other side: what the model was told.
-2. A life ends with anchors, also when the node is killed: what stands in its queues then must be what the log says.
+2. An incarnation ends with anchors, also when the node is killed: what stands in its queues then must be what the log
+   says.
 Not here: adding up (`ledger.py`).
 """
 
@@ -77,7 +78,7 @@ def entering(queue: Queue | DelayedMessages, numbers: list[int]) -> Iterator[Non
     for level in queue.messages.levels():
         assert level.store.book is not None
         for first in range(before.get(level.queue_id, 0), level.store.book.next):
-            key = (level.queue_id, harness.recorder.life, first)
+            key = (level.queue_id, harness.recorder.incarnation, first)
             assert key not in harness.truth.entered, f"{key} is given out twice"
             harness.truth.entered[key] = numbers[entered]
             entered += 1
@@ -109,20 +110,20 @@ class AuditedHarness(WatchedHarness):
 
     def audit(self) -> tuple[Recorder | None, Coverage | None]:
         recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
-        recorder.life = self.recorder.life + 1
-        return recorder, Coverage(recorder, self.level, None, Epochs(recorder.life, self.eras))
+        recorder.incarnation = self.recorder.incarnation + 1
+        return recorder, Coverage(recorder, self.level, None, Epochs(recorder.incarnation, self.eras))
 
     def restart(self) -> None:
-        self.end_life()
+        self.end_incarnation()
         super().restart()
         self.eras = self.node.books.kept_eras
         self.anchor_all(ANCHOR_RECOVERED)
 
-    def end_life(self) -> None:
+    def end_incarnation(self) -> None:
         """Everything that happened until now is held against the truth."""
         self.anchor_all(ANCHOR_STOPPED)
         self.truth.facts = {queue.record.id: facts_of(queue) for queue in self.node.queues.values()}
-        self.ledger.add(rows_in([self.recorder.buffer.take()], self.recorder.life), self.clean)
+        self.ledger.add(rows_in([self.recorder.buffer.take()], self.recorder.incarnation), self.clean)
         self.recorder.buffer.begin_file()
 
     def anchor_all(self, kind: int) -> None:
@@ -168,7 +169,7 @@ class AuditedMachine(Machine):
         connection = self.harness.clients[number].connection.name
         for tag, kind in self.answered[number].items():
             if tag not in before:
-                key = (self.harness.recorder.life, connection, PUBLISHING, tag)
+                key = (self.harness.recorder.incarnation, connection, PUBLISHING, tag)
                 self.model.truth.told[key] = (kind, self.publishes[number][tag - 1])
 
     def restart(self, clean: bool) -> None:
@@ -176,7 +177,7 @@ class AuditedMachine(Machine):
         super().restart(clean)
 
     def drain(self) -> None:
-        self.harness.end_life()
+        self.harness.end_incarnation()
         super().drain()
         self.harness.clean = True
-        self.harness.end_life()
+        self.harness.end_incarnation()

@@ -17,7 +17,7 @@ def harness() -> RecordedHarness:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    for module in ("lives", "writer"):
+    for module in ("incarnations", "writer"):
         monkeypatch.setattr(f"amqpd.audit.files.{module}.os", disk)
     return disk
 

@@ -1,9 +1,9 @@
 """The log's rows, added up message by message, as docs/audit.md says that they may be.
 
-What comes in: the rows of one life of a node after another, and what really happened. What goes out: an
+What comes in: the rows of one incarnation of a node after another, and what really happened. What goes out: an
 AssertionError where the two differ, or where the log contradicts itself.
 Rules: 1. Plain lists and sets, one entry for each message: slow, and easy to believe. 2. With a sample, a message is
-in the log with its whole life or not at all, as the hash says.
+in the log with its whole incarnation or not at all, as the hash says.
 Not here: where rows come from (`audited.py`, `reading.py`).
 """
 
@@ -47,9 +47,9 @@ class Truth:
     delivered: list[tuple[str, int, bool, str]] = field(default_factory=list)
     """to consumers: queue, body, redelivered, consumer tag; since the ledger was told last"""
     told: dict[tuple[int, str, int, int], tuple[str, int]] = field(default_factory=dict)
-    """life, connection, channel, confirm tag -> ack or nack, body"""
+    """incarnation, connection, channel, confirm tag -> ack or nack, body"""
     facts: dict[int, Mapping[str, int]] = field(default_factory=dict)
-    """of each queue that is there, in this life"""
+    """of each queue that is there, in this incarnation"""
 
 
 class Ledger:
@@ -62,7 +62,7 @@ class Ledger:
         self._out: set[Key] = set()
         """delivered, and neither ended nor back"""
         self._published: dict[tuple[int, int], tuple[str | None, int]] = {}
-        """life, publication -> connection, confirm tag"""
+        """incarnation, publication -> connection, confirm tag"""
         self._bodies: dict[tuple[int, int], int] = {}
         """of each publication that was routed"""
         self._confirmed: dict[tuple[int, str, int, int], tuple[str, int]] = {}
@@ -72,20 +72,21 @@ class Ledger:
         self._counts: Counter[tuple[int, str]] = Counter()
         self._given: list[tuple[str, int, bool, str]] = []
         self._orderly = False
-        self._life = 0
+        self._incarnation = 0
         self._recovered_in = 0
-        """the life whose first anchors were seen last"""
+        """the incarnation whose first anchors were seen last"""
         self.seen: Counter[tuple[str, str | None]] = Counter()
         """events and reasons"""
 
     def add(self, rows: list[Row], orderly: bool) -> None:
-        """The next rows, up to the next anchors at an end, perhaps of another life; `orderly`: that is its end."""
-        if rows and rows[0]["life"] != self._life:
-            self._life, self._number = rows[0]["life"], 0
+        """The next rows, up to the next anchors at an end, perhaps of another incarnation; `orderly`: that is its
+        end."""
+        if rows and rows[0]["incarnation"] != self._incarnation:
+            self._incarnation, self._number = rows[0]["incarnation"], 0
             self._next, self._counts = {}, Counter()
             self._out = set()
         anchors = Anchors()
-        begun = self._recovered_in == self._life
+        begun = self._recovered_in == self._incarnation
         for row in rows:
             assert row["number"] > self._number, "numbers go up"
             self._number = row["number"]
@@ -113,7 +114,7 @@ class Ledger:
         return self._level.share < SHARE_FULL
 
     def _recover(self, standing: set[Key]) -> None:
-        self._recovered_in = self._life
+        self._recovered_in = self._incarnation
         unknown = standing - set(self._routed)
         assert not unknown, f"recovered, and never routed: {sorted(unknown)}"
         assert all(self._routed[key]["persistent"] for key in standing)
@@ -129,21 +130,21 @@ class Ledger:
     def _must_survive(self, row: Row) -> bool:
         if not row["persistent"]:
             return False
-        tag = (row["life"], row["connection"], row["channel"], row["confirm_tag"])
+        tag = (row["incarnation"], row["connection"], row["channel"], row["confirm_tag"])
         return self._orderly or self._confirmed.get(tag, ("", 0))[0] == "ack"
 
     # One row
 
     def _event(self, row: Row) -> None:
-        event, life = row["event"], row["life"]
+        event, incarnation = row["event"], row["incarnation"]
         if event == "published":
             for i in range(row["count"]):
-                key = (life, row["publication"] + i)
+                key = (incarnation, row["publication"] + i)
                 assert key not in self._published, f"{key} is published twice"
                 self._published[key] = (row["connection"], row["confirm_tag"] + i if row["confirm_tag"] else 0)
         elif event in ("confirmed", "refused"):
             for i in range(row["count"]):
-                tag = (life, row["connection"], row["channel"], row["confirm_tag"] + i)
+                tag = (incarnation, row["connection"], row["channel"], row["confirm_tag"] + i)
                 assert tag not in self._confirmed, f"{tag} is told twice"
                 self._confirmed[tag] = ("ack" if event == "confirmed" else "nack", row["publication"] + i)
         elif event == "routed":
@@ -152,7 +153,7 @@ class Ledger:
             self._in_queue(row)
 
     def _enter(self, row: Row) -> None:
-        assert row["epoch"] == row["life"]
+        assert row["epoch"] == row["incarnation"]
         if not self._sampled:
             assert row["first"] == self._next.get(row["queue_id"], 0), f"a gap before {row}"
         self._next[row["queue_id"]] = row["first"] + row["count"]
@@ -161,7 +162,7 @@ class Ledger:
             one = {**row, "confirm_tag": row["confirm_tag"] + i if row["confirm_tag"] else 0}
             self.alive[key] = self._routed[key] = one
             self._counts[key[0] // LEVELS, "routed"] += 1
-            of, body = (row["life"], row["publication"] + i), self._truth.entered[key]
+            of, body = (row["incarnation"], row["publication"] + i), self._truth.entered[key]
             assert self._bodies.setdefault(of, body) == body, f"{of} is {self._bodies[of]} and {body}"
 
     def _in_queue(self, row: Row) -> None:
@@ -188,10 +189,10 @@ class Ledger:
         del self.alive[key]
         assert (row["publication"] > 0) == (event in ("dead_lettered", "moved", "released")), row
         if row["publication"]:
-            of = (row["life"], row["publication"] + i)
+            of = (row["incarnation"], row["publication"] + i)
             assert of in self._published or self._sampled, f"there is no {of}, of {row}"
             body = self._truth.entered[key]
-            assert self._bodies.get(of, body) == body, f"the letter of {body} is of {self._bodies[of]}: {row}"
+            assert self._bodies.get(of, body) == body, f"the dead letter of {body} is of {self._bodies[of]}: {row}"
         fact = FACT_OF.get((event, row["reason"]))
         if fact is not None:
             self._counts[key[0] // LEVELS, fact] += 1
@@ -209,8 +210,8 @@ class Ledger:
             assert found is not None, f"{tag} was told {kind}, and the log says nothing"
             assert found[0] == kind, f"{tag} was told {kind}, the log says {found[0]}"
             assert self._bodies.get((tag[0], found[1]), body) == body, f"{tag} is {body}, the log says another one"
-        for (life, connection, _, tag_number), (_, publication) in self._confirmed.items():
-            known = self._published.get((life, publication))
+        for (incarnation, connection, _, tag_number), (_, publication) in self._confirmed.items():
+            known = self._published.get((incarnation, publication))
             assert self._sampled or known is not None, f"{publication} is confirmed, and was never published"
             assert known is None or known == (connection, tag_number), f"{publication}: {known}, {tag_number}"
         if not self._sampled:

@@ -24,14 +24,14 @@ Row = dict[str, Any]
 
 def rows_of(recorder: Recorder) -> list[Row]:
     """What waits in its buffer, which is empty then."""
-    return rows_in([recorder.buffer.take()], recorder.life)
+    return rows_in([recorder.buffer.take()], recorder.incarnation)
 
 
-def rows_in(blocks: Iterable[bytes], life: int = 1, node: str = "node") -> list[Row]:
+def rows_in(blocks: Iterable[bytes], incarnation: int = 1, node: str = "node") -> list[Row]:
     """Of the blocks of one spool file."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        spool = folder / f"{node}-{life}-1.spool"
+        spool = folder / f"{node}-{incarnation}-1.spool"
         spool.write_bytes(b"".join(blocks))
         return rows_at(convert(spool, folder))
 
@@ -45,7 +45,7 @@ def rows_at(path: Path | None) -> list[Row]:
 def rows_below(folder: Path) -> list[Row]:
     """Of all files of the log, in the order in which things happened."""
     rows = [row for path in folder.rglob("*.parquet") for row in rows_at(path)]
-    return sorted(rows, key=lambda row: (row["life"], row["number"]))
+    return sorted(rows, key=lambda row: (row["incarnation"], row["number"]))
 
 
 def only(rows: Iterable[Row], *events: str) -> list[Row]:

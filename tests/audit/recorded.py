@@ -28,16 +28,16 @@ class RecordedHarness(Harness):
     def __init__(self, level: Level = FULL, **vhosts: Level) -> None:
         self.level = level
         self.vhosts = vhosts
-        self.life = 0
+        self.incarnation = 0
         self.eras: dict[int, Eras] = {}
         super().__init__()
         self.log_rows()
 
     def audit(self) -> tuple[Recorder | None, Coverage | None]:
-        self.life += 1
+        self.incarnation += 1
         self.recorder = Recorder(lambda: 1_000_000 + self.node.now_ms * 1000)
-        self.recorder.life = self.life
-        return self.recorder, Coverage(self.recorder, self.level, self.vhosts, Epochs(self.life, self.eras))
+        self.recorder.incarnation = self.incarnation
+        return self.recorder, Coverage(self.recorder, self.level, self.vhosts, Epochs(self.incarnation, self.eras))
 
     def restart(self) -> None:
         super().restart()

@@ -275,7 +275,7 @@ def test_a_removal_that_waits_behind_another_names_its_client(harness: RecordedH
 def test_what_two_clients_declare_in_one_tick_is_the_act_of_the_one_that_made_it(
     harness: RecordedHarness, kind: str
 ) -> None:
-    """The second one's wish is on its way too when the first one's takes effect."""
+    """The second one's request is on its way too when the first one's takes effect."""
     first, second = two_clients(harness)
     harness.acts()
     harness.automatic = False
@@ -290,7 +290,7 @@ def test_what_two_clients_declare_in_one_tick_is_the_act_of_the_one_that_made_it
     assert [row["address"] for row in rows] == ["10.0.0.1"]
 
 
-def test_what_another_process_made_is_not_the_act_of_a_client_that_wished_for_it(harness: RecordedHarness) -> None:
+def test_what_another_process_made_is_not_the_act_of_a_client_that_asked_for_it(harness: RecordedHarness) -> None:
     first, _ = two_clients(harness)
     harness.acts()
     harness.automatic = False

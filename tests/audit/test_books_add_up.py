@@ -19,7 +19,7 @@ from tests.model.commands import THEMES, Theme, draw, run, shortest
 STEPS = int(os.environ.get("AMQPD_TEST_AUDIT_STEPS", 6000))
 SEED = os.environ.get("AMQPD_TEST_AUDIT_SEED", "1")
 LENGTH = 60
-"""commands of one history: some lives of a node"""
+"""commands of one history: some incarnations of a node"""
 SHORTEN_S = 20.0
 
 
@@ -61,8 +61,8 @@ def test_the_log_of_the_machine_has_every_end_that_a_queue_can_make() -> None:
     seen: Counter[tuple[str, str | None]] = Counter()
 
     class SeenHarness(AuditedHarness):
-        def end_life(self) -> None:
-            super().end_life()
+        def end_incarnation(self) -> None:
+            super().end_incarnation()
             seen.update(self.ledger.seen)
 
     class SeenMachine(AuditedMachine):

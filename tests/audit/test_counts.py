@@ -10,7 +10,7 @@ from pamqp import commands
 from amqpd.audit.coverage.counts import Counts
 from amqpd.vocabulary.audit_levels import COUNTS, OFF
 from tests.audit.recorded import RecordedHarness
-from tests.audit.test_reigns import Home, declared, standing
+from tests.audit.test_leader_epochs import Leader, declared, standing
 from tests.harness.harness import Client
 
 Found = dict[tuple[str, str], int]
@@ -144,17 +144,17 @@ class Moving:
     """A node at level `counts` to which a source comes, and from which it goes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.home = Home(COUNTS)
-        self.home.begin(7)
-        self.client, self.queue_id = declared(self.home)
-        self.counts = Counts(self.home.node.books)
+        self.leader = Leader(COUNTS)
+        self.leader.begin(7)
+        self.client, self.queue_id = declared(self.leader)
+        self.counts = Counts(self.leader.node.books)
         monkeypatch.setattr("amqpd.audit.coverage.counts.AT_ONCE", 1)
 
     def comes_back(self, epoch: int) -> None:
-        self.home.begin(epoch, {self.queue_id: standing((3, 0, 9))})
+        self.leader.begin(epoch, {self.queue_id: standing((3, 0, 9))})
 
     def counted(self) -> Found:
-        return counted(self.home, self.counts)
+        return counted(self.leader, self.counts)
 
 
 @pytest.fixture
@@ -162,26 +162,26 @@ def moving(monkeypatch: pytest.MonkeyPatch) -> Moving:
     return Moving(monkeypatch)
 
 
-def test_what_a_new_home_recovers_is_not_accepted_again(moving: Moving) -> None:
+def test_what_a_new_leader_recovers_is_not_accepted_again(moving: Moving) -> None:
     for epoch in (9, 11, 13):
-        moving.home.end()
+        moving.leader.end()
         moving.comes_back(epoch)
         assert moving.counted() == {}
-    moving.home.end()
+    moving.leader.end()
     moving.comes_back(15)
-    moving.home.client().publish(b"x", "q")
-    moving.home.end()
-    assert figures(moving.home)["q", "accepted"] == 1
+    moving.leader.client().publish(b"x", "q")
+    moving.leader.end()
+    assert figures(moving.leader)["q", "accepted"] == 1
 
 
 def test_a_queue_whose_source_ends_between_two_steps_is_counted_once(moving: Moving) -> None:
     moving.client.publish(b"x", "q")
-    node = moving.home.node
+    node = moving.leader.node
     steps = moving.counts.write_in_steps(node.audited(), list(node.connections.values()))
     next(steps)
-    moving.home.end()
+    moving.leader.end()
     for _ in steps:
         pass
-    assert figures(moving.home)["q", "accepted"] == 1
+    assert figures(moving.leader)["q", "accepted"] == 1
     moving.comes_back(9)
     assert moving.counted() == {}

@@ -10,7 +10,7 @@ from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import Client
 
 
-def test_a_start_with_policies_anchors_each_queue_once_with_the_lives_of_its_messages(
+def test_a_start_with_policies_anchors_each_queue_once_with_the_incarnations_of_its_messages(
     harness: RecordedHarness, client: Client
 ) -> None:
     client.declare("q", durable=True)

@@ -66,7 +66,7 @@ def test_after_a_stop_the_files_say_what_happened(broker: BrokerProcess) -> None
     assert broker.terminate() == 0
     found = rows(broker)
     assert [row["number"] for row in found] == list(range(1, len(found) + 1))
-    assert {(row["node"], row["life"]) for row in found} == {("n", 1)}
+    assert {(row["node"], row["incarnation"]) for row in found} == {("n", 1)}
     acts = only(found, "connection_opened", "queue_declared", "connection_closed")
     assert told(acts, "event", "user", "connection", "address", "vhost") == [
         (event, "guest", name, client_host(), "/")
@@ -98,7 +98,7 @@ def test_a_stop_that_had_no_time_for_the_journal_says_so(broker: BrokerProcess) 
     del broker.environment["AMQPD_DRAIN_TIMEOUT_S"]
     broker.start()
     assert broker.terminate() == 0
-    assert [(row["life"], json.loads(row["detail"])) for row in only(rows(broker), "stopped")] == [
+    assert [(row["incarnation"], json.loads(row["detail"])) for row in only(rows(broker), "stopped")] == [
         (1, {"flushed": False}),
         (2, {"flushed": True}),
     ]
@@ -118,10 +118,10 @@ def test_after_a_kill_confirmed_messages_have_their_events(broker: BrokerProcess
     broker.start()
     assert broker.terminate() == 0
     found = rows(broker)
-    first = [row for row in found if row["life"] == 1]
+    first = [row for row in found if row["incarnation"] == 1]
     assert sum(row["count"] for row in only(first, "confirmed")) == 5
     assert sum(row["count"] for row in only(first, "routed")) == 5
-    second = [row for row in found if row["life"] == 2]
+    second = [row for row in found if row["incarnation"] == 2]
     started = [json.loads(row["detail"]) for row in only(found, "started")]
     assert [each["orderly"] for each in started] == [True, False]
     assert not only(found, "gap"), "a kill loses nothing"
@@ -131,7 +131,7 @@ def test_after_a_kill_confirmed_messages_have_their_events(broker: BrokerProcess
     ]
     broker.start()
     assert broker.terminate() == 0
-    (third,) = (json.loads(row["detail"]) for row in only(rows(broker), "started") if row["life"] == 3)
+    (third,) = (json.loads(row["detail"]) for row in only(rows(broker), "started") if row["incarnation"] == 3)
     assert third["orderly"]
 
 
@@ -150,13 +150,13 @@ def test_a_policy_begins_and_survives_starts(broker: BrokerProcess) -> None:
     assert broker.terminate() == 0
     found = rows(broker)
     events = ("standing", "routed")
-    first = only((row for row in found if row["life"] == 1), *events)
+    first = only((row for row in found if row["incarnation"] == 1), *events)
     assert told(first, "event", "reason", "first", "count", "detail") == [
         ("standing", "level", 2, 0, "1"),
         ("standing", None, 0, 2, None),
         ("routed", None, 2, 1, None),
     ]
-    second = only((row for row in found if row["life"] == 2), *events)
+    second = only((row for row in found if row["incarnation"] == 2), *events)
     assert told(second, "reason", "epoch", "first", "count") == [
         *(("recovered", 2, 3, 0), (None, 1, 0, 3)),
         *(("stopped", 2, 3, 0), (None, 1, 0, 3)),

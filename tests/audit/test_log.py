@@ -1,4 +1,5 @@
-"""The log of a node from its first row to its last, over lives: what begins one, what ends it, what was lost."""
+"""The log of a node from its first row to its last, over incarnations: what begins one, what ends it, what was
+lost."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import trio
 import trio.testing
 
 from amqpd.audit.coverage.coverage import Coverage
-from amqpd.audit.files import lives
+from amqpd.audit.files import incarnations
 from amqpd.audit.files.log import COUNTS_S, AuditLog
 from amqpd.audit.recorder import Recorder
 from amqpd.errors import StartupError
@@ -44,14 +45,16 @@ class LoggedHarness(Harness):
         self.node.acts._recorder = acts
 
 
-async def test_a_life_begins_with_started_and_ends_with_anchors_and_stopped(tmp_path: Path) -> None:
+async def test_an_incarnation_begins_with_started_and_ends_with_anchors_and_stopped(tmp_path: Path) -> None:
     for _ in range(2):
         harness = LoggedHarness(tmp_path, level="full")
         harness.client().declare("q")
         await harness.log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
-    assert [(row["life"], row["event"]) for row in rows] == [
-        (life, event) for life in (1, 2) for event in ("started", "connection_opened", "standing", "stopped")
+    assert [(row["incarnation"], row["event"]) for row in rows] == [
+        (incarnation, event)
+        for incarnation in (1, 2)
+        for event in ("started", "connection_opened", "standing", "stopped")
     ]
     assert [json.loads(row["detail"])["orderly"] for row in only(rows, "started")] == [True, True]
 
@@ -64,7 +67,7 @@ async def test_an_end_says_whether_the_journal_has_all_of_it(tmp_path: Path, flu
     assert json.loads(stopped["detail"]) == {"flushed": flushed}
 
 
-async def test_a_life_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_path: Path) -> None:
+async def test_an_incarnation_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_path: Path) -> None:
     LoggedHarness(tmp_path)
     await LoggedHarness(tmp_path).log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
@@ -74,31 +77,31 @@ async def test_a_life_that_was_cut_off_is_not_said_to_have_ended_in_order(tmp_pa
 
 async def test_after_a_power_cut_there_may_be_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LoggedHarness(tmp_path)
-    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    monkeypatch.setattr(incarnations, "_BOOT", tmp_path / "another")
     await LoggedHarness(tmp_path).log_.end(True)
     (gap,) = only(rows_below(tmp_path / "audit" / "events"), "gap")
-    assert (gap["reason"], json.loads(gap["detail"])["life"]) == ("power", 1)
+    assert (gap["reason"], json.loads(gap["detail"])["incarnation"]) == ("power", 1)
 
 
-async def test_a_life_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path: Path) -> None:
+async def test_an_incarnation_that_ended_without_room_is_a_gap_in_the_next_one(tmp_path: Path) -> None:
     harness = LoggedHarness(tmp_path, level="full")
     harness.log_.writer._begin_gap(OSError(28, "No space left on device"))
     await harness.log_.end(True)
     await LoggedHarness(tmp_path, level="full").log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
-    assert told(only(rows, "started", "stopped", "gap"), "life", "event", "reason") == [
+    assert told(only(rows, "started", "stopped", "gap"), "incarnation", "event", "reason") == [
         *((1, "started", None), (2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
     ]
-    assert set(json.loads(only(rows, "gap")[0]["detail"])) == {"life", "from"}
+    assert set(json.loads(only(rows, "gap")[0]["detail"])) == {"incarnation", "from"}
 
 
-async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Path, disk: Disk) -> None:
+async def test_an_incarnation_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Path, disk: Disk) -> None:
     """And the next one has nothing to say of it."""
     await LoggedHarness(tmp_path, level="full").log_.end(True)
     disk.space = 0
     harness = LoggedHarness(tmp_path, level="full")
     status = await harness.log_.handlers["audit status"]({})
-    assert (status["life"], status["gap_since"] is None) == (2, False)
+    assert (status["incarnation"], status["gap_since"] is None) == (2, False)
     client = harness.client()
     client.declare("q", durable=True)
     client.publish(b"in the gap", "q", delivery_mode=2)
@@ -108,8 +111,8 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
     client.publish(b"behind it", "q", delivery_mode=2)
     await harness.log_.end(True)
     await LoggedHarness(tmp_path, level="full").log_.end(True)
-    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] > 1]
-    assert told(rows, "life", "event", "reason", "count") == [
+    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["incarnation"] > 1]
+    assert told(rows, "incarnation", "event", "reason", "count") == [
         *((2, "started", None, 1), (2, "gap", "disk_full", 1)),
         *((2, "standing", "gap", 0), (2, "standing", None, 1)),
         *((2, "published", None, 1), (2, "routed", None, 1)),
@@ -120,7 +123,7 @@ async def test_a_life_that_begins_on_a_full_disk_begins_with_a_gap(tmp_path: Pat
     assert json.loads(only(rows, "gap")[0]["detail"])["from"] == status["gap_since"]
 
 
-async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
+async def test_a_first_incarnation_that_has_no_space_for_the_folder_begins_with_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(*_: Any, **__: Any) -> None:
@@ -138,7 +141,7 @@ async def test_a_first_life_that_has_no_space_for_the_folder_begins_with_a_gap(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
+async def test_an_incarnation_that_never_found_space_is_a_gap_in_the_next_one(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     await LoggedHarness(tmp_path).log_.end(True)
@@ -146,38 +149,38 @@ async def test_a_life_that_never_found_space_is_a_gap_in_the_next_one(
     for _ in range(2):
         # No row of it was ever written, so its number may be that of the next one.
         harness = LoggedHarness(tmp_path)
-        assert harness.log_.life.number == 2
+        assert harness.log_.incarnation.number == 2
         if orderly:
             await harness.log_.end(True)
     disk.space = 1 << 20
-    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    monkeypatch.setattr(incarnations, "_BOOT", tmp_path / "another")
     await LoggedHarness(tmp_path).log_.end(True)
     rows = rows_below(tmp_path / "audit" / "events")
-    assert told(rows, "life", "event", "reason") == [
+    assert told(rows, "incarnation", "event", "reason") == [
         *((1, "started", None), (1, "stopped", None)),
         *((2, "started", None), (2, "gap", "disk_full"), (2, "stopped", None)),
     ]
 
 
-async def test_what_the_life_before_lost_is_said_behind_the_gap(
+async def test_what_the_incarnation_before_lost_is_said_behind_the_gap(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     LoggedHarness(tmp_path).log_.writer._begin_gap(OSError(28, "No space left on device"))
-    monkeypatch.setattr(lives, "_BOOT", tmp_path / "another")
+    monkeypatch.setattr(incarnations, "_BOOT", tmp_path / "another")
     disk.space = 0
     harness = LoggedHarness(tmp_path)
     disk.space = 1 << 20
     await harness.log_.handlers["audit flush"]({})
     await harness.log_.end(True)
-    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["life"] == 2]
+    rows = [row for row in rows_below(tmp_path / "audit" / "events") if row["incarnation"] == 2]
     assert told(rows, "event", "reason") == [
         *(("started", None), ("gap", "power"), ("gap", "disk_full"), ("gap", "disk_full"), ("stopped", None)),
     ]
     details = [json.loads(row["detail"]) for row in only(rows, "gap")]
-    assert [detail.get("life") for detail in details] == [1, 1, None]
+    assert [detail.get("incarnation") for detail in details] == [1, 1, None]
 
 
-@pytest.mark.parametrize("place", ["", "spool", "events", "lives.json", "spool/gap"])
+@pytest.mark.parametrize("place", ["", "spool", "events", "incarnations.json", "spool/gap"])
 @pytest.mark.parametrize("kind", ["file", "folder"])
 async def test_nothing_that_is_damaged_keeps_the_node_from_starting(tmp_path: Path, place: str, kind: str) -> None:
     harness = LoggedHarness(tmp_path, level="full")
@@ -227,7 +230,12 @@ async def test_the_control_socket_is_told_how_it_is(tmp_path: Path) -> None:
     harness = LoggedHarness(tmp_path, level="full")
     harness.client().declare("q")
     status = await harness.log_.handlers["audit status"]({})
-    assert (status["life"], status["level"], status["queues_recorded"], status["gap_since"]) == (1, "full", 1, None)
+    assert (status["incarnation"], status["level"], status["queues_recorded"], status["gap_since"]) == (
+        1,
+        "full",
+        1,
+        None,
+    )
     flushed = await harness.log_.handlers["audit flush"]({})
     assert flushed["waiting"] == 0
     assert told(rows_below(Path(flushed["folder"])), "event") == [("started",), ("connection_opened",)]

@@ -42,10 +42,10 @@ def parked(harness: RecordedHarness, count: int = 3) -> Orphan:
     return orphan
 
 
-async def done(harness: RecordedHarness, act: str, **wish: Any) -> None:
+async def done(harness: RecordedHarness, act: str, **request: Any) -> None:
     operations = OrphanOperations(harness.node, read(harness), harness.step)
     (orphan,) = harness.node.orphans
-    async for _ in orphan_streams(operations)[f"orphans {act}"]({"id": str(orphan.id), **wish}):
+    async for _ in orphan_streams(operations)[f"orphans {act}"]({"id": str(orphan.id), **request}):
         pass
 
 

@@ -43,7 +43,7 @@ def test_each_kind_has_its_event_and_reason(buffer: SpoolBuffer, kind: int) -> N
     put(buffer, kind, queue=buffer.name(QUEUE))
     row = one(buffer)
     assert (row["event"], row["reason"]) == kinds.NAMES[kind]
-    assert (row["time"], row["number"], row["life"], row["node"]) == (
+    assert (row["time"], row["number"], row["incarnation"], row["node"]) == (
         datetime(2026, 11, 22, 12, tzinfo=UTC),
         1,
         1,
@@ -241,14 +241,14 @@ def test_a_spool_without_rows_makes_no_file(buffer: SpoolBuffer, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_named_after_node_and_life_in_the_hour_of_its_first_event(
+def test_a_file_is_named_after_node_and_incarnation_in_the_hour_of_its_first_event(
     buffer: SpoolBuffer, tmp_path: Path
 ) -> None:
     spool = tmp_path / "a-node.example-12-3.spool"
     spool.write_bytes(b"".join(blocks_of(buffer, 2)))
     path = convert(spool, tmp_path)
     assert path == tmp_path / "date=2026-11-22/hour=12/a-node.example-12-3.parquet"
-    assert told(rows_at(path), "node", "life") == [("a-node.example", 12)] * 2
+    assert told(rows_at(path), "node", "incarnation") == [("a-node.example", 12)] * 2
     assert pq.read_schema(path).metadata[b"amqpd.audit.format"] == b"1"
     assert pq.read_schema(path).names == SCHEMA.names
     assert sorted(each.name for each in tmp_path.iterdir()) == ["date=2026-11-22"]

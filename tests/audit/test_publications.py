@@ -158,7 +158,7 @@ def test_messages_of_a_release_have_their_numbers_when_others_of_it_die(
     assert [row["publication"] for row in rows if row["reason"] == "delayed"] == [4, 5, 6]
 
 
-def test_what_died_too_often_for_another_letter_names_none(harness: RecordedHarness, client: Client) -> None:
+def test_what_died_too_often_for_another_dead_letter_names_none(harness: RecordedHarness, client: Client) -> None:
     """Its queues and their names take more space than the headers have."""
     names = [f"{number:03d}".ljust(250, "x") for number in range(140)]
     for name, following in zip(names, [*names[1:], "end"], strict=True):

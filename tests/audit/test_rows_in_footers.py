@@ -33,7 +33,7 @@ def said_by(path: Path) -> dict[str, Any]:
 def all_said(folder: Path) -> list[dict[str, Any]]:
     """Of all files, in the order of their rows."""
     said = [said_by(path) for path in (folder / "events").rglob("*.parquet")]
-    return sorted(said, key=lambda each: (each["life"], each["first"]))
+    return sorted(said, key=lambda each: (each["incarnation"], each["first"]))
 
 
 @pytest.mark.trio
@@ -48,13 +48,13 @@ async def test_a_file_says_its_rows_and_times(tmp_path: Path) -> None:
     await written.writer.aclose()
     first, second = files_of(tmp_path)
     assert pq.read_metadata(first).metadata[KEY.encode()].decode() == (
-        f'{{"node":"n","life":1,"file":1,"first":1,"last":4,"rows":4,"from_us":{began_us},"to_us":{written.now_us}}}'
+        f'{{"node":"n","incarnation":1,"file":1,"first":1,"last":4,"rows":4,"from_us":{began_us},"to_us":{written.now_us}}}'
     )
     found = said_by(second)
     assert (found["file"], found["first"], found["last"], "declared" in found) == (2, 5, 5, False)
     told = rows_in(second)
     assert told is not None
-    assert (told.node, told.life, told.file, told.first, told.last, told.declared) == ("n", 1, 2, 5, 5, [])
+    assert (told.node, told.incarnation, told.file, told.first, told.last, told.declared) == ("n", 1, 2, 5, 5, [])
 
 
 @pytest.mark.trio
@@ -79,7 +79,7 @@ async def test_a_block_that_was_cut_off_is_not_among_them(tmp_path: Path) -> Non
     os.truncate(path, path.stat().st_size - 1)
     await Written(tmp_path, 2).writer.aclose()
     old, new = all_said(tmp_path)
-    assert (old["life"], old["last"], new["life"], new["first"]) == (1, 3, 2, 1)
+    assert (old["incarnation"], old["last"], new["incarnation"], new["first"]) == (1, 3, 2, 1)
 
 
 @pytest.mark.trio
@@ -98,7 +98,7 @@ async def test_what_a_full_disk_took_is_declared(tmp_path: Path, disk: Disk, dro
     assert behind["declared"] == [[4, 3 + drops]]
     (gap,) = only(written.rows(), "gap")
     detail = json.loads(gap["detail"])
-    assert (detail["rows_from"], detail["rows_to"], detail["life"]) == (4, 3 + drops, 1)
+    assert (detail["rows_from"], detail["rows_to"], detail["incarnation"]) == (4, 3 + drops, 1)
 
 
 @pytest.mark.trio
@@ -140,7 +140,7 @@ async def test_a_gap_without_rows_declares_none(tmp_path: Path, disk: Disk) -> N
 
 
 @pytest.mark.trio
-async def test_what_a_life_dropped_is_declared_by_the_next_one_too(tmp_path: Path, disk: Disk) -> None:
+async def test_what_an_incarnation_dropped_is_declared_by_the_next_one_too(tmp_path: Path, disk: Disk) -> None:
     """That finds the file in the spool, and knows nothing of the one before."""
     written = Written(tmp_path)
     written.act("a")
@@ -171,12 +171,12 @@ async def test_damage_in_the_spool_is_declared(tmp_path: Path) -> None:
     damaged, behind, _ = all_said(tmp_path)
     assert (damaged["last"], behind["first"], behind["declared"]) == (3, 6, [[4, 5]])
     detail = json.loads(only(written.rows(), "gap")[0]["detail"])
-    assert (detail["life"], detail["rows_from"]) == (1, 4)
+    assert (detail["incarnation"], detail["rows_from"]) == (1, 4)
 
 
 @pytest.mark.trio
 async def test_rows_of_a_spool_file_that_is_gone_are_declared(tmp_path: Path) -> None:
-    """The first one of its life, too."""
+    """The first one of its incarnation, too."""
     written = Written(tmp_path)
     written.act("a")
     written.writer._rotate()
@@ -192,7 +192,7 @@ async def test_rows_of_a_spool_file_that_is_gone_are_declared(tmp_path: Path) ->
     declared = [each.get("declared") for each in all_said(tmp_path)]
     assert declared[:2] == [[[1, 3]], [[5, 5]]]
     gaps = [json.loads(row["detail"]) for row in only(written.rows(), "gap")]
-    assert [(each["rows_from"], each["life"]) for each in gaps] == [(1, 1), (5, 1)]
+    assert [(each["rows_from"], each["incarnation"]) for each in gaps] == [(1, 1), (5, 1)]
 
 
 @pytest.mark.trio
@@ -208,7 +208,7 @@ async def test_rows_that_a_spool_file_lost_at_its_end_are_declared(tmp_path: Pat
     await written.writer.aclose()
     assert [each.get("declared") for each in all_said(tmp_path)] == [None, [[4, 4]], None]
     detail = json.loads(only(written.rows(), "gap")[0]["detail"])
-    assert (detail["rows_from"], detail["rows_to"], detail["life"]) == (4, 4, 1)
+    assert (detail["rows_from"], detail["rows_to"], detail["incarnation"]) == (4, 4, 1)
 
 
 def test_what_was_missing_before_a_full_disk_is_told_apart(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_what_was_missing_before_a_full_disk_is_told_apart(tmp_path: Path) -> No
     for _ in range(10):
         buffer.act({"event": "bound", "time": NOON_US})
     buffer.drop()
-    detail = json.dumps({"rows_from": 7, "rows_to": 10, "life": 1})
+    detail = json.dumps({"rows_from": 7, "rows_to": 10, "incarnation": 1})
     buffer.act({"event": "gap", "time": NOON_US, "reason": "disk_full", "detail": detail})
     spool = tmp_path / "n-1-5.spool"
     spool.write_bytes(buffer.take())
@@ -237,6 +237,6 @@ def test_a_file_of_an_earlier_version_says_it_by_its_numbers(tmp_path: Path) -> 
     pq.write_table(pq.ParquetFile(path).read().replace_schema_metadata({"amqpd.audit.format": "1"}), path)
     rows = rows_in(path)
     assert rows is not None
-    assert (rows.node, rows.life, rows.file, rows.first, rows.last, rows.rows) == ("a-node", 4, 2, 1, 3, 3)
+    assert (rows.node, rows.incarnation, rows.file, rows.first, rows.last, rows.rows) == ("a-node", 4, 2, 1, 3, 3)
     path.write_bytes(b"PAR1")
     assert rows_in(path) is None

@@ -29,7 +29,7 @@ from tests.audit.written import Written, files_of
 pytestmark = pytest.mark.trio
 
 BEGUN = [("started", None, None), ("standing", "recovered", None)]
-"""event, reason and object of a life's first rows"""
+"""event, reason and object of an incarnation's first rows"""
 
 
 async def run_for(written: Written, seconds: float) -> None:
@@ -96,18 +96,20 @@ async def test_what_comes_after_a_record_has_a_time_of_its_own(tmp_path: Path) -
     assert [(time - times[0]).total_seconds() for time in times] == [0, 0, 0.25, 0.25]
 
 
-async def test_spool_files_of_earlier_lives_are_finished_first(tmp_path: Path) -> None:
-    for life in (2, 10):
-        written = Written(tmp_path, life)
-        written.act(f"life {life}")
+async def test_spool_files_of_earlier_incarnations_are_finished_first(tmp_path: Path) -> None:
+    for incarnation in (2, 10):
+        written = Written(tmp_path, incarnation)
+        written.act(f"incarnation {incarnation}")
         os.close(written.writer.sink.descriptor)
     (tmp_path / "spool" / "notes.spool").write_text("not ours")
     (tmp_path / "events" / ".n-1-1.parquet.tmp").write_text("half of one")
     written = Written(tmp_path, 11)
     assert [path.name for path in written.writer._finished] == ["n-2-1.spool", "n-10-1.spool"]
-    written.act("life 11")
+    written.act("incarnation 11")
     await written.writer.aclose()
-    assert told(only(written.rows(), "bound"), "life", "object") == [(life, f"life {life}") for life in (2, 10, 11)]
+    assert told(only(written.rows(), "bound"), "incarnation", "object") == [
+        (incarnation, f"incarnation {incarnation}") for incarnation in (2, 10, 11)
+    ]
     assert written.spool() == ["notes.spool"]
     assert not (tmp_path / "events" / ".n-1-1.parquet.tmp").exists()
 
@@ -133,8 +135,13 @@ async def test_a_full_disk_makes_a_gap_that_the_log_tells_of(tmp_path: Path, dis
     assert found == [*BEGUN, ("bound", None, "before"), gap, anchor, ("bound", None, "behind")]
     (row,) = only(written.rows(), "gap")
     detail = json.loads(row["detail"])
-    assert set(detail) == {"from", "error", "rows_from", "rows_to", "life"}
-    assert (detail["rows_from"], detail["rows_to"], detail["life"], row["number"]) == (4, row["number"] - 1, 1, 8)
+    assert set(detail) == {"from", "error", "rows_from", "rows_to", "incarnation"}
+    assert (detail["rows_from"], detail["rows_to"], detail["incarnation"], row["number"]) == (
+        4,
+        row["number"] - 1,
+        1,
+        8,
+    )
     assert written.alarms == [], "messages go on"
 
 
@@ -168,7 +175,7 @@ async def test_a_flush_in_a_gap_keeps_its_beginning(tmp_path: Path, disk: Disk) 
     assert json.loads(gap["detail"])["from"] == since
 
 
-async def test_the_next_life_knows_of_a_gap_that_the_last_one_ended_in(tmp_path: Path, disk: Disk) -> None:
+async def test_the_next_incarnation_knows_of_a_gap_that_the_last_one_ended_in(tmp_path: Path, disk: Disk) -> None:
     written = Written(tmp_path)
     assert written.writer.left_gap is None
     disk.space = 0
@@ -192,8 +199,8 @@ async def test_a_gap_that_is_over_is_not_left(tmp_path: Path, disk: Disk) -> Non
 def full_at_the_start(folder: Path, disk: Disk, where: str, **settings: Any) -> Written:
     """`where`: what finds no space."""
     written = Written(folder, begin=False, **settings)
-    if where == "life":
-        written.no_life = OSError(errno.ENOSPC, "No space left on device")
+    if where == "incarnation":
+        written.no_incarnation = OSError(errno.ENOSPC, "No space left on device")
     elif where == "file":
         disk.takes_files = False
     else:
@@ -203,10 +210,10 @@ def full_at_the_start(folder: Path, disk: Disk, where: str, **settings: Any) -> 
 
 
 def make_space(written: Written, disk: Disk) -> None:
-    written.no_life, disk.takes_files, disk.space = None, True, 1 << 20
+    written.no_incarnation, disk.takes_files, disk.space = None, True, 1 << 20
 
 
-@pytest.mark.parametrize("where", ["life", "file", "rows", "half of the rows"])
+@pytest.mark.parametrize("where", ["incarnation", "file", "rows", "half of the rows"])
 async def test_a_disk_that_is_full_at_the_start_makes_a_gap_from_there_on(
     tmp_path: Path, disk: Disk, where: str, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -227,13 +234,15 @@ async def test_a_disk_that_is_full_at_the_start_makes_a_gap_from_there_on(
     assert found == [began, gap, anchor, ("bound", None, "behind")]
     detail = json.loads(only(written.rows(), "gap")[0]["detail"])
     began_at = only(written.rows(), "started")[0]["number"]
-    lost = {"rows_from": 1, "rows_to": began_at - 1, "life": 1}
+    lost = {"rows_from": 1, "rows_to": began_at - 1, "incarnation": 1}
     assert detail == {"from": since, "error": "No space left on device", **lost}
     assert written.spool() == [], "nothing is left of the tries, nor of the gap"
 
 
-@pytest.mark.parametrize("where", ["life", "file", "rows"])
-async def test_a_life_s_number_is_on_disk_before_its_first_file(tmp_path: Path, disk: Disk, where: str) -> None:
+@pytest.mark.parametrize("where", ["incarnation", "file", "rows"])
+async def test_an_incarnation_s_number_is_on_disk_before_its_first_file(
+    tmp_path: Path, disk: Disk, where: str
+) -> None:
     written = full_at_the_start(tmp_path, disk, where)
     for _ in range(3):
         written.writer._end_gap()
@@ -241,8 +250,8 @@ async def test_a_life_s_number_is_on_disk_before_its_first_file(tmp_path: Path, 
     written.writer._end_gap()
     assert not written.writer.full
     # Tried until it succeeds, and not again.
-    assert len(written.lives) == (5 if where == "life" else 1)
-    assert all(SUFFIX not in "".join(files) for files in written.lives)
+    assert len(written.incarnations) == (5 if where == "incarnation" else 1)
+    assert all(SUFFIX not in "".join(files) for files in written.incarnations)
     await written.writer.aclose()
 
 
@@ -258,13 +267,13 @@ async def test_the_start_is_told_once(tmp_path: Path, disk: Disk) -> None:
     assert told(written.rows(), "event") == [("started",), *2 * [("gap",), ("standing",)]]
 
 
-@pytest.mark.parametrize("where", ["life", "file", "rows"])
+@pytest.mark.parametrize("where", ["incarnation", "file", "rows"])
 @pytest.mark.parametrize("error", [errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EIO])
 async def test_only_want_of_space_at_the_start_is_a_gap(tmp_path: Path, disk: Disk, where: str, error: int) -> None:
     disk.error = error
     written = Written(tmp_path, begin=False)
-    if where == "life":
-        written.no_life = OSError(error, "no")
+    if where == "incarnation":
+        written.no_incarnation = OSError(error, "no")
     disk.takes_files, disk.space = where != "file", 0 if where == "rows" else 1 << 20
     if error == errno.EDQUOT:
         written.writer.begin()
@@ -280,9 +289,9 @@ async def test_a_gap_that_goes_on_over_a_start_keeps_its_beginning(tmp_path: Pat
     first.act("lost")
     gap = tmp_path / "spool" / "gap"
     os.utime(gap, (1_795_000_000, 1_795_000_000))
-    # Two more lives begin and are killed in it.
+    # Two more incarnations begin and are killed in it.
     for _ in range(2):
-        written = full_at_the_start(tmp_path, disk, "life", life=2)
+        written = full_at_the_start(tmp_path, disk, "incarnation", incarnation=2)
         assert written.writer.left_gap == "2026-11-18T11:06:40.000+00:00"
         assert gap.exists()
     make_space(written, disk)
@@ -295,7 +304,7 @@ async def test_a_gap_that_was_left_is_known_until_it_is_in_the_log(tmp_path: Pat
     disk.space = 0
     first.act("lost")
     second = Written(tmp_path, 2, begin=False)
-    second.no_life = PermissionError(errno.EACCES, "Permission denied")
+    second.no_incarnation = PermissionError(errno.EACCES, "Permission denied")
     with pytest.raises(PermissionError):
         second.writer.begin()
     make_space(first, disk)
@@ -309,7 +318,7 @@ async def test_without_anything_to_record_no_files_are_written(tmp_path: Path) -
     written.writer.begin()
     assert written.writer.status()["spool_bytes"] == 0
     await written.writer.aclose()
-    assert (written.rows(), written.spool(), len(written.lives)) == ([], [], 1)
+    assert (written.rows(), written.spool(), len(written.incarnations)) == ([], [], 1)
 
 
 @pytest.mark.parametrize("where", ["pq.ParquetWriter.write_table", "_settle"])
@@ -432,12 +441,12 @@ async def test_the_end_leaves_what_is_much_to_the_next_start(tmp_path: Path, mon
     await written.writer.aclose()
     assert written.spool() == ["n-1-1.spool"]
     assert written.objects() == []
-    following = Written(tmp_path, life=2)
+    following = Written(tmp_path, incarnation=2)
     following.act("b")
     following.writer.hurry(60)
     await following.writer.aclose()
     assert following.spool() == ["n-1-1.spool", "n-2-1.spool"], "both are left: together they are much"
-    last = Written(tmp_path, life=3)
+    last = Written(tmp_path, incarnation=3)
     await last.writer.flush()
     assert [word[0] for word in last.objects()] == ["a", "b"]
 
@@ -474,6 +483,6 @@ async def test_a_conversion_that_is_under_way_is_given_up_at_the_end(
         go_on.set()
     assert files_of(tmp_path / "events", "*") == [], "neither a file, nor half of one"
     monkeypatch.setattr(parquet, "table_of", table_of)
-    following = Written(tmp_path, life=2)
+    following = Written(tmp_path, incarnation=2)
     await following.writer.flush()
     assert len(following.objects()) == 50

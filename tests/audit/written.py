@@ -26,22 +26,22 @@ def files_of(folder: Path, pattern: str = "*.parquet") -> list[Path]:
 class Written:
     """A writer, its recorder, and what it told others."""
 
-    def __init__(self, folder: Path, life: int = 1, begin: bool = True, **settings: Any) -> None:
+    def __init__(self, folder: Path, incarnation: int = 1, begin: bool = True, **settings: Any) -> None:
         self.now_us = 1_795_348_800_000_000
         self.recorder = Recorder(lambda: self.now_us)
-        self.recorder.life = life
+        self.recorder.incarnation = incarnation
         Coverage(self.recorder, FULL)
         self.alarms: list[bool] = []
-        self.lives: list[list[str]] = []
-        """each time the life's number was put on disk: what was in the spool then"""
-        self.no_life: OSError | None = None
+        self.incarnations: list[list[str]] = []
+        """each time the incarnation's number was put on disk: what was in the spool then"""
+        self.no_incarnation: OSError | None = None
         self.folder = folder
         self.writer = AuditWriter(
             folder,
             "n",
             self.recorder,
             AuditSettings(**settings),
-            self._keep_life,
+            self._keep_incarnation,
             lambda: self.recorder.act("started", {}),
             self._anchor,
             self.alarms.append,
@@ -49,10 +49,10 @@ class Written:
         if begin:
             self.writer.begin()
 
-    def _keep_life(self) -> None:
-        self.lives.append(self.spool())
-        if self.no_life is not None:
-            raise self.no_life
+    def _keep_incarnation(self) -> None:
+        self.incarnations.append(self.spool())
+        if self.no_incarnation is not None:
+            raise self.no_incarnation
 
     def _anchor(self, kind: int) -> None:
         self.recorder.act("standing", {"reason": NAMES[kind][1]})

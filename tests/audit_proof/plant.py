@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tests.faults.unpromised import QUEUES as UNPROMISED
 
-# Behind everything that the life of a broker numbers.
+# Behind everything that the incarnation of a broker numbers.
 NUMBER = 1 << 40
 _first = itemgetter("first")
 
@@ -68,7 +68,7 @@ class _Stretches:
 
 def _confirmed(path: Path) -> Iterator[Named]:
     """Messages that came into their queues in this file, were acknowledged, and whose publishers had a confirm. A
-    consumer may have acknowledged one before that, and a kill taken the confirm; and letters have none."""
+    consumer may have acknowledged one before that, and a kill taken the confirm; and dead letters have none."""
     came = _Stretches(_rows(path, "routed"))
     table = pq.ParquetFile(path).read(["event", "publication", "count"])
     table = table.filter(pc.equal(table["event"], "confirmed")).sort_by("publication")
@@ -83,8 +83,8 @@ def _confirmed(path: Path) -> Iterator[Named]:
 
 
 def _rows(path: Path, event: str) -> list[dict[str, Any]]:
-    """Of messages that came in the life that the row is of, or in that epoch of a source."""
-    return [row for row in _all_rows(path, event) if (row["source_epoch"] or row["life"]) == row["epoch"]]
+    """Of messages that came in the incarnation that the row is of, or in that epoch of a source."""
+    return [row for row in _all_rows(path, event) if (row["source_epoch"] or row["incarnation"]) == row["epoch"]]
 
 
 def _all_rows(path: Path, event: str) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ def _without(row: dict[str, Any], named: Named) -> list[dict[str, Any]]:
 def _nothing(row: dict[str, Any]) -> dict[str, Any]:
     """In the place of a row, so that the file has all that its footer says: what is planted is a message's fault,
     not the log's."""
-    kept = {name: row[name] for name in ("time", "node", "life", "number")}
+    kept = {name: row[name] for name in ("time", "node", "incarnation", "number")}
     none = {name: 0 if isinstance(value, int) else None for name, value in row.items()}
     none |= {name: False for name, value in row.items() if isinstance(value, bool)}
     return {**none, **kept, "event": "bound", "count": 1, "object": "exchange planted"}

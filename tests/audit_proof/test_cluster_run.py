@@ -1,4 +1,4 @@
-"""Three nodes whose homes are killed under load: `conservation` finds nothing missing in their logs together, and
+"""Three nodes whose leaders are killed under load: `conservation` finds nothing missing in their logs together, and
 names the message that is taken out of them then.
 
 The seed and the number of rounds are those of `tests/faults/test_cluster_kill.py`.

@@ -1,8 +1,8 @@
 """A file of a real broker's log is removed: `conservation` names just its rows, and accuses nobody of what was in it.
 
-What is verified: the first file of the log, one in the middle of a life, the last of a life, the first of the next
-one and the last of all, each alone; without a removed file nothing is named. Not verified: histories around holes
-(`tests/spark/test_conservation_holes.py`).
+What is verified: the first file of the log, one in the middle of an incarnation, the last of an incarnation, the
+first of the next one and the last of all, each alone; without a removed file nothing is named. Not verified:
+histories around holes (`tests/spark/test_conservation_holes.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def acknowledge(channel: BlockingChannel, count: int = MESSAGES // 2) -> None:
 
 
 def live(broker: BrokerProcess) -> None:
-    """A life of five files: messages enter in one and end in another, or stand until the next life."""
+    """An incarnation of five files: messages enter in one and end in another, or stand until the next incarnation."""
     broker.start()
     with opened(broker) as channel:
         for act in (publish, acknowledge, publish, acknowledge):
@@ -73,19 +73,27 @@ def test_a_file_that_is_lost_is_named_and_nobody_is_accused(
     for _ in range(3):
         live(broker)
     events = events_of(broker)
-    files = sorted(events.rglob("*.parquet"), key=lambda file: (said(file)["life"], said(file)["first"]))
-    of_lives = [[file for file in files if said(file)["life"] == life] for life in (1, 2, 3)]
-    assert [len(each) for each in of_lives] == [5, 5, 5]
+    files = sorted(events.rglob("*.parquet"), key=lambda file: (said(file)["incarnation"], said(file)["first"]))
+    of_incarnations = [
+        [file for file in files if said(file)["incarnation"] == incarnation] for incarnation in (1, 2, 3)
+    ]
+    assert [len(each) for each in of_incarnations] == [5, 5, 5]
     done = jobs.run("conservation", "--input", events, "--output", tmp_path / "whole")
     assert done.returncode == 0, done.stdout
 
-    for lost in (of_lives[0][0], of_lives[1][2], of_lives[1][-1], of_lives[2][0], of_lives[2][-1]):
+    for lost in (
+        of_incarnations[0][0],
+        of_incarnations[1][2],
+        of_incarnations[1][-1],
+        of_incarnations[2][0],
+        of_incarnations[2][-1],
+    ):
         rest = tmp_path / lost.stem
         shutil.copytree(events, rest)
         (rest / lost.relative_to(events)).unlink()
         done = jobs.run("conservation", "--input", rest, "--output", tmp_path / f"{lost.stem}-tables")
         assert (done.returncode, "hole" in done.stdout) == (1, True), done.stdout
         found = jobs.table(tmp_path / f"{lost.stem}-tables" / "findings")
-        holes = [(row["life"], row["rows_from"], row["rows_to"]) for row in found if row["kind"] == "log_hole"]
-        assert holes == [(said(lost)["life"], said(lost)["first"], said(lost)["last"])]
+        holes = [(row["incarnation"], row["rows_from"], row["rows_to"]) for row in found if row["kind"] == "log_hole"]
+        assert holes == [(said(lost)["incarnation"], said(lost)["first"], said(lost)["last"])]
         assert [row for row in found if row["kind"] in (*FAULTS, "rows_removed", "gap")] == []

@@ -100,7 +100,7 @@ def test_a_log_that_grows_beyond_its_bound_ends_it(node: Node, tmp_path: Path) -
     assert node.numbers()[-1] == node.index
 
 
-def test_a_wish_to_stop_ends_it_at_the_next_step(node: Node, tmp_path: Path) -> None:
+def test_a_request_to_stop_ends_it_at_the_next_step(node: Node, tmp_path: Path) -> None:
     progress = Stepping(lambda progress: progress.stop("the broker was stopped"))
     with pytest.raises(BackupError, match=r"^the broker was stopped$"):
         Job(node.data_dir, tmp_path / "backup", progress, running=True).run()

@@ -164,18 +164,18 @@ def test_a_directory_with_data_is_refused(made: Made, stopped: Path) -> None:
 
 
 def test_what_is_replaced_stands_aside_whole(made: Made, stopped: Path) -> None:
-    """Marks and audit lives of the other life would speak of a state that is not there any more."""
+    """Marks and audit incarnations of the other incarnation would speak of a state that is not there any more."""
     (stopped / "journal.mark").write_bytes(b"promised")
     (stopped / "metadata.db.1").write_bytes(b"last good copy")
     (stopped / "audit").mkdir()
-    (stopped / "audit" / "lives.json").write_text("{}")
+    (stopped / "audit" / "incarnations.json").write_text("{}")
     (stopped / "metadata.reserve").write_bytes(bytes(10))
     (stopped / "server.key").write_text("the operator's own")
     replaced = {name: (stopped / name).read_bytes() for name in data_in(stopped) if name != "audit"}
     _, aside = restore(made[0], stopped, Progress(), replace=True)
     assert aside is not None
     assert {each.name: each.read_bytes() for each in aside.iterdir() if each.is_file()} == replaced
-    assert (aside / "audit" / "lives.json").exists()
+    assert (aside / "audit" / "incarnations.json").exists()
     assert sorted(each.name for each in stopped.iterdir() if each != aside) == [
         *("amqpd.lock", "journal.db", "metadata.db", "metadata.reserve", "reserve", "server.key")
     ]

@@ -170,7 +170,7 @@ async def test_a_second_one_is_refused_until_the_first_has_ended(node: Node, tmp
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("wanted", "sentence"),
     [
         ({}, "target must be the absolute path"),
         ({"target": "relative"}, "target must be the absolute path"),
@@ -179,10 +179,10 @@ async def test_a_second_one_is_refused_until_the_first_has_ended(node: Node, tmp
         ({"target": "/x", "log_bytes_max": "much"}, "log_bytes_max must be a number above 0"),
     ],
 )
-async def test_a_wish_that_makes_no_sense_is_refused(node: Node, wish: dict[str, Any], sentence: str) -> None:
+async def test_a_request_that_makes_no_sense_is_refused(node: Node, wanted: dict[str, Any], sentence: str) -> None:
     async with backups_of(node) as (backups, _):
         with pytest.raises(ManagementError, match=sentence):
-            await rest_of(backups.backup(wish))
+            await rest_of(backups.backup(wanted))
         # And it stands in nobody's way.
         assert backups._task is None
 

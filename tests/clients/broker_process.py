@@ -94,7 +94,7 @@ class BrokerProcess:
             **self.environment,
         }
 
-    # life
+    # incarnation
 
     def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
         """Start and wait until the broker accepts connections. Raises BrokerFailed."""

@@ -57,9 +57,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         cluster.start()
         cluster.declare_quorum("a", ["orders"])
-        home = cluster.home_of(["orders"])
-        cluster.declare_classic(home, ["jobs"])
-        with connected(cluster, home) as connection:
+        leader = cluster.leader_of(["orders"])
+        cluster.declare_classic(leader, ["jobs"])
+        with connected(cluster, leader) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
             channel.basic_publish("", "jobs", b"x", pika.BasicProperties(delivery_mode=2))
@@ -118,20 +118,20 @@ def nodes_in(said: Said) -> list[str]:
 
 
 def test_clients_of_all_nodes_are_listed_and_closed_at_any(cluster: Cluster, command: Command) -> None:
-    home = cluster.home_of(["orders"])
-    other = "a" if home != "a" else "b"
-    with connected(cluster, home, "far") as far, connected(cluster, other, "near") as near:
+    leader = cluster.leader_of(["orders"])
+    other = "a" if leader != "a" else "b"
+    with connected(cluster, leader, "far") as far, connected(cluster, other, "near") as near:
         far.channel().basic_consume("orders", lambda *_: None, consumer_tag="reader")
         near.channel()
-        both = sorted((home, other))
+        both = sorted((leader, other))
         for of in ("connection", "channel"):
             # Who looked where the leader is may be listed for some seconds.
             said = until(command, other, f"{of} list --json", lambda said: nodes_in(said) == both)
             assert said.err == ""
-        found = until(command, other, "consumer list --json", lambda said: nodes_in(said) == [home])
+        found = until(command, other, "consumer list --json", lambda said: nodes_in(said) == [leader])
         assert json.loads(found.out)[0]["consumer_tag"] == "reader"
         lines = command(other, "connection list").out.splitlines()
-        assert sorted(line.split()[0].partition("@")[0] for line in lines) == sorted(("node", home, other))
+        assert sorted(line.split()[0].partition("@")[0] for line in lines) == sorted(("node", leader, other))
         listed = command(other, "ctl list_connections pid -s")
         rows = json.loads(command(other, "connection list --json").out)
         assert sorted(listed.out.split()) == sorted(row["id"] for row in rows)
@@ -142,7 +142,7 @@ def test_clients_of_all_nodes_are_listed_and_closed_at_any(cluster: Cluster, com
         missing = command(other, f"connection close {which}")
         assert (missing.code, "there is no connection" in missing.err) == (1, True)
         assert near.is_open
-    with connected(cluster, home) as far, connected(cluster, other) as near:
+    with connected(cluster, leader) as far, connected(cluster, other) as near:
         assert command(other, "connection close --user guest").out == "closed 2 connections\n"
         for connection in (far, near):
             with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
@@ -159,10 +159,10 @@ def test_queues_are_purged_and_deleted_as_empty_through_a_node_that_does_not_lea
     else:
         cluster.declare_classic("a", queues)
     empty, full, used = queues
-    home = cluster.home_of(queues)
-    other = "a" if home != "a" else "b"
+    leader = cluster.leader_of(queues)
+    other = "a" if leader != "a" else "b"
     until(command, other, f"queue show {used}", lambda said: said.code == 0)
-    with connected(cluster, home) as connection:
+    with connected(cluster, leader) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", full, b"x", pika.BasicProperties(delivery_mode=2))
@@ -182,12 +182,12 @@ def test_queues_are_purged_and_deleted_as_empty_through_a_node_that_does_not_lea
         assert json.loads(command(other, f"queue show {full} --json").out)["messages"] == 0
     for name in (full, used):
         assert command(other, f"queue delete {name}{' --if-empty' * (kind == 'classic')}").code == 0
-    assert [command(at, f"queue show {used}").code for at in (other, home)] == [1, 1]
+    assert [command(at, f"queue show {used}").code for at in (other, leader)] == [1, 1]
 
 
 @pytest.mark.parametrize("words", [*OF_NODE, *OF_STORE])
 def test_each_command_looks_at_a_node_that_does_not_lead(cluster: Cluster, command: Command, words: str) -> None:
-    other = "b" if cluster.home_of(["orders"]) != "b" else "c"
+    other = "b" if cluster.leader_of(["orders"]) != "b" else "c"
     said = command(other, words)
     assert (said.code, "Traceback" in said.err, "?" in said.out) == (0, False, False), said
 
@@ -196,37 +196,37 @@ def test_a_node_has_one_incarnation_whichever_command_says_it(cluster: Cluster, 
     cluster.brokers["c"].restart()
     at_node = {name: json.loads(command(name, "status --json").out)["incarnation"] for name in cluster.brokers}
     rows = json.loads(command("a", "cluster status --json").out)["members"]
-    assert at_node == {row["name"].partition("@")[0]: row["life"] for row in rows}
+    assert at_node == {row["name"].partition("@")[0]: row["incarnation"] for row in rows}
 
 
 def test_the_copy_of_a_stopped_node_is_not_up_to_date(cluster: Cluster, command: Command) -> None:
     """Nobody closes its connections, and nothing is published that it could be said to lack."""
-    home = cluster.home_of(["orders"])
-    broker = cluster.brokers["a" if home != "a" else "b"]
-    until(command, home, "quorum status orders", lambda said: "3 of 3 copies up to date" in said.out)
+    leader = cluster.leader_of(["orders"])
+    broker = cluster.brokers["a" if leader != "a" else "b"]
+    until(command, leader, "quorum status orders", lambda said: "3 of 3 copies up to date" in said.out)
     broker.send_signal(signal.SIGSTOP)
     try:
-        said = until(command, home, "quorum status orders", lambda said: " is gone" in said.out)
+        said = until(command, leader, "quorum status orders", lambda said: " is gone" in said.out)
         assert "; 2 of 3 copies up to date, " in said.out
     finally:
         broker.send_signal(signal.SIGCONT)
-    until(command, home, "quorum status orders", lambda said: "3 of 3 copies up to date" in said.out)
+    until(command, leader, "quorum status orders", lambda said: "3 of 3 copies up to date" in said.out)
 
 
 def test_a_stopped_node_is_named_and_then_one_that_is_gone(cluster: Cluster, command: Command) -> None:
     """Behind all that need three nodes."""
-    home = cluster.home_of(["orders"])
-    at = "a" if home != "a" else "b"
-    broker = cluster.brokers[home]
-    with connected(cluster, home, "far"):
-        until(command, at, "connection list --json", lambda said: home in nodes_in(said))
+    leader = cluster.leader_of(["orders"])
+    at = "a" if leader != "a" else "b"
+    broker = cluster.brokers[leader]
+    with connected(cluster, leader, "far"):
+        until(command, at, "connection list --json", lambda said: leader in nodes_in(said))
         broker.send_signal(signal.SIGSTOP)
         try:
             for of in ("connection", "channel", "consumer"):
-                until_told(command, at, f"{of} list", f"(not in this list: {of}s of node {home}@")
+                until_told(command, at, f"{of} list", f"(not in this list: {of}s of node {leader}@")
             for words in OF_NODE:
                 assert (said := command(at, words)).code == 0, said
-            stopped = command(home, "status")
+            stopped = command(leader, "status")
             assert (stopped.code, "is stopped (SIGSTOP" in stopped.err) == (1, True)
         finally:
             broker.send_signal(signal.SIGCONT)
@@ -234,22 +234,22 @@ def test_a_stopped_node_is_named_and_then_one_that_is_gone(cluster: Cluster, com
     assert "which is away" in until(command, at, "connection list", lambda said: "away" in said.err).err
     for words in (*OF_NODE, *OF_STORE):
         assert (said := command(at, words)).code == 0, said
-    assert f"ode {home}@" in command(at, "status").out
+    assert f"ode {leader}@" in command(at, "status").out
     assert command(at, "cluster status --problems").code == 1
     closed = command(at, "connection close --all")
-    assert (closed.code, f"(not closed: those of node {home}@" in closed.err) == (1, True)
-    assert "no broker runs" in command(home, "status").err
+    assert (closed.code, f"(not closed: those of node {leader}@" in closed.err) == (1, True)
+    assert "no broker runs" in command(leader, "status").err
     # What the node leads alone waits for it, and is not said to be empty.
     rows = {row["name"]: row for row in json.loads(command(at, "queue list --json").out)}
     assert (rows["jobs"]["node"].partition("@")[0], rows["jobs"]["state"], rows["jobs"]["messages"]) == (
-        *(home, "down"),
+        *(leader, "down"),
         None,
     )
-    assert f"its node '{home}@" in command(at, "queue why jobs").out
+    assert f"its node '{leader}@" in command(at, "queue why jobs").out
     purged = command(at, "queue purge jobs")
-    assert (purged.code, f"home node '{home}@" in purged.err) == (1, True), purged
+    assert (purged.code, f"home node '{leader}@" in purged.err) == (1, True), purged
     kept = command(at, "queue delete jobs --if-empty")
-    assert (kept.code, f"home node '{home}@" in kept.err) == (1, True), kept
+    assert (kept.code, f"home node '{leader}@" in kept.err) == (1, True), kept
 
 
 def test_without_etcd_the_node_says_so_and_goes_on(cluster: Cluster, command: Command) -> None:

@@ -65,7 +65,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
     try:
         cluster.start()
         cluster.declare_quorum("a", ["orders"])
-        cluster.declare_classic(cluster.home_of(["orders"]), ["jobs"])
+        cluster.declare_classic(cluster.leader_of(["orders"]), ["jobs"])
         made = cluster.ask("b", "/users/clerk", "PUT", json={"password": "clerk", "tags": "management"})
         assert made.status_code == 201, made.text
         may = {"configure": "", "write": "", "read": ""}
@@ -85,13 +85,13 @@ def queue() -> str:
 
 
 @pytest.fixture
-def home(cluster: Managed, queue: str) -> str:
-    return cluster.home_of([queue])
+def leader(cluster: Managed, queue: str) -> str:
+    return cluster.leader_of([queue])
 
 
 @pytest.fixture
-def other(home: str) -> str:
-    return "a" if home != "a" else "b"
+def other(leader: str) -> str:
+    return "a" if leader != "a" else "b"
 
 
 def row_of(rows: list[dict[str, Any]], name: str = "orders") -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_all_nodes_are_seen_at_each(cluster: Managed) -> None:
     assert ports == set(cluster.ports.values())
 
 
-def test_metrics_are_written_at_each_node(cluster: Managed, home: str) -> None:
+def test_metrics_are_written_at_each_node(cluster: Managed, leader: str) -> None:
     for at in "abc":
         url = f"http://127.0.0.1:{cluster.ports[at]}/metrics"
         answer = httpx2.get(url, auth=("guest", "guest"), timeout=ANSWERED_S)
@@ -133,7 +133,7 @@ CRITICAL = "/health/checks/node-is-quorum-critical"
 LEADERS = "/health/checks/quorum-queues-without-elected-leaders"
 
 
-def test_health_checks_of_quorum_queues_are_answered_in_a_cluster(cluster: Managed, home: str) -> None:
+def test_health_checks_of_quorum_queues_are_answered_in_a_cluster(cluster: Managed, leader: str) -> None:
     for at in "abc":
         asked = [CRITICAL, *(LEADERS + each for each in ("/all-vhosts/", "/all-vhosts/pattern/.%2A", "/vhost/%2F"))]
         for path in (*asked, f"{LEADERS}/vhost/%2F/pattern/.%2A"):
@@ -154,8 +154,8 @@ def test_scripts_see_the_nodes_of_the_cluster(cluster: Managed, capsys: pytest.C
 
 
 @both
-def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, queue: str, home: str, other: str) -> None:
-    with connected(cluster, home) as connection:
+def test_a_queue_has_the_numbers_of_its_leader(cluster: Managed, queue: str, leader: str, other: str) -> None:
+    with connected(cluster, leader) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         for body in (b"one", b"two"):
@@ -166,14 +166,14 @@ def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, queue: str, home:
         row = row_of(found, queue)
         assert (row["messages"], row["message_bytes"], row["consumers"], row["state"]) == (2, 6, 1, "running")
         assert row["message_stats"]["publish"] == 2
-        assert short(row["node"]) == home
+        assert short(row["node"]) == leader
         if queue == "orders":
-            assert short(row["leader"]) == home
+            assert short(row["leader"]) == leader
             assert sorted(map(short, row["members"])) == sorted(map(short, row["online"])) == ["a", "b", "c"]
         one = cluster.get(other, f"/queues/%2F/{queue}")
         assert [each["consumer_tag"] for each in one["consumer_details"]] == ["reader"]
-        assert short(one["consumer_details"][0]["channel_details"]["node"]) == home
-        # Sorted and cut by what only its home knows; without statistics, with numbers and without.
+        assert short(one["consumer_details"][0]["channel_details"]["node"]) == leader
+        # Sorted and cut by what only its leader knows; without statistics, with numbers and without.
         page = cluster.get(other, "/queues", page=1, page_size=5, sort="messages", sort_reverse="true")
         assert (page["items"][0]["name"], page["items"][0]["messages"]) == (queue, 2)
         assert "nodes_missing" not in page
@@ -183,13 +183,13 @@ def test_a_queue_has_the_numbers_of_its_home(cluster: Managed, queue: str, home:
         totals = cluster.until(other, "/overview", lambda row: row["queue_totals"]["messages"] == 2)
         assert totals["object_totals"]["consumers"] == 1
         assert row_of(cluster.get(other, "/vhosts"), "/")["messages"] == 2
-    with connected(cluster, home) as connection:
+    with connected(cluster, leader) as connection:
         assert connection.channel().queue_purge(queue).method.message_count == 2
 
 
 @both
-def test_messages_are_taken_away_at_the_home(cluster: Managed, queue: str, home: str, other: str) -> None:
-    with connected(cluster, home) as connection:
+def test_messages_are_taken_away_at_the_leader(cluster: Managed, queue: str, leader: str, other: str) -> None:
+    with connected(cluster, leader) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2))
@@ -203,27 +203,27 @@ def test_messages_are_taken_away_at_the_home(cluster: Managed, queue: str, home:
         json={"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"},
     )
     assert refused.status_code == 404
-    assert f"home node '{home}@" in refused.text or f"home node '{home}'" in refused.text
+    assert f"home node '{leader}@" in refused.text or f"home node '{leader}'" in refused.text
 
 
-def test_clients_of_all_nodes_are_seen_and_are_closed(cluster: Managed, home: str, other: str) -> None:
+def test_clients_of_all_nodes_are_seen_and_are_closed(cluster: Managed, leader: str, other: str) -> None:
     def users(at: str, user: str) -> set[str]:
         return {short(row["node"]) for row in cluster.get(at, "/connections", user=user)}
 
-    with connected(cluster, home) as there:
+    with connected(cluster, leader) as there:
         there.channel().basic_consume("orders", lambda *_: None, consumer_tag="far")
         with connected(cluster, other) as here:
             here.channel()
             rows = cluster.until(other, "/connections", lambda rows: len({row["node"] for row in rows}) == 2)
-            assert {short(row["node"]) for row in rows} == {home, other}
+            assert {short(row["node"]) for row in rows} == {leader, other}
             assert users(other, "clerk") == set()
-            far = next(row for row in rows if short(row["node"]) == home)
+            far = next(row for row in rows if short(row["node"]) == leader)
             assert far["client_properties"]["product"] == "Pika Python Client Library"
             path = f"/connections/{quote(far['name'], safe='')}"
             assert cluster.get(other, path)["name"] == far["name"]
             assert cluster.ask(other, path, user="clerk").status_code == 401
             [channel] = cluster.until(other, f"{path}/channels", lambda rows: len(rows) == 1)
-            assert (short(channel["node"]), channel["consumer_count"]) == (home, 1)
+            assert (short(channel["node"]), channel["consumer_count"]) == (leader, 1)
             whole = cluster.get(other, f"/channels/{quote(channel['name'], safe='')}")
             assert [each["consumer_tag"] for each in whole["consumer_details"]] == ["far"]
             assert "far" in [row["consumer_tag"] for row in cluster.get(other, "/consumers")]
@@ -238,11 +238,11 @@ def test_clients_of_all_nodes_are_seen_and_are_closed(cluster: Managed, home: st
             assert far["name"] not in [row["name"] for row in cluster.get(other, "/connections")]
 
 
-def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, home: str) -> None:
-    """The last one: the home is stopped, then killed."""
-    other, third = sorted(set("abc") - {home})
-    broker = cluster.brokers[home]
-    with connected(cluster, home) as connection:
+def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, leader: str) -> None:
+    """The last one: the leader is stopped, then killed."""
+    other, third = sorted(set("abc") - {leader})
+    broker = cluster.brokers[leader]
+    with connected(cluster, leader) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
         channel.basic_publish("", "jobs", b"x", pika.BasicProperties(delivery_mode=2))
@@ -250,37 +250,37 @@ def test_a_node_that_is_silent_or_gone_keeps_nobody_waiting(cluster: Managed, ho
     try:
         page = cluster.get(other, "/connections", page=1)
         # Its lease may have run out before it was asked.
-        assert [short(each) for each in page.get("nodes_missing", [home])] == [home]
+        assert [short(each) for each in page.get("nodes_missing", [leader])] == [leader]
         rows = cluster.get(other, "/nodes")
-        assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, home: False}
+        assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, leader: False}
         # It was taken over, or nobody knows what is in it.
         row = row_of(cluster.get(third, "/queues"))
-        assert short(row["node"]) != home or "messages_ready" not in row
+        assert short(row["node"]) != leader or "messages_ready" not in row
         row = row_of(cluster.get(third, "/queues"), "jobs")
-        assert (short(row["node"]), row["state"], "messages_ready" in row) == (home, "down", False)
+        assert (short(row["node"]), row["state"], "messages_ready" in row) == (leader, "down", False)
     finally:
         broker.send_signal(signal.SIGCONT)
         broker.kill()
-    cluster.home_of(["orders"])
+    cluster.leader_of(["orders"])
     for at in (other, third):  # two of three copies are left
         answer = cluster.ask(at, CRITICAL)
         assert answer.status_code == 503
         assert [each["name"] for each in answer.json()["queues"]] == ["orders"]
     rows = cluster.get(third, "/nodes")
-    assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, home: False}
+    assert {short(row["name"]): row["running"] for row in rows} == {other: True, third: True, leader: False}
     row = row_of(cluster.until(other, "/queues", lambda rows: row_of(rows)["state"] == "running"))
     assert short(row["node"]) in (other, third)
     row = row_of(
-        cluster.until(other, "/queues", lambda rows: home not in map(short, row_of(rows)["online"])),
+        cluster.until(other, "/queues", lambda rows: leader not in map(short, row_of(rows)["online"])),
     )
     assert sorted(map(short, row["members"])) == ["a", "b", "c"]
     # The classic queue waits for its node.
     row = row_of(cluster.get(other, "/queues"), "jobs")
-    assert (short(row["node"]), row["state"], "messages" in row) == (home, "down", False)
+    assert (short(row["node"]), row["state"], "messages" in row) == (leader, "down", False)
     away = cluster.ask(other, "/queues/%2F/jobs/contents", "DELETE")
-    assert (away.status_code, f"{home}@" in away.text) == (404, True), away.text
+    assert (away.status_code, f"{leader}@" in away.text) == (404, True), away.text
     broker.start()
     row = row_of(cluster.until(other, "/queues", lambda rows: row_of(rows, "jobs")["state"] == "running"), "jobs")
-    assert (short(row["node"]), row["messages"]) == (home, 1)
+    assert (short(row["node"]), row["messages"]) == (leader, 1)
     assert cluster.ask(other, "/queues/%2F/jobs", "DELETE").status_code == 204
-    cluster.until(home, "/queues", lambda rows: "jobs" not in [row["name"] for row in rows])
+    cluster.until(leader, "/queues", lambda rows: "jobs" not in [row["name"] for row in rows])

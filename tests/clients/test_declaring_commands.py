@@ -46,7 +46,7 @@ def say(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], monkeypatch: 
     return say
 
 
-def test_a_queue_s_life(say: Say) -> None:
+def test_a_queue_from_declaration_to_deletion(say: Say) -> None:
     assert say("queue", "declare", "jobs", "--argument", "x-max-length=3") == (
         *(0, "made queue 'jobs' in virtual host '/'\n"),
         "",

@@ -33,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 NUMBER_BYTES = 8
 REPOSITORY = Path(__file__).resolve().parents[2]
 DESCRIPTORS = 2
-"""that come with a wish: where the broker writes, and where its number and its exit code go"""
+"""that come with a request: where the broker writes, and where its number and its exit code go"""
 
 
 def python_path(checkout: Path) -> str:
@@ -87,10 +87,10 @@ class Forked:
     def __init__(self, zygote: socket.socket, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         ours, output = os.pipe()
         self._news, news = socket.socketpair()
-        wish = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
-        assert len(wish) <= MESSAGE_BYTES_MAX, "a wish of more bytes does not arrive whole"
+        request = json.dumps({"arguments": list(arguments), "environment": dict(environment)}).encode()
+        assert len(request) <= MESSAGE_BYTES_MAX, "a request of more bytes does not arrive whole"
         with news:
-            socket.send_fds(zygote, [wish], [output, news.fileno()])
+            socket.send_fds(zygote, [request], [output, news.fileno()])
         os.close(output)
         self.stdout: IO[bytes] = os.fdopen(ours, "rb")
         self.pid = self._number()
@@ -143,14 +143,14 @@ def _serve(ours: socket.socket) -> None:
         os.close(news)
 
 
-def _keep(wish: dict[str, Any], output: int, news: int) -> None:
+def _keep(request: dict[str, Any], output: int, news: int) -> None:
     """A process beside each broker that waits for its end; never returns."""
     _end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if not pid:
         os.close(news)
-        _be_broker(wish, output)
+        _be_broker(request, output)
     os.close(output)
     os.write(news, pid.to_bytes(NUMBER_BYTES, "big", signed=True))
     _, status = os.waitpid(pid, 0)
@@ -159,7 +159,7 @@ def _keep(wish: dict[str, Any], output: int, news: int) -> None:
     os._exit(0)
 
 
-def _be_broker(wish: dict[str, Any], output: int) -> None:
+def _be_broker(request: dict[str, Any], output: int) -> None:
     """The child; never returns."""
     os.setsid()
     _end_with_parent()
@@ -167,7 +167,7 @@ def _be_broker(wish: dict[str, Any], output: int) -> None:
     os.dup2(output, 2)
     os.close(output)
     os.environ.clear()
-    os.environ.update(wish["environment"])
+    os.environ.update(request["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     atexit._clear()
@@ -176,7 +176,7 @@ def _be_broker(wish: dict[str, Any], output: int) -> None:
 
     code = 1
     try:
-        code = amqpd.__main__.run(wish["arguments"])
+        code = amqpd.__main__.run(request["arguments"])
     except BaseException:  # noqa: BLE001 - as the interpreter does with what nobody caught
         traceback.print_exc()
     finally:

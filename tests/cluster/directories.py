@@ -17,8 +17,8 @@ from amqpd.cluster.claims import Claim
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.cluster.roster import Changed
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
     MetadataStore,
@@ -33,17 +33,19 @@ from amqpd.topology.metadata.store import (
 HOST = "127.0.0.1"
 
 
-def member_record(name: str, life: int = 1, generation: int = 1) -> MemberRecord:
-    return MemberRecord(name, life, generation, HOST, 5673, "", "", "1.0", nonce=life)
+def member_record(name: str, incarnation: int = 1, generation: int = 1) -> MemberRecord:
+    return MemberRecord(name, incarnation, generation, HOST, 5673, "", "", "1.0", nonce=incarnation)
 
 
-def known_record(member: MemberRecord, life: int | None = None) -> KnownRecord:
+def known_record(member: MemberRecord, incarnation: int | None = None) -> KnownRecord:
     """As it puts it."""
-    return KnownRecord(member.name, member.life if life is None else life, member.generation, member.nonce)
+    return KnownRecord(
+        member.name, member.incarnation if incarnation is None else incarnation, member.generation, member.nonce
+    )
 
 
-def source_record(source: int = 1, home: str = "a@x", epoch: int = 1, revision: int = 0) -> SourceRecord:
-    return SourceRecord(source, Seal(epoch, home, 1), ("a@x", "b@x", "c@x"), (1, 2, 3), revision)
+def source_record(source: int = 1, leader: str = "a@x", epoch: int = 1, revision: int = 0) -> SourceRecord:
+    return SourceRecord(source, Vote(epoch, leader, 1), ("a@x", "b@x", "c@x"), (1, 2, 3), revision)
 
 
 class Unsure(MemoryStore):
@@ -121,10 +123,10 @@ async def joined(
     lease_s: float = 2.0,
     disk: Disk | None = None,
 ) -> Member:
-    """A member, as soon as it is one: as in the record, of a disk whose last process was of the life before, unless
-    its `disk` is given."""
+    """A member, as soon as it is one: as in the record, of a disk whose last process was of the incarnation before,
+    unless its `disk` is given."""
     told: list[Member] = []
-    disk = disk or Disk(Claim(record.generation, record.life - 1))
+    disk = disk or Disk(Claim(record.generation, record.incarnation - 1))
     directory = Directory(
         store,
         record,

@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Any
 
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.home_link import HomeLink
-from amqpd.cluster.records import SOURCES, WishRecord
+from amqpd.cluster.leader_link import LeaderLink
+from amqpd.cluster.records import SOURCES, DesiredSetRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Log
 from amqpd.replication.messages import FROM_ACCEPTOR, Message
@@ -31,16 +31,16 @@ from amqpd.replication.replica import (
     Dropped,
     Replica,
     Replicas,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
     source_of,
 )
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 
 LEASE_S = 1.0
 RESERVES = b"reserves"
@@ -53,9 +53,9 @@ class FakeJournal:
     def __init__(self) -> None:
         self.index, self.stored_index = 1, 0
         self.lanes: dict[int, Lane] = {}
-        """of the homes"""
+        """of the leaders"""
         self.wrote: list[Write] = []
-        self.homes: dict[int, tuple[int, Numbers]] = {}
+        self.leaders: dict[int, tuple[int, Numbers]] = {}
         self.wanted: dict[int, bytes] = {}
         """payloads that gather"""
         self.bases: dict[int, Position] = {}
@@ -76,8 +76,8 @@ class FakeJournal:
         self.wrote = [write for write in self.wrote if source_of(write) != source]
         self.bases.pop(source, None)
 
-    def home(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
-        self.homes[source] = epoch, numbers
+    def lead(self, source: int, epoch: int, numbers: Numbers, lane: Lane) -> None:
+        self.leaders[source] = epoch, numbers
         self.lanes[source] = lane
         self.wanted[source] = RESERVES
 
@@ -85,7 +85,7 @@ class FakeJournal:
         self.wanted.setdefault(source, RESERVES)
 
     def leave(self, source: int) -> None:
-        self.homes.pop(source, None)
+        self.leaders.pop(source, None)
         self.lanes.pop(source, None)
         self.wanted.pop(source, None)
 
@@ -102,12 +102,12 @@ class Machine(Shell):
     def __init__(self, world: World, name: str, before: Machine | None = None) -> None:
         """`before`: the process that had its disk."""
         self.world, self.name = world, name
-        self.life: int = 1 if before is None else before.life + 1
+        self.incarnation: int = 1 if before is None else before.incarnation + 1
         self.up = True
         self.journal = FakeJournal()
         self.entries: dict[int, list[LogEntry]] = {} if before is None else before.entries
         """source -> its log on the disk"""
-        self.seals: dict[int, Seal] = {} if before is None else before.seals
+        self.votes: dict[int, Vote] = {} if before is None else before.votes
         self.bases: dict[int, Position] = {} if before is None else before.bases
         """up to where they are known to be committed"""
         self.staged: dict[int, list[LogEntry]] = {}
@@ -124,7 +124,7 @@ class Machine(Shell):
         """sources that ended, and lanes of which somebody may wait for them"""
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
         self.forwarder = Forwarder(
-            *(name, self.life, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
+            *(name, self.incarnation, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
             lambda lane: self.reports.append(lane.reported),
             fast_takeover=True,
             spreads=world.spreads,
@@ -136,7 +136,7 @@ class Machine(Shell):
         for entry in entries:
             if entry.position > log.base:
                 log.append(entry)
-        return Replica(source, log, self.seals.get(source, seals.NONE))
+        return Replica(source, log, self.votes.get(source, votes.NONE))
 
     # Shell
 
@@ -162,7 +162,7 @@ class Machine(Shell):
         self.world.later(self, read)
 
     def read_state(
-        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
     ) -> None:
         """Two parts, one in a later turn than the other."""
         self.events.append("state")
@@ -192,11 +192,11 @@ class Machine(Shell):
     def stops(self, source: int) -> None:
         self.serving.discard(source)
 
-    def put_wish(self, wish: WishRecord) -> None:
-        self.world.later(self, lambda: self.world.put_wish(wish))
+    def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self.world.later(self, lambda: self.world.put_desired_set(desired_set))
 
-    def drop_wish(self, wish: WishRecord) -> None:
-        self.world.later(self, lambda: self.world.put_wish(wish, drops=True))
+    def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self.world.later(self, lambda: self.world.put_desired_set(desired_set, drops=True))
 
     def log(self, event: str, **fields: Any) -> None:
         self.events.append(event)
@@ -224,7 +224,7 @@ class Machine(Shell):
         journal.index += 1
         for lane in journal.lanes.values():
             lane.gathering = journal.index
-        writes = [*writes, *self.forwarder.homes.cut(index, wanted)]
+        writes = [*writes, *self.forwarder.led_sources.cut(index, wanted)]
         for write in writes:
             self._carry_out(write)
         for source, base in journal.bases.items():
@@ -242,8 +242,8 @@ class Machine(Shell):
             before = write.entry.before
             assert not log or before in (log[-1].position, self.bases.get(source)) or source in self.staged
             log.append(write.entry)
-        elif isinstance(write, Sealed):
-            self.seals[source] = write.seal
+        elif isinstance(write, Voted):
+            self.votes[source] = write.vote
         elif isinstance(write, Undone):
             log[:] = [each for each in log if each.position <= write.position]
         elif isinstance(write, Staged):
@@ -266,17 +266,17 @@ class World:
         self.records: dict[int, SourceRecord] = {}
         self.sets: dict[int, list[tuple[str, ...]]] = {}
         """that each source has had"""
-        self.wishes: dict[int, WishRecord] = {}
+        self.desired_sets: dict[int, DesiredSetRecord] = {}
         self.store_answers = True
         self.store_loses_answers = False
         self._revision = 0
         self._moves: deque[Callable[[], None]] = deque()
-        self._links: dict[tuple[str, str], HomeLink] = {}
+        self._links: dict[tuple[str, str], LeaderLink] = {}
         """of who dialed and who was dialed"""
         self.machines: dict[str, Machine] = {}
         for name in names:
             self.machines[name] = Machine(self, name)
-        self._lives: dict[str, int] = {}
+        self._incarnations: dict[str, int] = {}
         self.tell_members()
         for name in names:
             self.connect(name)
@@ -301,24 +301,24 @@ class World:
             self.later(machine, lambda machine=machine: machine.forwarder.record_is(put))  # type: ignore[misc]
         return None if self.store_loses_answers else put
 
-    def put_wish(self, wish: WishRecord, drops: bool = False) -> None:
-        now = self.wishes.get(wish.source)
-        if wish.revision != (now.revision if now is not None else 0) or not self.store_answers:
+    def put_desired_set(self, desired_set: DesiredSetRecord, drops: bool = False) -> None:
+        now = self.desired_sets.get(desired_set.source)
+        if desired_set.revision != (now.revision if now is not None else 0) or not self.store_answers:
             return
         self._revision += 1
         if drops:
-            del self.wishes[wish.source]
+            del self.desired_sets[desired_set.source]
         else:
-            self.wishes[wish.source] = replace(wish, revision=self._revision)
-        wishes = dict(self.wishes)
+            self.desired_sets[desired_set.source] = replace(desired_set, revision=self._revision)
+        desired_sets = dict(self.desired_sets)
         for machine in self.machines.values():
-            self.later(machine, lambda machine=machine: machine.forwarder.wishes_are(wishes))  # type: ignore[misc]
+            self.later(machine, lambda machine=machine: machine.forwarder.desired_sets_are(desired_sets))  # type: ignore[misc]
 
     def tell_members(self) -> None:
-        lives = {name: machine.life for name, machine in self.machines.items() if machine.up}
+        incarnations = {name: machine.incarnation for name, machine in self.machines.items() if machine.up}
         for machine in self.machines.values():
-            machine.forwarder.members_are(lives, self._lives)
-        self._lives = lives
+            machine.forwarder.members_are(incarnations, self._incarnations)
+        self._incarnations = incarnations
 
     # The network
 
@@ -350,9 +350,9 @@ class World:
         def close(why: str) -> None:
             raise AssertionError(why)
 
-        link = self._links[one, other] = HomeLink(one, dialer.life, back, close)
+        link = self._links[one, other] = LeaderLink(one, dialer.incarnation, back, close)
         acceptor.forwarder.accepted(link)
-        dialer.forwarder.dialed(other, acceptor.life, 7)
+        dialer.forwarder.dialed(other, acceptor.incarnation, 7)
 
     def disconnect(self, one: str, other: str) -> None:
         for pair in ((one, other), (other, one)):
@@ -378,7 +378,7 @@ class World:
         self.tell_members()
         for record in self.records.values():
             self.machines[name].forwarder.record_is(record)
-        self.machines[name].forwarder.wishes_are(dict(self.wishes))
+        self.machines[name].forwarder.desired_sets_are(dict(self.desired_sets))
         self.connect(name)
 
     # Time
@@ -411,12 +411,12 @@ class World:
                     machine.forwarder.beat()
             self.move()
 
-    def new_source(self, source: int, home: str, members: str = "") -> None:
+    def new_source(self, source: int, leader: str, members: str = "") -> None:
         """Taken over for the first time."""
         names = tuple(members or self.machines)
-        created = self.swap(SourceRecord(source, seals.NONE, names, (7,) * len(names)))
+        created = self.swap(SourceRecord(source, votes.NONE, names, (7,) * len(names)))
         assert created is not None
-        machine = self.machines[home]
+        machine = self.machines[leader]
         machine.forwarder.record_is(created)
         machine.forwarder.take_over(created)
         self.move()

@@ -158,7 +158,7 @@ class Start:
         assert self.directory is not None
         with self._ending:
             await self._keep(self.directory.ending)
-            await self.directory.end_life()
+            await self.directory.end_incarnation()
         self.kill()
 
     def kill(self) -> None:

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.cluster.choosing import Heard, choose, home_for, new_set
+from amqpd.cluster.choosing import Heard, choose, leader_for, new_set
 from amqpd.cluster.linkage import linkage_of
 from amqpd.cluster.links.troubles import SECRET
 from amqpd.cluster.placement import SLACK
 from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
 from amqpd.node.cluster import HERE, LOCAL, Wanted
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 NAMES = "abcdefgh"
@@ -38,8 +38,8 @@ def heard(
     )
 
 
-def source(number: int, home: str, members: str) -> SourceRecord:
-    return SourceRecord(number, Seal(1, home, 1), tuple(members), tuple(map(ord, members)))
+def source(number: int, leader: str, members: str) -> SourceRecord:
+    return SourceRecord(number, Vote(1, leader, 1), tuple(members), tuple(map(ord, members)))
 
 
 def among(cluster: Heard, *records: SourceRecord) -> Heard:
@@ -90,16 +90,16 @@ def test_balanced_queues_are_bounded_at_each_node_and_at_the_same_for_everybody(
     queues: Counter[int] = Counter()
     for count, name in enumerate(names, 1):
         wanted = Wanted(balanced=f"//{name}")
-        homes = {home_for(wanted, among(heard(living, me=me), *records), queues) for me in living}
-        [home] = homes
-        queues[living.index(home) + 1] += 1
+        leaders = {leader_for(wanted, among(heard(living, me=me), *records), queues) for me in living}
+        [leader] = leaders
+        queues[living.index(leader) + 1] += 1
         assert max(queues.values()) <= ceil((1 + SLACK) * Fraction(count, nodes))
 
 
-def test_a_balanced_queue_goes_to_a_source_of_its_home() -> None:
+def test_a_balanced_queue_goes_to_a_source_of_its_leader() -> None:
     cluster = among(heard("abc"), source(1, "a", "abc"), source(2, "b", "abc"), source(3, "c", "abc"))
-    homes = {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3) for at in range(20)}
-    assert homes == {(1, "a"), (2, "b"), (3, "c")}
+    leaders = {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3) for at in range(20)}
+    assert leaders == {(1, "a"), (2, "b"), (3, "c")}
 
 
 def test_a_node_that_is_away_gets_no_balanced_queues() -> None:
@@ -147,15 +147,15 @@ def test_a_set_is_in_several_regions_where_racks_leave_the_choice() -> None:
 def test_copies_of_sets_that_are_made_one_after_the_other_are_bounded(
     nodes: int, count: int, copies: int, first: int
 ) -> None:
-    """Whoever makes them: homes take turns."""
+    """Whoever makes them: leaders take turns."""
     cluster, loads = heard(NAMES[:nodes]), Counter[str]()
     records: dict[int, SourceRecord] = {}
     for at in range(count):
-        number, home = (first + at) % SOURCES + 1, NAMES[at % nodes]
-        members = new_set(number, home, replace(cluster, records=records), copies)
-        assert home in members
+        number, leader = (first + at) % SOURCES + 1, NAMES[at % nodes]
+        members = new_set(number, leader, replace(cluster, records=records), copies)
+        assert leader in members
         assert len(set(members)) == len(members) == copies
-        records[number] = source(number, home, "".join(members))
+        records[number] = source(number, leader, "".join(members))
         loads.update(members)
         # A node that declares is in its own sets, however much it has: no other is above its bound.
         assert max(loads.values()) <= ceil((1 + SLACK) * Fraction(copies * (at + 1), nodes)) + 1
@@ -192,7 +192,7 @@ def test_a_first_node_goes_on_alone_while_it_refuses_the_second_one() -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 20))
-def test_a_set_is_of_nodes_with_links_to_its_home_as_far_as_that_goes(number: int) -> None:
+def test_a_set_is_of_nodes_with_links_to_its_leader_as_far_as_that_goes(number: int) -> None:
     kept = among(heard("abcde"), source(200, "a", "abcde"))
     cut = without_links(kept, "ae", "be", "ce", "de")
     assert "e" not in new_set(number, "a", cut, 3)
@@ -218,5 +218,5 @@ def test_a_queue_comes_into_a_source_without_nodes_that_lack_links_where_there_c
 
 def test_balanced_queues_go_to_nodes_with_links() -> None:
     cluster = without_links(among(heard("abc"), source(1, "a", "abc")), "ac", "bc")
-    homes = {home_for(Wanted(balanced=f"q{number}"), cluster, {}) for number in range(50)}
-    assert homes == {"a", "b"}
+    leaders = {leader_for(Wanted(balanced=f"q{number}"), cluster, {}) for number in range(50)}
+    assert leaders == {"a", "b"}

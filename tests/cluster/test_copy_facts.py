@@ -1,4 +1,4 @@
-"""What a node says of copies: of the sources whose home it is, and of its own."""
+"""What a node says of copies: of the sources whose leader it is, and of its own."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from tests.cluster.forwarders import LEASE_S, World
 SOURCE = 5
 
 
-def test_the_home_says_which_copies_count() -> None:
+def test_the_leader_says_which_copies_count() -> None:
     world = World()
     world.new_source(SOURCE, "a")
-    [row] = source_facts(world["a"].forwarder.homes)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert (row["source"], row["serving"], row["epoch"]) == (SOURCE, True, 1)
     assert row["copies"] == {name: {"is": COUNTS, "lacks_bytes": 0} for name in "bc"}
-    assert source_facts(world["b"].forwarder.homes) == []
+    assert source_facts(world["b"].forwarder.led_sources) == []
 
 
-def test_the_home_says_who_is_away_and_whose_disk_is_another_one() -> None:
+def test_the_leader_says_who_is_away_and_whose_disk_is_another_one() -> None:
     world = World()
     world.new_source(SOURCE, "a")
     world.disconnect("a", "c")
-    [row] = source_facts(world["a"].forwarder.homes)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert row["copies"]["c"] == {"is": AWAY, "lacks_bytes": None}
-    world["a"].forwarder.homes.sources[SOURCE].lane.home.peers["b"].uncounted.add(SOURCE)
-    [row] = source_facts(world["a"].forwarder.homes)
+    world["a"].forwarder.led_sources.sources[SOURCE].lane.leader.peers["b"].uncounted.add(SOURCE)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert row["copies"]["b"]["is"] == OTHER_DISK
 
 
@@ -33,15 +33,15 @@ def test_a_node_that_is_stopped_with_its_connection_open_is_not_up_to_date() -> 
     world = World()
     world.new_source(SOURCE, "a")
     world.wait(3 * LEASE_S)
-    [row] = source_facts(world["a"].forwarder.homes)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert [copy["is"] for copy in row["copies"].values()] == [COUNTS, COUNTS], "one that answers stays counted"
     world["c"].up = False
     world.wait(2 * LEASE_S)
-    [row] = source_facts(world["a"].forwarder.homes)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert {name: copy["is"] for name, copy in row["copies"].items()} == {"b": COUNTS, "c": SILENT}
     world["c"].up = True
     world.wait(LEASE_S)
-    [row] = source_facts(world["a"].forwarder.homes)
+    [row] = source_facts(world["a"].forwarder.led_sources)
     assert row["copies"]["c"]["is"] == COUNTS
 
 

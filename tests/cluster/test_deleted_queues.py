@@ -1,7 +1,7 @@
-"""Queues that were deleted while nobody served their source: the next home asks the store, until that answers.
+"""Queues that were deleted while nobody served their source: the next leader asks the store, until that answers.
 
 What is verified: who is asked, and when not any more. Not verified here: what is dropped
-(`tests/node/test_queues_elsewhere.py`).
+(`tests/node/test_remote_queues.py`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Store:
         return frozenset({DELETED})
 
 
-async def run(scene: Scene, store: Any, homes: list[bool]) -> bool:
-    """`homes`: whether this node still is the home, each time that this is asked. Whether something has changed."""
+async def run(scene: Scene, store: Any, leaders: list[bool]) -> bool:
+    """`leaders`: whether this node still is the leader, each time that this is asked. Whether something has
+    changed."""
     changed: list[bool] = []
-    await drop_deleted(Deletions(store), scene.node, SOURCE, lambda: homes.pop(0), lambda: changed.append(True))
+    await drop_deleted(Deletions(store), scene.node, SOURCE, lambda: leaders.pop(0), lambda: changed.append(True))
     return bool(changed)
 
 
@@ -54,7 +55,7 @@ async def test_a_recorded_deletion_is_carried_out(scene: Scene, autojump_clock: 
     assert not scene.node.registry.has_unclaimed(SOURCE)
 
 
-async def test_a_home_no_more_asks_no_more(scene: Scene, autojump_clock: object) -> None:
+async def test_a_leader_no_more_asks_no_more(scene: Scene, autojump_clock: object) -> None:
     scene.begin(Recovered(0, {DELETED: RecoveredQueue([], 7, 0)}))
     store = Store(1)
     assert not await run(scene, store, [True, False])

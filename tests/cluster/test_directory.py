@@ -19,8 +19,8 @@ from amqpd.cluster.directory import LEASE_S, LEASES_WAITED, START_S
 from amqpd.cluster.forgetting import MemberKept, forget, readmit
 from amqpd.cluster.records import (
     PREFIX,
+    DesiredSetRecord,
     KnownRecord,
-    WishRecord,
     asking_key,
     encode,
     known_key,
@@ -77,7 +77,7 @@ async def test_a_swap_is_carried_out_once(store: MetadataStore, nursery: trio.Nu
     assert await member.directory.read(1) == first
     assert await member.directory.read(2) is None
     assert await member.directory.swap(source_record(epoch=2)) is None, "the key is there"
-    assert await member.directory.swap(replace(first, revision=first.revision + 1)) == first, "it is there as wished"
+    assert await member.directory.swap(replace(first, revision=first.revision + 1)) == first, "it is there as desired"
     second = await member.directory.swap(replace(source_record(epoch=2), revision=first.revision))
     assert second is not None
     assert second.revision > first.revision
@@ -122,7 +122,7 @@ async def test_two_directories_see_each_other(stores: Stores, nursery: trio.Nurs
     second = await joined(nursery, await stores(), B)
     await first.until(lambda it: len(it.members) == 2)
     assert dict(first.directory.members) == dict(second.directory.members) == {"a@x": A, "b@x": B}
-    record = await second.directory.swap(source_record(home="b@x"))
+    record = await second.directory.swap(source_record(leader="b@x"))
     await first.until(lambda it: it.records)
     await second.until(lambda it: it.records)
     assert first.directory.records[1] == second.directory.records[1] == record
@@ -164,13 +164,13 @@ async def test_the_name_of_one_that_ends_meanwhile_is_waited_for(stores: Stores,
 
     nursery.start_soon(end)
     second = await joined(nursery, await stores(), replace(A, nonce=2), disk=first.disk)
-    assert second.directory.me == replace(A, life=2, nonce=2)
+    assert second.directory.me == replace(A, incarnation=2, nonce=2)
 
 
 @BETWEEN
 @pytest.mark.parametrize("key", [member_key("a@x"), known_key("a@x")])
 async def test_who_finds_another_process_under_its_name_ends(stores: Stores, key: str) -> None:
-    other = replace(A, life=7, nonce=7)
+    other = replace(A, incarnation=7, nonce=7)
     value = encode(other if key == member_key("a@x") else KnownRecord("a@x", 7, 1))
 
     async def live() -> None:
@@ -193,43 +193,43 @@ async def test_who_finds_another_process_under_its_name_ends(stores: Stores, key
     ("change", "drawn"),
     [
         ({}, False),  # it goes on
-        ({"life": 4, "nonce": 4, "upon": (3, 3)}, True),  # a copy, which was started when the original was
-        ({"life": 3, "nonce": 3, "upon": (2, 2)}, True),  # an older state of the disk
-        ({"generation": 2, "life": 8, "nonce": 8}, True),  # emptied, or one that was replaced once
+        ({"incarnation": 4, "nonce": 4, "upon": (3, 3)}, True),  # a copy, which was started when the original was
+        ({"incarnation": 3, "nonce": 3, "upon": (2, 2)}, True),  # an older state of the disk
+        ({"generation": 2, "incarnation": 8, "nonce": 8}, True),  # emptied, or one that was replaced once
     ],
 )
 async def test_a_disk_that_is_not_what_it_was_gets_a_new_generation(
     space: MemorySpace, nursery: trio.Nursery, change: dict[str, Any], drawn: bool
 ) -> None:
     ended = MemoryStore(space)
-    before = await joined(nursery, ended, replace(A, life=5, nonce=5))
+    before = await joined(nursery, ended, replace(A, incarnation=5, nonce=5))
     before.scope.cancel()
     await ended.aclose()
     disk = Disk(replace(before.disk.claim, **change))
     now = await joined(nursery, MemoryStore(space), replace(A, nonce=6), disk=disk)
-    life = max(disk.claim.life, 6)
-    expected = replace(A, life=life, generation=100 if drawn else 1, nonce=6)
+    incarnation = max(disk.claim.incarnation, 6)
+    expected = replace(A, incarnation=incarnation, generation=100 if drawn else 1, nonce=6)
     assert now.directory.me == now.directory.members["a@x"] == expected
     assert now.directory.known["a@x"] == known_record(expected)
-    assert (now.disk.claim.generation, now.disk.claim.life) == (expected.generation, expected.life)
+    assert (now.disk.claim.generation, now.disk.claim.incarnation) == (expected.generation, expected.incarnation)
 
 
-@pytest.mark.parametrize("copied", [False, True], ids=["the disk itself", "a copy of its last life"])
+@pytest.mark.parametrize("copied", [False, True], ids=["the disk itself", "a copy of its last incarnation"])
 async def test_a_copy_of_a_disk_from_before_its_node_was_stopped_gets_a_new_generation(
     space: MemorySpace, nursery: trio.Nursery, copied: bool
 ) -> None:
     ended = MemoryStore(space)
-    before = await joined(nursery, ended, replace(A, life=5))
+    before = await joined(nursery, ended, replace(A, incarnation=5))
     disk = Disk(before.disk.claim)
     if not copied:
         await disk.keep(before.directory.ending)
-    await before.directory.end_life()
-    await before.until(lambda directory: directory.known["a@x"].life == 6)
+    await before.directory.end_incarnation()
+    await before.until(lambda directory: directory.known["a@x"].incarnation == 6)
     before.scope.cancel()
     await ended.aclose()
     now = await joined(nursery, MemoryStore(space), replace(A, nonce=7), disk=disk)
     assert now.directory.me.generation == (100 if copied else 1)
-    assert now.directory.me.life == 7
+    assert now.directory.me.incarnation == 7
 
 
 class Overtaken(MemoryStore):
@@ -256,13 +256,13 @@ async def test_a_process_that_ends_while_its_lost_key_is_put_again_finds_nobody_
     store.key = known_key("a@x")
     await MemoryStore(space).transact([], [DeleteKey(member_key("a@x"))])
     await store.reads.wait()
-    await member.directory.end_life()
+    await member.directory.end_incarnation()
     store.goes_on.set()
     await trio.testing.wait_all_tasks_blocked()
-    assert member.directory.known["a@x"].life == A.life + 1
+    assert member.directory.known["a@x"].incarnation == A.incarnation + 1
 
 
-async def test_the_end_of_a_life_is_put_also_when_another_record_got_ahead(
+async def test_the_end_of_an_incarnation_is_put_also_when_another_record_got_ahead(
     space: MemorySpace, nursery: trio.Nursery
 ) -> None:
     class Ahead(MemoryStore):
@@ -274,8 +274,8 @@ async def test_the_end_of_a_life_is_put_also_when_another_record_got_ahead(
     ahead: list[tuple[str, str]] = []
     member = await joined(nursery, Ahead(space), A)
     ahead.append((known_key("a@x"), encode(known_record(A))))
-    await member.directory.end_life()
-    assert member.directory.known["a@x"].life == A.life + 1
+    await member.directory.end_incarnation()
+    assert member.directory.known["a@x"].incarnation == A.incarnation + 1
 
 
 async def test_generations_are_positive_and_differ() -> None:
@@ -421,20 +421,22 @@ async def test_the_embedded_store_serves_one_process_alone(tmp_path: Path, nurse
         await second.aclose()
 
 
-async def test_a_wish_is_heard_of_by_all_and_goes_when_it_is_fulfilled(stores: Stores, nursery: trio.Nursery) -> None:
+async def test_a_desired_set_is_heard_of_by_all_and_goes_when_it_is_fulfilled(
+    stores: Stores, nursery: trio.Nursery
+) -> None:
     member = await joined(nursery, await stores(), A)
-    wish = await member.directory.put_wish(WishRecord(3, ("a@x", "b@x"), "b@x"))
-    assert wish is not None
-    await member.until(lambda it: it.wishes)
-    assert dict(member.directory.wishes) == {3: wish}
-    assert await member.directory.put_wish(WishRecord(3)) is None, "another one is there"
-    waiting = await member.directory.put_wish(replace(wish, reason="b@x does not live"))
+    desired_set = await member.directory.put_desired_set(DesiredSetRecord(3, ("a@x", "b@x"), "b@x"))
+    assert desired_set is not None
+    await member.until(lambda it: it.desired_sets)
+    assert dict(member.directory.desired_sets) == {3: desired_set}
+    assert await member.directory.put_desired_set(DesiredSetRecord(3)) is None, "another one is there"
+    waiting = await member.directory.put_desired_set(replace(desired_set, reason="b@x does not live"))
     assert waiting is not None
-    assert not await member.directory.drop_wish(wish), "it is another one by now"
-    assert await member.directory.drop_wish(waiting)
-    await member.until(lambda it: not it.wishes)
-    assert [change.wishes for change in member.told[1:]] == [{3}, {3}, {3}]
-    assert await member.directory.drop_wish(waiting), "it is gone, as was asked for"
+    assert not await member.directory.drop_desired_set(desired_set), "it is another one by now"
+    assert await member.directory.drop_desired_set(waiting)
+    await member.until(lambda it: not it.desired_sets)
+    assert [change.desired_sets for change in member.told[1:]] == [{3}, {3}, {3}]
+    assert await member.directory.drop_desired_set(waiting), "it is gone, as was asked for"
 
 
 # A process that was stopped
@@ -469,7 +471,10 @@ async def test_time_in_which_it_was_stopped_does_not_say_that_another_process_re
 
     nursery.start_soon(run_out)
     member = await joined(
-        nursery, store, replace(A, life=A.life + 1), disk=Disk(Claim(A.generation, A.life, A.nonce))
+        nursery,
+        store,
+        replace(A, incarnation=A.incarnation + 1),
+        disk=Disk(Claim(A.generation, A.incarnation, A.nonce)),
     )
     assert member.directory.me.generation == A.generation
 

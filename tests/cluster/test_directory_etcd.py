@@ -103,7 +103,7 @@ async def test_a_member_whose_process_is_gone_is_gone_with_its_lease(shared_etcd
         # etcd looks for leases that ran out twice a second.
         assert directory.LEASE_S / 2 < trio.current_time() - began < directory.LEASE_S + 3
         assert one.directory.known["b@x"] == known_record(B)
-        expected = replace(B, life=2, nonce=3)
+        expected = replace(B, incarnation=2, nonce=3)
         again = await joined(nursery, await open_store(), replace(B, nonce=3), disk=two.disk)
         await one.until(lambda it: it.members.get("b@x") == expected)
         assert again.directory.me == expected
@@ -150,7 +150,7 @@ async def test_a_swap_in_a_cut_has_one_outcome(
         outcomes: list[SourceRecord | None] = []
 
         async def swap() -> None:
-            outcomes.append(await one.directory.swap(replace(first, home=first.home._replace(epoch=2))))
+            outcomes.append(await one.directory.swap(replace(first, leader=first.leader._replace(epoch=2))))
 
         async with trio.open_nursery() as swapping:
             swapping.start_soon(swap)
@@ -159,16 +159,16 @@ async def test_a_swap_in_a_cut_has_one_outcome(
             # What one wants is there, if its requests came through, else what was there before.
             now = await two.directory.read(1)
             assert now is not None
-            assert now.home.epoch == (2 if answers_only else 1)
+            assert now.leader.epoch == (2 if answers_only else 1)
             if contested:
-                now = await two.directory.swap(replace(now, home=now.home._replace(epoch=3)))
+                now = await two.directory.swap(replace(now, leader=now.leader._replace(epoch=3)))
                 assert now is not None
             relay.mend()
         assert outcomes == [None if contested else await two.directory.read(1)]
         await refreshed(one)
         final = one.directory.records[1]
         assert final == await two.directory.read(1)
-        assert final.home.epoch == (3 if contested else 2)
+        assert final.leader.epoch == (3 if contested else 2)
 
 
 async def test_a_swap_that_reaches_nobody_ends(
@@ -208,7 +208,7 @@ async def test_etcd_is_killed_and_comes_back(own_etcd: EtcdProcess) -> None:
             assert each.directory.records[1] == record
         await trio.to_thread.run_sync(own_etcd.start)
         await refreshed(one)
-        second = await one.directory.swap(replace(record, home=record.home._replace(epoch=2)))
+        second = await one.directory.swap(replace(record, leader=record.leader._replace(epoch=2)))
         await two.until(lambda it: it.records[1] == second)
         # Both have leases again, and go on having them.
         await trio.sleep(2 * directory.LEASE_S)

@@ -12,9 +12,9 @@ from amqpd.cluster.forgetting import MemberKept, forget
 from amqpd.cluster.records import (
     FORGOTTEN_MAX,
     ClusterRecord,
+    DesiredSetRecord,
     ForgottenRecord,
     KnownRecord,
-    WishRecord,
     encode,
     forgotten_key,
     key_of,
@@ -60,8 +60,8 @@ async def test_of_the_disks_that_were_forgotten_the_last_ones_are_noted() -> Non
     [
         (member_record("c@x"), "lives"),
         (source_record(7), "in the set of 1 sources, 7 among them"),
-        (WishRecord(7, ("a@x", "c@x")), "wished for source 7"),
-        (WishRecord(7, (), "c@x"), "wished for source 7"),
+        (DesiredSetRecord(7, ("a@x", "c@x")), "desired for source 7"),
+        (DesiredSetRecord(7, (), "c@x"), "desired for source 7"),
     ],
 )
 async def test_who_is_needed_is_kept(more: ClusterRecord, words: str) -> None:

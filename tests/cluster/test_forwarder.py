@@ -1,6 +1,6 @@
-"""Forwarders together: a source gets its first home, is copied, and goes to the next one.
+"""Forwarders together: a source gets its first leader, is copied, and goes to the next one.
 
-What is verified: the wiring of homes, copies and take-overs, message by message. Not verified here: what faults of
+What is verified: the wiring of leaders, copies and take-overs, message by message. Not verified here: what faults of
 all kinds make of it (the simulator), sockets and disks (`tests/faults/test_cluster_kill.py`).
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes
-from amqpd.cluster.homes import GIVES_UP_LEASES
+from amqpd.cluster import led_sources
+from amqpd.cluster.led_sources import GIVES_UP_LEASES
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
-from amqpd.replication import seal as seals
-from amqpd.replication.home import HomeLane
+from amqpd.replication import vote as votes
+from amqpd.replication.leader import LeaderLane
 from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
@@ -30,12 +30,12 @@ def told(world: World, name: str, event: str) -> list[dict[str, Any]]:
     return [fields for each, fields in world[name].logged if each == event]
 
 
-def test_a_source_gets_a_home() -> None:
+def test_a_source_gets_a_leader() -> None:
     world = World()
     world.new_source(5, "b")
     assert world["b"].serving == {5}
     assert not world["a"].serving
-    assert world.records[5].home.forwarder == "b"
+    assert world.records[5].leader.forwarder == "b"
     assert logs(world, 5) == [[b"reserves"]] * 3
 
 
@@ -60,23 +60,23 @@ def test_without_a_majority_nothing_is_reported() -> None:
     assert world["a"].reports[-1] < index
 
 
-def test_a_lost_home_is_followed_by_another_with_everything_that_it_reported() -> None:
+def test_a_lost_leader_is_followed_by_another_with_everything_that_it_reported() -> None:
     world = World()
     world.new_source(5, "a")
     world["a"].publish(5, b"one")
     world.move()
     world.kill("a")
     world.wait(3)
-    (home,) = [machine for machine in world.machines.values() if machine.up and machine.serving]
+    (leader,) = [machine for machine in world.machines.values() if machine.up and machine.serving]
     assert logs(world, 5)[1] == [b"reserves", b"one", b"reserves"]
-    home.publish(5, b"two")
+    leader.publish(5, b"two")
     world.move()
     world.start("a")
     world.wait(1)
     assert logs(world, 5) == [[b"reserves", b"one", b"reserves", b"two"]] * 3
 
 
-def test_what_only_the_lost_home_had_is_undone_when_it_comes_back() -> None:
+def test_what_only_the_lost_leader_had_is_undone_when_it_comes_back() -> None:
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "b")
@@ -92,7 +92,7 @@ def test_what_only_the_lost_home_had_is_undone_when_it_comes_back() -> None:
     assert found.count(b"reserves") == 2
 
 
-def test_a_home_that_a_higher_record_names_ends() -> None:
+def test_a_leader_that_a_higher_record_names_ends() -> None:
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "b")
@@ -106,7 +106,7 @@ def test_who_waits_while_a_transaction_is_on_its_way_is_told_with_the_next_one()
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    waits = machine.forwarder.homes.sources[5].waits
+    waits = machine.forwarder.led_sources.sources[5].waits
     index = machine.publish(5, b"one")
     waits.gathering = index + 1  # the journal has cut what gathered
     waits.force()
@@ -122,7 +122,7 @@ def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_befo
     world = World()
     world.new_source(5, "a")
     machine = world["a"]
-    waits = machine.forwarder.homes.sources[5].waits
+    waits = machine.forwarder.led_sources.sources[5].waits
     for number in range(3):
         index = machine.journal.index
         if not number:
@@ -137,23 +137,23 @@ def test_who_waits_is_told_although_somebody_waits_for_the_next_transaction_befo
     assert waits.reported == index + 1
     machine.journal.force()
     world.move()
-    assert machine.forwarder.homes.sources[5].lane.home.number == index + 1, "nobody waits, no frame"
+    assert machine.forwarder.led_sources.sources[5].lane.leader.number == index + 1, "nobody waits, no frame"
 
 
-def left_out(world: World, source: int) -> HomeLane:
-    """At home "a": `c` is away, and `b` waits for the source's state, which is not sent."""
+def left_out(world: World, source: int) -> LeaderLane:
+    """At the leader "a": `c` is away, and `b` waits for the source's state, which is not sent."""
     world.wait(0.2)
-    home = world["a"].forwarder.homes.sources[source].lane.home
-    assert home.sources == {5, 6}, "one replica set, one lane"
+    leader = world["a"].forwarder.led_sources.sources[source].lane.leader
+    assert leader.sources == {5, 6}, "one replica set, one lane"
     world["a"].read_state = lambda *asked: None  # type: ignore[method-assign]
     world.disconnect("a", "b")
     world["a"].publish(source, b"more than is kept for b")
     world.move()
-    home._tails[source].forget(home.number)
+    leader._tails[source].forget(leader.number)
     world.connect("b")
     world.move()
     world.disconnect("a", "c")
-    return home
+    return leader
 
 
 def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
@@ -161,12 +161,12 @@ def test_a_source_without_a_majority_holds_back_its_own_clients_only() -> None:
     world.new_source(5, "a")
     world.new_source(6, "a")
     sends_state = world["a"].read_state
-    home = left_out(world, 6)
+    leader = left_out(world, 6)
     waits = world["a"].journal.lanes
     index = world["a"].publish(6, b"nobody else has this")
     assert index == world["a"].publish(5, b"b has this")
     world.move()
-    assert home.left_out.keys() == {6}
+    assert leader.left_out.keys() == {6}
     assert waits[5].reported >= index > waits[6].reported
 
     world["a"].read_state = sends_state  # type: ignore[method-assign]
@@ -182,7 +182,7 @@ def test_a_peer_whose_state_could_not_be_read_is_sent_it_again() -> None:
     world.new_source(5, "a")
     world.new_source(6, "a")
     reads_state = world["a"].read_state
-    home = left_out(world, 6)
+    leader = left_out(world, 6)
     failures: list[Callable[[], None]] = []
     world["a"].read_state = lambda link, state, sends, failed: failures.append(failed)  # type: ignore[method-assign]
     world.disconnect("a", "b")
@@ -198,8 +198,8 @@ def test_a_peer_whose_state_could_not_be_read_is_sent_it_again() -> None:
     world["a"].read_state = reads_state  # type: ignore[method-assign]
     failures[1]()
     world.wait(1)
-    assert home.has_all("b", 6)
-    assert home.transfers_given_up == 1
+    assert leader.has_all("b", 6)
+    assert leader.transfers_given_up == 1
 
 
 def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_ended() -> None:
@@ -210,7 +210,7 @@ def test_who_waits_for_another_source_of_the_same_set_is_not_told_that_one_has_e
     waits = dict(machine.journal.lanes)
     index = machine.publish(5, b"one")
     machine.publish(6, b"two")
-    machine.forwarder.homes.end(5, "a test says so")
+    machine.forwarder.led_sources.end(5, "a test says so")
     assert machine.abandoned == [(5, waits[5])]
     assert waits[5].lost
     world.move()
@@ -230,8 +230,8 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
     world["b"].commit = commit  # type: ignore[method-assign]
     world.wait(0.2)
     assert logs(world, 5)[1] == logs(world, 5)[0]
-    [lane] = world["a"].forwarder.homes.lanes.values()
-    assert lane.home.peers["b"].number == lane.home.number
+    [lane] = world["a"].forwarder.led_sources.lanes.values()
+    assert lane.leader.peers["b"].number == lane.leader.number
 
 
 def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_than_it_was_sent() -> None:
@@ -245,7 +245,7 @@ def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_th
 
 
 def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(led_sources, "LAG_BYTES_MAX", 1000)
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "b")
@@ -260,7 +260,7 @@ def test_publishers_wait_while_a_majority_does_not_answer(monkeypatch: pytest.Mo
 
 
 def test_publishers_of_a_set_whose_majority_answers_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(led_sources, "LAG_BYTES_MAX", 1000)
     world = World("abcde")
     world.new_source(5, "a", "abc")
     world.new_source(6, "a", "ade")
@@ -272,30 +272,30 @@ def test_publishers_of_a_set_whose_majority_answers_go_on(monkeypatch: pytest.Mo
         world["a"].publish(6, bytes(100))
         world.move()
     assert (waits[5].lagging, waits[6].lagging) == (True, False)
-    world["a"].forwarder.homes.end(5, "a test says so")
+    world["a"].forwarder.led_sources.end(5, "a test says so")
     assert not waits[5].lagging, "who waits goes on, to be told"
     assert not world["a"].journal.lagging
 
 
 def test_publishers_of_a_source_that_is_left_out_wait_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(led_sources, "LAG_BYTES_MAX", 1000)
     world = World()
     world.new_source(5, "a")
     world.new_source(6, "a")
-    home = left_out(world, 6)
-    home._kept_bytes_max = 500
+    leader = left_out(world, 6)
+    leader._kept_bytes_max = 500
     for _ in range(11):
         world["a"].publish(5, bytes(100))
         world["a"].publish(6, bytes(100))
         world.move()
     waits = world["a"].journal.lanes
-    assert home.left_out.keys() == {6}
+    assert leader.left_out.keys() == {6}
     assert (waits[5].lagging, waits[6].lagging) == (False, True)
 
 
 def test_what_all_sources_that_wait_have_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 1000)
-    monkeypatch.setattr(homes, "LAGGING_BYTES_MAX", 2000)
+    monkeypatch.setattr(led_sources, "LAG_BYTES_MAX", 1000)
+    monkeypatch.setattr(led_sources, "LAGGING_BYTES_MAX", 2000)
     world = World("abcde")
     world.new_source(5, "a", "abc")
     world.new_source(6, "a", "ade")
@@ -318,7 +318,7 @@ def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
     world = World()
     world.new_source(5, "a")
     world["a"].publish(5, b"one")
-    world.wait(2)  # nobody puts a seal off because it has just started
+    world.wait(2)  # nobody puts a vote off because it has just started
     world["a"].forwarder.leave()
     world.move()
     assert not world["a"].serving
@@ -329,18 +329,18 @@ def test_a_forwarder_that_leaves_is_followed_at_once() -> None:
     assert logs(world, 5)[1][:2] == [b"reserves", b"one"]
 
 
-def test_a_member_that_answers_the_home_does_not_take_its_source_over() -> None:
+def test_a_member_that_answers_the_leader_does_not_take_its_source_over() -> None:
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "c")
-    world.wait(1.2)  # c would seal another epoch
+    world.wait(1.2)  # c would vote for another epoch
     world["b"].forwarder.takeovers.begin(world.records[5])
     world.wait(0.5)
-    assert world.records[5].home.forwarder == "a"
+    assert world.records[5].leader.forwarder == "a"
     assert world["a"].serving == {5}
 
 
-def test_a_home_that_is_heard_again_while_the_store_is_asked_is_not_followed_by_another() -> None:
+def test_a_leader_that_is_heard_again_while_the_store_is_asked_is_not_followed_by_another() -> None:
     world = World()
     world.new_source(5, "a")
     asked: list[tuple[str, SourceRecord, Callable[[SourceRecord | None], None]]] = []
@@ -354,7 +354,7 @@ def test_a_home_that_is_heard_again_while_the_store_is_asked_is_not_followed_by_
     world.wait(0.1)
     name, record, answered = asked[0]
     answered(world.swap(record))
-    assert not world[name].forwarder.copies.would_seal(5, name)
+    assert not world[name].forwarder.copies.would_vote(5, name)
     assert world[name].events[-1] == "take_over_lost"
 
 
@@ -374,7 +374,7 @@ def test_an_attempt_goes_on_for_as_long_as_something_comes() -> None:
     assert "take_over_lost" in world["c"].events
 
 
-def test_a_home_that_reigns_is_not_followed_by_one_that_did_not_hear_it() -> None:
+def test_a_leader_that_holds_its_lease_is_not_followed_by_one_that_did_not_hear_it() -> None:
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "c")
@@ -382,7 +382,7 @@ def test_a_home_that_reigns_is_not_followed_by_one_that_did_not_hear_it() -> Non
     world.connect("c")
     world["c"].forwarder.takeovers.begin(world.records[5])
     world.wait(1)
-    assert world.records[5].home.forwarder == "a"
+    assert world.records[5].leader.forwarder == "a"
     assert world["a"].serving == {5}
 
 
@@ -401,18 +401,18 @@ def test_a_node_that_ends_in_order_is_followed_at_once() -> None:
     a.leave()
     world.move()
     assert a.has_left
-    assert [record.home.forwarder for record in world.records.values()] == ["", ""]
+    assert [record.leader.forwarder for record in world.records.values()] == ["", ""]
     # It is still a member, and is heard: nobody has to wait for its silence.
     world.wait(LEASE_S / 2)
     served = world["b"].serving | world["c"].serving
     assert served == {1, 2}
-    assert {record.home.forwarder for record in world.records.values()} <= {"b", "c"}
+    assert {record.leader.forwarder for record in world.records.values()} <= {"b", "c"}
     follower = next(world[name] for name in "bc" if 1 in world[name].serving)
     assert b"last" in [each.payload for each in follower.entries[1]]
-    assert not a.homes.sources
+    assert not a.led_sources.sources
 
 
-def test_a_home_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_again() -> None:
+def test_a_leader_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_again() -> None:
     world = World()
     world.new_source(1, "a")
     world.wait(LEASE_S)
@@ -425,19 +425,19 @@ def test_a_home_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_again
     world.disconnect("b", "c")
     world.wait(2 * LEASE_S)
     assert world["a"].told_cut_off[-1] == 1
-    assert a.homes.sources[1].waits.lagging, "its publishers wait"
+    assert a.led_sources.sources[1].waits.lagging, "its publishers wait"
     assert a.statistics().gauges["sources_cut_off"] == 1
     # A majority is back in time: all goes on.
     world.connect("a")
     world.wait(LEASE_S / 4)
     assert world["a"].told_cut_off[-1] == 0
-    assert not a.homes.sources[1].waits.lagging
+    assert not a.led_sources.sources[1].waits.lagging
     assert world["a"].serving == {1}
-    # Not in time: it gives up, and says so until somebody is the home again.
+    # Not in time: it gives up, and says so until somebody is the leader again.
     for pair in ("ab", "ac", "bc"):
         world.disconnect(*pair)
     world.wait((GIVES_UP_LEASES + 2) * LEASE_S)
-    assert not a.homes.sources
+    assert not a.led_sources.sources
     assert world["a"].told_cut_off[-1] == 0
     assert a.statistics().gauges["sources_cut_off"] == 1
     world.connect("a")
@@ -456,12 +456,12 @@ def test_without_links_to_a_majority_nobody_stands_as_a_candidate() -> None:
         world.disconnect("c", other)
     world.wait(20)
     assert world["c"].forwarder.counters.take_overs_begun == 0
-    assert [world.records[source].home.forwarder for source in (5, 6)] == ["a", "b"]
+    assert [world.records[source].leader.forwarder for source in (5, 6)] == ["a", "b"]
     # Its turn comes when it has links again.
     world.connect("c")
     world.kill("a")
     world.wait(5)
-    assert world.records[5].home.forwarder in "bc"
+    assert world.records[5].leader.forwarder in "bc"
 
 
 def test_a_link_to_one_of_three_is_enough_to_take_over() -> None:
@@ -469,14 +469,14 @@ def test_a_link_to_one_of_three_is_enough_to_take_over() -> None:
     world.new_source(5, "a")
     world.kill("a")
     world.wait(3)
-    home = world.records[5].home.forwarder
-    assert home in "bc"
-    assert world[home].serving == {5}
+    leader = world.records[5].leader.forwarder
+    assert leader in "bc"
+    assert world[leader].serving == {5}
 
 
 def test_a_source_that_was_taken_back_is_not_tried_any_more() -> None:
     world = World()
-    created = world.swap(SourceRecord(9, seals.NONE, ("a", "b", "c"), (7, 7, 7)))
+    created = world.swap(SourceRecord(9, votes.NONE, ("a", "b", "c"), (7, 7, 7)))
     assert created is not None
     world.new_source(5, "a")
     machine = world["a"]

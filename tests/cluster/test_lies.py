@@ -20,16 +20,16 @@ from amqpd.replication.messages import (
     FetchParts,
     Message,
     OpenLane,
-    RequestSeal,
-    Sealed,
+    RequestVote,
     Told,
+    Voted,
     Would,
 )
 from amqpd.replication.receiver import Opened, Opening
 from amqpd.replication.replica import Appended
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
-from tests.replication.lies import ANSWERS, FROM_HOME, SOURCE, lies_in
+from amqpd.replication.vote import Vote
+from tests.replication.lies import ANSWERS, FROM_LEADER, SOURCE, lies_in
 
 from .forwarders import World
 
@@ -66,26 +66,26 @@ class Lied(World):
         for link in self._links.values():
             link.close = self.closed.append
         self.wait(3.0)
-        epochs = [record.home.epoch for record in self.records.values()]
+        epochs = [record.leader.epoch for record in self.records.values()]
         for machine in self.machines.values():
-            epochs += [seal.epoch for seal in machine.seals.values()]
+            epochs += [vote.epoch for vote in machine.votes.values()]
             epochs += [entry.position[0] for log in machine.entries.values() for entry in log]
         assert max(epochs) <= HIGHEST
-        home = self.records[SOURCE].home.forwarder
-        index = self[home].publish(SOURCE, b"after it")
+        leader = self.records[SOURCE].leader.forwarder
+        index = self[leader].publish(SOURCE, b"after it")
         self.wait(0.5)
-        assert self[home].reports[-1] >= index
+        assert self[leader].reports[-1] >= index
 
 
 def extremes(name: str) -> list[int]:
     return {"epoch": [0, EPOCH_MAX], "source": [1, SOURCES_MAX], "lane": [0, 2**32 - 1]}.get(name, [0, NUMBER_MAX])
 
 
-@pytest.mark.parametrize("message", [*FROM_HOME[:-1], *ANSWERS[:-1]], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", [*FROM_LEADER[:-1], *ANSWERS[:-1]], ids=lambda message: type(message).__name__)
 def test_nobody_ends_whatever_a_member_says(message: Message) -> None:
     for path, lie in lies_in(message, extremes):
         world = Lied()
-        world.say([*FROM_HOME[:1], lie])
+        world.say([*FROM_LEADER[:1], lie])
         try:
             world.judge()
         except AssertionError as error:
@@ -97,43 +97,43 @@ def test_the_epochs_are_not_used_up_by_one_who_asks_for_the_last() -> None:
     for epoch in (EPOCH_MAX, EPOCH_STEP_MAX + 2):
         world = Lied()
         world.wait(3.0)
-        world.say([RequestSeal(1, SOURCE, Seal(epoch, "b", 1))])
+        world.say([RequestVote(1, SOURCE, Vote(epoch, "b", 1))])
         assert world.closed == [f"it names epoch {epoch} of source {SOURCE}, and 1 is the highest one heard of"]
-        assert world["a"].seals[SOURCE].epoch == 1
+        assert world["a"].votes[SOURCE].epoch == 1
         world.judge()
 
 
-def test_a_home_that_nobody_made_one_is_not_followed() -> None:
+def test_a_leader_that_nobody_made_one_is_not_followed() -> None:
     world = Lied()
     world.say([OpenLane(1, 1, Opening(8, (Opened(SOURCE, EPOCH_MAX, START, None),), 6))])
     assert "names epoch" in world.closed[0]
-    assert world["a"].seals[SOURCE].epoch == 1
+    assert world["a"].votes[SOURCE].epoch == 1
     world.judge()
 
 
-def test_nobody_asks_for_a_seal_of_another_one() -> None:
+def test_nobody_asks_for_a_vote_of_another_one() -> None:
     """A bit that was flipped made it one of s@vm."""
-    for seal in (Seal(2, "c", 1), Seal(2, "b", 2), Seal(2, "", 1)):
+    for vote in (Vote(2, "c", 1), Vote(2, "b", 2), Vote(2, "", 1)):
         world = Lied()
-        world.say([RequestSeal(1, SOURCE, seal)])
-        assert world.closed == [f"it asks for a seal of {seal.forwarder!r}, life {seal.life}"]
-        assert world["a"].seals[SOURCE] == Seal(1, "a", 1)
+        world.say([RequestVote(1, SOURCE, vote)])
+        assert world.closed == [f"it asks for a vote of {vote.forwarder!r}, incarnation {vote.incarnation}"]
+        assert world["a"].votes[SOURCE] == Vote(1, "a", 1)
         world.judge()
 
 
 @pytest.mark.parametrize("epoch", [EPOCH_MAX, EPOCH_STEP_MAX + 2, NUMBER_MAX])
 def test_the_store_is_not_told_of_an_epoch_that_a_member_made_up(epoch: int) -> None:
-    """a dies; b and c take over, and c says that it has sealed it."""
+    """a dies; b and c take over, and c says that it has voted for it."""
     world = Lied()
     world.kill("a")
     b = world["b"].forwarder
-    ballot = Ballot(False, Seal(epoch, "c", 1), START, 7, START)
+    ballot = Ballot(False, Vote(epoch, "c", 1), START, 7, START)
     world.tell_members()
     for number in range(1, 60):
         b.answered("c", Would(number, ballot))
-        b.answered("c", Sealed(number, Seal(epoch, "b", 1), ballot))
+        b.answered("c", Voted(number, Vote(epoch, "b", 1), ballot))
         world.wait(0.1)
-    assert world.records[SOURCE].home.epoch < 100
+    assert world.records[SOURCE].leader.epoch < 100
 
 
 def test_what_one_peer_has_open_is_bounded() -> None:
@@ -186,12 +186,12 @@ def test_a_copy_that_the_disk_does_not_take_is_left_out_and_everything_else_goes
     assert ends == {6: [b"reserves"], 7: [b"more"]}
     assert "replica_contradicts" in world["b"].events
     assert world.closed == []
-    # What another home sends is tried again.
+    # What another leader sends is tried again.
     world.kill("b")
     world.wait(3.0)
-    home = world.records[6].home.forwarder
-    index = world[home].publish(6, b"of another home")
+    leader = world.records[6].leader.forwarder
+    index = world[leader].publish(6, b"of another leader")
     world.wait(0.5)
-    assert home != "b"
-    assert world[home].reports[-1] >= index
-    assert [each.payload for each in a.entries[6]][-1] == b"of another home"
+    assert leader != "b"
+    assert world[leader].reports[-1] >= index
+    assert [each.payload for each in a.entries[6]][-1] == b"of another leader"

@@ -15,8 +15,8 @@ from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, 
 from amqpd.cluster.links.words import ENDED
 from amqpd.cluster.records import LinksRecord, MissingLink, decode, encode, links_key
 from amqpd.replication.commit import majority
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 DIFFERS = (SECRET, "the shared secret differs")
@@ -24,12 +24,12 @@ SILENT = (UNREACHED, "timed out")
 ALTERED = (CHANGED, "bytes change on the way")
 
 
-def says(name: str, *others: str, kind: tuple[str, str] = DIFFERS, life: int = 1) -> LinksRecord:
-    return LinksRecord(name, life, tuple(MissingLink(other, *kind) for other in others))
+def says(name: str, *others: str, kind: tuple[str, str] = DIFFERS, incarnation: int = 1) -> LinksRecord:
+    return LinksRecord(name, incarnation, tuple(MissingLink(other, *kind) for other in others))
 
 
 def source(number: int, members: str) -> SourceRecord:
-    return SourceRecord(number, Seal(1, members[0], 1), tuple(members), tuple(map(ord, members)))
+    return SourceRecord(number, Vote(1, members[0], 1), tuple(members), tuple(map(ord, members)))
 
 
 def linkage(living: str, *said: LinksRecord, kept: Iterable[str] = ()) -> Linkage:
@@ -62,7 +62,7 @@ def linkage(living: str, *said: LinksRecord, kept: Iterable[str] = ()) -> Linkag
         # Nothing is kept anywhere yet.
         ("abc", [says("a", "c"), says("b", "c"), says("c", "a", "b")], [], "c"),
         # What an earlier process said, or is said of a node that is gone, counts no more.
-        ("abc", [says("a", "c", life=0), says("b", "c", life=0)], ["abc"], ""),
+        ("abc", [says("a", "c", incarnation=0), says("b", "c", incarnation=0)], ["abc"], ""),
         ("abc", [says("a", "d", "c"), says("b", "d")], ["abcd"], ""),
     ],
 )
@@ -168,7 +168,7 @@ def test_those_that_are_not_isolated_have_links_to_a_majority(count: int, data: 
 
 
 def test_the_record_is_read_as_it_was_put_and_a_later_version_may_say_more() -> None:
-    record = says("c@vm", "a@vm", "b@vm", kind=SILENT, life=7)
+    record = says("c@vm", "a@vm", "b@vm", kind=SILENT, incarnation=7)
     key = links_key("c@vm")
     assert decode(key, encode(record), 5) == record
     more = encode(record).replace('"reason"', '"since":1,"reason"')

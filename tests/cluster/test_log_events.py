@@ -35,8 +35,8 @@ def test_a_line_has_its_level_and_its_fields() -> None:
 def test_of_a_flood_the_first_lines_are_written_and_the_others_counted() -> None:
     lines = Lines()
     lines.log("source_lost", 256)
-    lines.log("seal_granted")
-    assert [line[1] for line in lines.written] == ["source_lost"] * BURST + ["seal_granted"]
+    lines.log("vote_granted")
+    assert [line[1] for line in lines.written] == ["source_lost"] * BURST + ["vote_granted"]
     lines.events.beat()
     assert len(lines.written) == BURST + 1
     lines.now_s += WITHIN_S

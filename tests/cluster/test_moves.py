@@ -17,28 +17,28 @@ from amqpd.cluster.moves import (
     Aim,
     Impossible,
     aim_of,
+    desired_set_of,
     grown,
     is_nothing,
     rebalanced,
     shrunk,
-    wish_of,
     without,
 )
-from amqpd.cluster.records import MemberRecord, WishRecord
-from amqpd.replication.seal import Seal
+from amqpd.cluster.records import DesiredSetRecord, MemberRecord
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 NAMES = "abcdef"
 Records = dict[int, SourceRecord]
 
 
-def source(number: int, home: str, members: str) -> SourceRecord:
-    return SourceRecord(number, Seal(1, home, 1), tuple(members), tuple(map(ord, members)))
+def source(number: int, leader: str, members: str) -> SourceRecord:
+    return SourceRecord(number, Vote(1, leader, 1), tuple(members), tuple(map(ord, members)))
 
 
 def records(*said: str) -> Records:
-    """As in `"abc"`: of these, the first is the home."""
+    """As in `"abc"`: of these, the first is the leader."""
     return {at: source(at, text[0], "".join(sorted(text))) for at, text in enumerate(said, 1)}
 
 
@@ -84,38 +84,40 @@ def test_copies_are_bounded_and_no_more_of_them_move_than_are_above_the_bound(
     assert copies_moved(before, aims) == sum(max(count - limit, 0) for count in had.values())
     for number, aim in aims.items():
         assert len(aim.members) == len(before[number].members)
-        assert aim.home in aim.members
+        assert aim.leader in aim.members
 
 
 @given(clusters(), SLACKS)
-def test_homes_are_as_even_as_the_sets_allow(before: Records, slack: Fraction) -> None:
-    """By Hall's theorem: some nodes have no more sources that can be at home nowhere else than the bound."""
-    aims = after(before, rebalanced(before, {}, living(NAMES), slack, homes_only=True))
+def test_leaders_are_as_even_as_the_sets_allow(before: Records, slack: Fraction) -> None:
+    """By Hall's theorem: some nodes have no more sources that can be led nowhere else than the bound."""
+    aims = after(before, rebalanced(before, {}, living(NAMES), slack, leaders_only=True))
     assert all(set(aims[number].members) == set(record.members) for number, record in before.items())
-    homes = Counter(aim.home for aim in aims.values())
+    leaders = Counter(aim.leader for aim in aims.values())
     limit = bound(len(before), slack)
-    for name, count in homes.items():
+    for name, count in leaders.items():
         if count > limit:
             reached = {name}
             while more := {
-                each for aim in aims.values() if aim.home in reached for each in aim.members if each not in reached
+                each for aim in aims.values() if aim.leader in reached for each in aim.members if each not in reached
             }:
                 reached |= more
-            assert all(homes[each] >= limit for each in reached)
+            assert all(leaders[each] >= limit for each in reached)
 
 
 @given(clusters(), SLACKS)
 def test_what_is_balanced_stays(before: Records, slack: Fraction) -> None:
     aims = after(before, rebalanced(before, {}, living(NAMES), slack))
     moved = {
-        number: replace(record, members=aims[number].members, home=record.home._replace(forwarder=aims[number].home))
+        number: replace(
+            record, members=aims[number].members, leader=record.leader._replace(forwarder=aims[number].leader)
+        )
         for number, record in before.items()
     }
     moved = {number: replace(each, generations=tuple(map(ord, each.members))) for number, each in moved.items()}
     again = rebalanced(moved, {}, living(NAMES), slack)
     assert copies_moved(moved, after(moved, again)) == 0
     assert len(again) <= sum(
-        count > bound(len(before), slack) for count in Counter(a.home for a in aims.values()).values()
+        count > bound(len(before), slack) for count in Counter(a.leader for a in aims.values()).values()
     )
 
 
@@ -138,13 +140,13 @@ def test_a_new_node_gets_its_share_and_nothing_else_moves() -> None:
     assert copies_moved(before, aims) == 9
 
 
-def test_homes_come_back_to_a_node_that_was_restarted() -> None:
+def test_leaders_come_back_to_a_node_that_was_restarted() -> None:
     """Its sources went to the others meanwhile: each of the three has one again, in one move."""
     before = records("abc", "cab", "cab")
     assert rebalanced(before, {}, living("abc")) in ({number: Aim(("a", "b", "c"), "b")} for number in (2, 3))
 
 
-def test_a_source_without_a_living_home_is_left_to_its_take_over() -> None:
+def test_a_source_without_a_living_leader_is_left_to_its_take_over() -> None:
     before = records("abc", "abc", "bca", "dab")
     before[5] = source(5, "", "abc")
     changes = rebalanced(before, {}, living("abc"))
@@ -168,8 +170,8 @@ def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: R
         assert name not in aim.members
         assert len(aim.members) == len(record.members)
         assert set(record.members) - {name} < set(aim.members)
-        assert aim.home in aim.members
-        assert record.home.forwarder in (name, aim.home)
+        assert aim.leader in aim.members
+        assert record.leader.forwarder in (name, aim.leader)
     # What came is spread: nobody has more than its bound for it.
     before_copies, now = copies_of(after(before, {})), copies_of(after(before, changes))
     limit = ceil(Fraction(5, 4) * Fraction(sum(before_copies.values()), len(NAMES) - 1))
@@ -181,7 +183,9 @@ def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: R
 
 
 def test_with_too_few_nodes_none_can_be_taken_out() -> None:
-    with pytest.raises(Impossible, match="source 1 is on a, b, c, and no other node lives that could take the place"):
+    with pytest.raises(
+        Impossible, match="source 1 is on a, b, c, and no other node incarnations that could take the place"
+    ):
         without("a", records("abc"), {}, living("abc"))
 
 
@@ -199,11 +203,13 @@ def test_a_node_is_added_and_taken_out() -> None:
             wrong()
 
 
-def test_what_is_wished_already_is_added_to() -> None:
+def test_what_is_asked_for_already_is_added_to() -> None:
     [record] = records("abc").values()
-    wish = WishRecord(1, ("a", "b", "c", "d"), revision=7)
-    assert wish_of(grown(1, aim_of(record, wish), "e"), record, wish) == WishRecord(1, tuple("abcde"), revision=7)
-    assert is_nothing(wish_of(shrunk(1, aim_of(record, wish), "d", "abcd"), record, wish))
-    assert wish_of(aim_of(record)._replace(home="b"), record) == WishRecord(1, (), "b")
+    desired_set = DesiredSetRecord(1, ("a", "b", "c", "d"), revision=7)
+    assert desired_set_of(grown(1, aim_of(record, desired_set), "e"), record, desired_set) == DesiredSetRecord(
+        1, tuple("abcde"), revision=7
+    )
+    assert is_nothing(desired_set_of(shrunk(1, aim_of(record, desired_set), "d", "abcd"), record, desired_set))
+    assert desired_set_of(aim_of(record)._replace(leader="b"), record) == DesiredSetRecord(1, (), "b")
     # A rebalance leaves alone what is on its way.
-    assert rebalanced(records("abc", "abc"), {2: WishRecord(2, (), "b")}, living("ab")) == {}
+    assert rebalanced(records("abc", "abc"), {2: DesiredSetRecord(2, (), "b")}, living("ab")) == {}

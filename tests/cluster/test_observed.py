@@ -1,4 +1,4 @@
-"""What a forwarder says and counts of itself: take-overs, seals, catch-up, copies that are missing.
+"""What a forwarder says and counts of itself: take-overs, votes, catch-up, copies that are missing.
 
 What is verified: events and numbers, of forwarders in one process. Not verified here: lines of the log
 (`test_log_events.py`), what the process shows of it (`tests/faults/test_cluster_kill.py`).
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster import homes
+from amqpd.cluster import led_sources
 from amqpd.cluster.statistics import ClusterStatistics
-from amqpd.replication.messages import RequestSeal
-from amqpd.replication.seal import Seal
+from amqpd.replication.messages import RequestVote
+from amqpd.replication.vote import Vote
 
 from .forwarders import LEASE_S, World
 
@@ -26,9 +26,9 @@ def numbers(world: World, name: str) -> ClusterStatistics:
     return world[name].forwarder.statistics()
 
 
-def home_of(world: World) -> str:
-    (home,) = [name for name, machine in world.machines.items() if machine.up and machine.serving]
-    return home
+def leader_of(world: World) -> str:
+    (leader,) = [name for name, machine in world.machines.items() if machine.up and machine.serving]
+    return leader
 
 
 def test_a_take_over_says_from_whom_to_whom_and_how_long_it_took() -> None:
@@ -36,34 +36,34 @@ def test_a_take_over_says_from_whom_to_whom_and_how_long_it_took() -> None:
     world.new_source(5, "a")
     world.kill("a")
     world.wait(3)
-    home = home_of(world)
-    [event] = told(world, home, "source_taken_over")
-    epoch = world.records[5].home.epoch
-    assert (event["source"], event["epoch"], event["from"], event["to"]) == (5, epoch, "a", home)
+    leader = leader_of(world)
+    [event] = told(world, leader, "source_taken_over")
+    epoch = world.records[5].leader.epoch
+    assert (event["source"], event["epoch"], event["from"], event["to"]) == (5, epoch, "a", leader)
     assert 0 <= event["duration_ms"] < 2000
-    counters = numbers(world, home).counters
+    counters = numbers(world, leader).counters
     assert (counters["take_overs_total"], counters["take_overs_begun_total"]) == (1, 1)
 
 
-def test_who_is_asked_to_seal_says_so_and_counts() -> None:
+def test_who_is_asked_to_vote_says_so_and_counts() -> None:
     world = World()
     world.new_source(5, "a")
-    [event] = told(world, "b", "seal_granted")
+    [event] = told(world, "b", "vote_granted")
     assert event == {"source": 5, "epoch": 1, "from": "", "to": "a", "epoch_before": 0}
-    assert numbers(world, "b").counters["seals_granted_total"] == 1
+    assert numbers(world, "b").counters["votes_granted_total"] == 1
 
 
-def test_a_seal_that_is_refused_is_counted_as_such() -> None:
+def test_a_vote_that_is_refused_is_counted_as_such() -> None:
     world = World()
     world.new_source(5, "a")
     copies = world["b"].forwarder.copies
     [link] = [each for each in copies._connections if each.forwarder == "a"]
-    copies.received(link, RequestSeal(9, 5, Seal(0, link.forwarder, link.life)))
-    assert told(world, "b", "seal_refused")[-1]["epoch"] == 0
-    assert numbers(world, "b").counters["seals_refused_total"] == 1
+    copies.received(link, RequestVote(9, 5, Vote(0, link.forwarder, link.incarnation)))
+    assert told(world, "b", "vote_refused")[-1]["epoch"] == 0
+    assert numbers(world, "b").counters["votes_refused_total"] == 1
 
 
-def test_a_home_that_ends_in_order_hands_over() -> None:
+def test_a_leader_that_ends_in_order_hands_over() -> None:
     world = World()
     world.new_source(5, "a")
     world["a"].forwarder.leave()
@@ -72,19 +72,19 @@ def test_a_home_that_ends_in_order_hands_over() -> None:
     assert (counters["hand_overs_total"], counters["sources_lost_total"]) == (1, 0)
 
 
-def test_a_home_that_another_one_followed_says_who() -> None:
+def test_a_leader_that_another_one_followed_says_who() -> None:
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "b")
     world.disconnect("a", "c")
     world.wait(4)
     [event] = told(world, "a", "source_lost")
-    assert (event["source"], event["epoch"], event["to"]) == (5, 1, world.records[5].home.forwarder)
+    assert (event["source"], event["epoch"], event["to"]) == (5, 1, world.records[5].leader.forwarder)
     assert event["to"] in "bc"
     assert numbers(world, "a").counters["sources_lost_total"] == 1
 
 
-def test_a_reign_that_nobody_keeps_is_lost_once_and_comes_back() -> None:
+def test_a_leader_lease_that_nobody_keeps_is_lost_once_and_comes_back() -> None:
     world = World()
     world.new_source(5, "a")
     world.wait(0.2)
@@ -92,14 +92,14 @@ def test_a_reign_that_nobody_keeps_is_lost_once_and_comes_back() -> None:
         world[name].swap = lambda record, answered: None  # type: ignore[method-assign]
         world.disconnect("a", name)
     world.wait(2 * LEASE_S)
-    [event] = told(world, "a", "reign_lost")
+    [event] = told(world, "a", "leader_lease_lost")
     assert (event["answering"], event["sources"]) == ([], 1)
     gauges = numbers(world, "a").gauges
     assert (gauges["sources_under_replicated"], gauges["sources_without_majority"]) == (1, 1)
     world.connect("a")
     world.wait(0.5)
-    assert len(told(world, "a", "reign_back")) == 1
-    assert numbers(world, "a").counters["reigns_lost_total"] == 1
+    assert len(told(world, "a", "leader_lease_back")) == 1
+    assert numbers(world, "a").counters["leader_leases_lost_total"] == 1
 
 
 def test_a_member_that_is_away_is_missing_until_it_has_caught_up() -> None:
@@ -143,8 +143,8 @@ def needs_state(world: World, payload: bytes) -> None:
     world.disconnect("a", "c")
     world["a"].publish(5, payload)
     world.wait(0.2)
-    home = world["a"].forwarder.homes.sources[5].lane.home
-    home._tails[5].forget(home.number)
+    leader = world["a"].forwarder.led_sources.sources[5].lane.leader
+    leader._tails[5].forget(leader.number)
     world.connect("c")
     world.wait(0.2)
 
@@ -178,15 +178,15 @@ def test_a_peer_that_takes_long_is_behind_until_it_has_caught_up() -> None:
     world = World()
     world.new_source(5, "a")
     world.wait(0.2)
-    home = world["a"].forwarder.homes.sources[5].lane.home
-    before = home.answered
+    leader = world["a"].forwarder.led_sources.sources[5].lane.leader
+    before = leader.answered
 
-    home.peers["c"].apart = frozenset([5])
-    home.answered = lambda peer, answer: ([], []) if peer == "c" else before(peer, answer)  # type: ignore[method-assign]
+    leader.peers["c"].apart = frozenset([5])
+    leader.answered = lambda peer, answer: ([], []) if peer == "c" else before(peer, answer)  # type: ignore[method-assign]
     world.wait(2)
     [event] = told(world, "a", "peer_behind")
     assert (event["peer"], event["sources"]) == ("c", 1)
-    home.answered = before  # type: ignore[method-assign]
+    leader.answered = before  # type: ignore[method-assign]
     world.wait(0.5)
     [event] = told(world, "a", "peer_caught_up")
     assert event["peer"] == "c"
@@ -194,7 +194,7 @@ def test_a_peer_that_takes_long_is_behind_until_it_has_caught_up() -> None:
 
 
 def test_publishers_that_wait_for_peers_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(homes, "LAG_BYTES_MAX", 10)
+    monkeypatch.setattr(led_sources, "LAG_BYTES_MAX", 10)
     world = World()
     world.new_source(5, "a")
     world.disconnect("a", "b")
@@ -213,7 +213,7 @@ def test_copies_are_counted_where_they_are() -> None:
     world.new_source(5, "a")
     world.new_source(6, "b")
     gauges = {name: numbers(world, name).gauges for name in "abc"}
-    assert [gauges[name]["sources_homed"] for name in "abc"] == [1, 1, 0]
+    assert [gauges[name]["sources_led"] for name in "abc"] == [1, 1, 0]
     assert [gauges[name]["sources_copied"] for name in "abc"] == [1, 1, 2]
     facts = numbers(world, "a").facts()
     assert facts["peers"][0]["peer"] in ("b", "c")

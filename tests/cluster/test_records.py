@@ -11,34 +11,34 @@ from hypothesis import strategies as st
 
 from amqpd.cluster.records import (
     FORGOTTEN_MAX,
-    LIFE_MAX,
+    INCARNATION_MAX,
     NUMBER_MAX,
     SOURCES,
     TEXT_MAX,
     AskingRecord,
     ClusterRecord,
+    DesiredSetRecord,
     ForgottenRecord,
     KnownRecord,
     MemberRecord,
-    WishRecord,
     decode,
+    desired_set_key,
     encode,
     forgotten_key,
     key_of,
     known_key,
     member_key,
     source_key,
-    wish_key,
 )
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.replication.entry import EPOCH_MAX
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot, StoreDamaged
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}@[A-Za-z0-9_.-]{1,8}", fullmatch=True)
 NUMBERS = st.integers(0, NUMBER_MAX)
-LIVES, EPOCHS, TEXTS = st.integers(0, LIFE_MAX), st.integers(0, EPOCH_MAX), st.text(max_size=TEXT_MAX)
+LIVES, EPOCHS, TEXTS = st.integers(0, INCARNATION_MAX), st.integers(0, EPOCH_MAX), st.text(max_size=TEXT_MAX)
 MEMBERS = st.builds(MemberRecord, NAMES, LIVES, NUMBERS, TEXTS, st.integers(0, 65535), TEXTS, TEXTS, TEXTS)
 KNOWN = st.builds(KnownRecord, NAMES, LIVES, NUMBERS)
 
@@ -47,13 +47,13 @@ KNOWN = st.builds(KnownRecord, NAMES, LIVES, NUMBERS)
 def sources(draw: st.DrawFn) -> SourceRecord:
     members = tuple(draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)))
     generations = tuple(draw(st.lists(NUMBERS, min_size=len(members), max_size=len(members))))
-    home = Seal(draw(EPOCHS), draw(NAMES), draw(LIVES))
+    leader = Vote(draw(EPOCHS), draw(NAMES), draw(LIVES))
     number, revision, given_up = draw(st.integers(1, SOURCES)), draw(st.integers(1, NUMBER_MAX)), draw(EPOCHS)
-    return SourceRecord(number, home, members, generations, revision, given_up)
+    return SourceRecord(number, leader, members, generations, revision, given_up)
 
 
-WISHES = st.builds(
-    WishRecord,
+DESIRED_SETS = st.builds(
+    DesiredSetRecord,
     st.integers(1, SOURCES),
     st.lists(NAMES, max_size=5, unique=True).map(tuple),
     st.just("") | NAMES,
@@ -62,11 +62,11 @@ WISHES = st.builds(
 )
 FORGOTTEN = st.builds(ForgottenRecord, NAMES, st.lists(NUMBERS, max_size=FORGOTTEN_MAX, unique=True).map(tuple))
 ASKING = st.builds(AskingRecord, NAMES, st.text(max_size=TEXT_MAX), st.integers(0, 65535), NUMBERS, NUMBERS, NUMBERS)
-RECORDS = MEMBERS | KNOWN | sources() | WISHES | FORGOTTEN | ASKING
+RECORDS = MEMBERS | KNOWN | sources() | DESIRED_SETS | FORGOTTEN | ASKING
 
 
 def revision_of(record: ClusterRecord) -> int:
-    return record.revision if isinstance(record, SourceRecord | WishRecord) else 7
+    return record.revision if isinstance(record, SourceRecord | DesiredSetRecord) else 7
 
 
 @given(RECORDS)
@@ -84,7 +84,7 @@ def test_a_key_of_another_kind_is_no_record() -> None:
     assert decode("topology/vhost/a/", "{}", 1) is None
 
 
-SOURCE = encode(SourceRecord(3, Seal(2, "a", 1), ("a", "b"), (4, 5)))
+SOURCE = encode(SourceRecord(3, Vote(2, "a", 1), ("a", "b"), (4, 5)))
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,26 @@ SOURCE = encode(SourceRecord(3, Seal(2, "a", 1), ("a", "b"), (4, 5)))
     [
         (known_key("a"), "no JSON"),
         (known_key("a"), "[]"),
-        (known_key("a"), '{"life": 1}'),
-        (known_key("a"), '{"life": true, "generation": 1}'),
-        (known_key("a"), '{"life": -1, "generation": 1}'),
-        (known_key("a"), '{"life": 1, "generation": 9223372036854775808}'),
-        (member_key("a"), '{"life": 1, "generation": 1, "host": 1, "port": 1}'),
+        (known_key("a"), '{"incarnation": 1}'),
+        (known_key("a"), '{"incarnation": true, "generation": 1}'),
+        (known_key("a"), '{"incarnation": -1, "generation": 1}'),
+        (known_key("a"), '{"incarnation": 1, "generation": 9223372036854775808}'),
+        (member_key("a"), '{"incarnation": 1, "generation": 1, "host": 1, "port": 1}'),
         (member_key("a"), encode(MemberRecord("a", 1, 1, "h", 65536))),
         (source_key(0), SOURCE),
         (source_key(SOURCES + 1), SOURCE),
         ("cluster/source/03", SOURCE),
         ("cluster/source/x", SOURCE),
         (source_key(3), SOURCE.replace('"b"', '"a"')),
-        (wish_key(0), encode(WishRecord(1))),
-        (wish_key(3), encode(WishRecord(3, ("a", "a")))),
-        (wish_key(3), '{"members": "ab", "home": "", "reason": ""}'),
-        (wish_key(3), '{"members": [], "home": ""}'),
-        (source_key(3), '{"home": {"epoch": 1, "forwarder": "a", "life": 1}, "members": []}'),
+        (desired_set_key(0), encode(DesiredSetRecord(1))),
+        (desired_set_key(3), encode(DesiredSetRecord(3, ("a", "a")))),
+        (desired_set_key(3), '{"members": "ab", "leader": "", "reason": ""}'),
+        (desired_set_key(3), '{"members": [], "leader": ""}'),
+        (source_key(3), '{"leader": {"epoch": 1, "forwarder": "a", "incarnation": 1}, "members": []}'),
         (forgotten_key("a"), '{"generations": 7}'),
         (forgotten_key("a"), '{"generations": [true]}'),
         (forgotten_key("a"), json.dumps({"generations": list(range(FORGOTTEN_MAX + 1))})),
-        (source_key(3), '{"home": null, "members": [{"name": "a", "generation": 1}]}'),
+        (source_key(3), '{"leader": null, "members": [{"name": "a", "generation": 1}]}'),
     ],
 )
 def test_what_cannot_be_read_is_damage(key: str, text: str) -> None:
@@ -126,7 +126,7 @@ def test_labels_say_what_fails_together() -> None:
 
 
 def fields(changed: Changed) -> list[frozenset[Any]]:
-    return [changed.members, changed.known, changed.sources, changed.wishes]
+    return [changed.members, changed.known, changed.sources, changed.desired_sets]
 
 
 def put(record: ClusterRecord) -> PutKey:
@@ -159,7 +159,7 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
         frozenset(read.members),
         frozenset(read.known),
         frozenset(read.records),
-        frozenset(read.wishes),
+        frozenset(read.desired_sets),
         asking=frozenset(read.asking),
     )
     assert all(each <= told_of for each, told_of in zip(fields(changed), fields(told), strict=True))
@@ -177,7 +177,7 @@ def test_the_deletion_of_a_key_that_is_none_changes_nothing() -> None:
     roster = Roster()
     roster.apply(Event(1, (PutKey(source_key(3), SOURCE),)))
     for key in (
-        "cluster/wish/3",
+        "cluster/desired/3",
         "cluster/source/03",
         "cluster/source/",
         "cluster/source/x",

@@ -13,7 +13,7 @@ from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snaps
 from tests.cluster.directories import member_record
 
 B = member_record("b")
-KNOWN = KnownRecord("b", B.life, B.generation)
+KNOWN = KnownRecord("b", B.incarnation, B.generation)
 COMES = Event(2, (PutKey(member_key("b"), encode(B)), PutKey(known_key("b"), encode(KNOWN))))
 
 
@@ -70,5 +70,5 @@ def test_one_whose_lease_ran_out_and_that_is_reached_is_a_member_for_who_reaches
         assert not roster.members, "only for who reaches it"
         roster.load(Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2)]))
     # It ended in order: that is another incarnation.
-    roster.apply(Event(5, (PutKey(known_key("b"), encode(KnownRecord("b", B.life + 1, B.generation))),)))
+    roster.apply(Event(5, (PutKey(known_key("b"), encode(KnownRecord("b", B.incarnation + 1, B.generation))),)))
     assert not roster.with_linked({"b"}).members

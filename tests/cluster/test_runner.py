@@ -16,8 +16,8 @@ import trio
 import trio.testing
 
 from amqpd.cluster import choosing
-from amqpd.cluster.choosing import home_for
-from amqpd.cluster.home_link import HomeLink
+from amqpd.cluster.choosing import leader_for
+from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
@@ -31,11 +31,11 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
 from amqpd.node.cluster import HERE, Alone, Wanted
 from amqpd.node.sources import Sources
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.messages import Told
 from amqpd.replication.replica import StatePart
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, Snapshot
 from tests.cluster.directories import member_record
 
@@ -65,7 +65,7 @@ class Runner(ClusterRunner):
         self._directory = directory
         self.records: dict[int, SourceRecord] = directory.records
         self.forwarder: Any = SimpleNamespace(
-            homes=SimpleNamespace(sources={}),
+            led_sources=SimpleNamespace(sources={}),
             record_is=lambda record: None,
             take_over=lambda record: None,
             asked=lambda incoming, message: self.journal.write([StatePart(5, bytes(40 << 20))]),
@@ -148,7 +148,7 @@ def test_something_is_waited_for_after_a_wait_that_was_given_up() -> None:
 def test_what_was_read_for_an_epoch_that_has_ended_is_not_served() -> None:
     runner = Runner()
     before: Any = object()
-    runner.forwarder.homes.sources[5] = object()
+    runner.forwarder.led_sources.sources[5] = object()
     runner._serve(5, before, Recovered(1, {}))
     assert runner.served_with == []
 
@@ -168,19 +168,19 @@ def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
     assert runner.made[0].generations == (97, 98, 99)
 
 
-def test_sources_without_a_home_are_bounded() -> None:
+def test_sources_without_a_leader_are_bounded() -> None:
     runner = Runner("abc", "abc")
     for _ in range(2 * UNSERVED_MAX):
         trio.run(runner.search.make, "a", 3)
     assert len(runner.made) == UNSERVED_MAX
-    assert {record.home for record in runner.made} == {seals.NONE}
+    assert {record.leader for record in runner.made} == {votes.NONE}
 
 
-def test_homes_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
+def test_leaders_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
     runner, calls = Runner(), list[str]()
     link: Any = Link.__new__(Link)
     link.pause, link.resume = partial(calls.append, "pause"), partial(calls.append, "resume")
-    runner._incoming = {link: HomeLink("b", 1, lambda message: None, lambda why: None)}
+    runner._incoming = {link: LeaderLink("b", 1, lambda message: None, lambda why: None)}
     runner.received(link, Told(1, 1, 1))
     assert calls == []
     runner.received(link, Told(1, 2, 1))
@@ -204,10 +204,10 @@ def test_sources_for_others_are_bounded_too() -> None:
     assert [record.members for record in runner.made] == [("b",)] * UNSERVED_MAX
 
 
-def test_each_wish_is_answered_when_there_is_a_source_for_it() -> None:
+def test_each_desired_set_is_answered_when_there_is_a_source_for_it() -> None:
     runner, answers = Runner("ab", "ab"), list[str]()
     one, two = Wanted(copies=1), HERE
-    name = next(name for name in "abcdefgh" if home_for(Wanted(balanced=name), runner.search._heard, {}) == "b")
+    name = next(name for name in "abcdefgh" if leader_for(Wanted(balanced=name), runner.search._heard, {}) == "b")
     elsewhere = Wanted(balanced=name)
 
     def note(said: str, found: bool) -> None:
@@ -230,11 +230,11 @@ def test_each_wish_is_answered_when_there_is_a_source_for_it() -> None:
         answers.clear()
         return said
 
-    assert heard(SourceRecord(4, seals.NONE, ("a", "b"), (97, 98))) == []
-    assert heard(SourceRecord(5, Seal(1, "b", 1), ("a", "b"), (97, 98))) == ["elsewhere"]
+    assert heard(SourceRecord(4, votes.NONE, ("a", "b"), (97, 98))) == []
+    assert heard(SourceRecord(5, Vote(1, "b", 1), ("a", "b"), (97, 98))) == ["elsewhere"]
     runner.sources.serving.update(dict.fromkeys((6, 7)))
-    assert heard(SourceRecord(6, Seal(1, "a", 1), ("a",), (97,))) == ["one"]
-    assert heard(SourceRecord(7, Seal(1, "a", 1), ("a", "b"), (97, 98))) == ["two"]
+    assert heard(SourceRecord(6, Vote(1, "a", 1), ("a",), (97,))) == ["one"]
+    assert heard(SourceRecord(7, Vote(1, "a", 1), ("a", "b"), (97, 98))) == ["two"]
 
 
 def test_who_waits_for_too_long_is_told_that_there_is_none() -> None:
@@ -285,8 +285,8 @@ def test_what_waiting_declarations_cost_does_not_grow_with_how_many_there_are(
 
     trio.run(main)
     runner.sources.serving.update(dict.fromkeys((6,)))
-    runner.records[6] = SourceRecord(6, Seal(1, "a", 1), ("a", "b"), (97, 98))
-    runner.records[7] = SourceRecord(7, Seal(1, "b", 1), ("a", "b"), (97, 98))
+    runner.records[6] = SourceRecord(6, Vote(1, "a", 1), ("a", "b"), (97, 98))
+    runner.records[7] = SourceRecord(7, Vote(1, "b", 1), ("a", "b"), (97, 98))
     # Those that have not been looked at come first.
     assert [looks() for _ in range(3)] == [(LOOKS_MAX, LOOKS_MAX, 1), (2 * LOOKS_MAX, LOOKS_MAX, 1), (count, 10, 1)]
     assert len(answers) == count
@@ -328,8 +328,8 @@ def test_who_waits_at_a_node_that_is_isolated_is_told_at_once() -> None:
     assert (answers, runner.made, runner.search.late()) == ([False] * 3, [], [])
 
 
-@pytest.mark.parametrize("home", ["a", "b"])
-def test_a_source_that_nobody_became_the_home_of_is_taken_back(home: str) -> None:
+@pytest.mark.parametrize("leader", ["a", "b"])
+def test_a_source_that_nobody_became_the_leader_of_is_taken_back(leader: str) -> None:
     runner = Runner("abc", "abc")
 
     async def beat(seconds: float) -> None:
@@ -337,16 +337,16 @@ def test_a_source_that_nobody_became_the_home_of_is_taken_back(home: str) -> Non
         async with trio.open_nursery() as runner._nursery:
             runner.search.late()
 
-    trio.run(runner.search.make, home, 3)
-    trio.run(runner.search.make, home, 3)
+    trio.run(runner.search.make, leader, 3)
+    trio.run(runner.search.make, leader, 3)
     first, second = runner.made
-    runner.records[second.source] = SourceRecord(second.source, Seal(1, "b", 1), second.members, (1, 2, 3), 7)
+    runner.records[second.source] = SourceRecord(second.source, Vote(1, "b", 1), second.members, (1, 2, 3), 7)
     trio.run(beat, TAKEN_BACK_S - 1)
     assert first.source in runner.records
     trio.run(beat, 1)
     assert list(runner.records) == [second.source]
     trio.run(beat, TAKEN_BACK_S)
-    assert list(runner.records) == [second.source], "it has a home"
+    assert list(runner.records) == [second.source], "it has a leader"
 
 
 # What it says while the store is silent
@@ -359,7 +359,7 @@ class Seen(Runner):
         super().__init__()
         roster = Roster()
         roster.load(Snapshot(1, [entry for name in "abc" for entry in _entries(name)]))
-        source = SourceRecord(7, Seal(3, "a", 1), tuple("abc"), (1, 1, 1))
+        source = SourceRecord(7, Vote(3, "a", 1), tuple("abc"), (1, 1, 1))
         roster.records[7] = source
         roster.apply(Event(2, tuple(DeleteKey(member_key(name)) for name in "abc")))
         self._directory.roster, self._directory.members = roster, roster.members  # type: ignore[misc, assignment]
@@ -369,7 +369,7 @@ class Seen(Runner):
         self._dialed: Any = dict.fromkeys(linked)
         facts = SimpleNamespace(facts=dict)
         self.forwarder = SimpleNamespace(
-            name="a", homes=SimpleNamespace(sources={}), replicas={}, statistics=lambda: facts
+            name="a", led_sources=SimpleNamespace(sources={}), replicas={}, statistics=lambda: facts
         )
 
     def says(self) -> tuple[str, list[str]]:
@@ -388,7 +388,7 @@ def _entries(name: str) -> list[Entry]:
 def test_nodes_with_links_are_not_said_to_be_gone_for_a_silent_store() -> None:
     seen = Seen(linked="bc", doubtful=True)
     assert seen.says() == (
-        "home a; 3 copies",
+        "leader a; 3 copies",
         [
             "3 nodes live.",
             "No leases in etcd, which was silent: a, b, c; this node has links to them, so they live, and renew "
@@ -400,7 +400,7 @@ def test_nodes_with_links_are_not_said_to_be_gone_for_a_silent_store() -> None:
 
 
 def test_a_node_without_a_lease_and_a_link_is_gone() -> None:
-    assert Seen(linked="b", doubtful=True).says()[0] == "home a; 3 copies; c is gone"
+    assert Seen(linked="b", doubtful=True).says()[0] == "leader a; 3 copies; c is gone"
     assert Seen(linked="bc", doubtful=False).says()[0].startswith("stopped: a, b and c are gone")
 
 

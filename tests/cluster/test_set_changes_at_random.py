@@ -1,8 +1,8 @@
-"""Orders of events, drawn from a seed: wishes, publishes, crashes, partitions, a store that does not answer, swaps of
-which nobody hears; each time with everything under way at any moment. Then all is healed.
+"""Orders of events, drawn from a seed: desired sets, publishes, crashes, partitions, a store that does not answer,
+swaps of which nobody hears; each time with everything under way at any moment. Then all is healed.
 
 What is verified: everything that a client was told is safe is in the log in the end, once; who lives has the same
-log; the wish is fulfilled. What a client waits for is known as a session knows it: a lane and a number.
+log; the desired set is fulfilled. What a client waits for is known as a session knows it: a lane and a number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from itertools import pairwise
 import pytest
 
 from amqpd.cluster import leftovers
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
 from amqpd.replication.commit import majority
 from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.home import HomeLane
+from amqpd.replication.leader import LeaderLane
 from amqpd.replication.receiver import Answer, Opening, Receiver
 from amqpd.replication.replica import Write
 from tests.cluster.forwarders import LEASE_S, RESERVES, Machine, World
@@ -55,7 +55,7 @@ class Run:
                 self.publish,
                 self.move_some,
                 self.time,
-                self.wish,
+                self.desired_set,
                 self.kill,
                 self.start,
                 self.cut,
@@ -120,18 +120,20 @@ class Run:
             if machine.up:
                 machine.forwarder.beat()
 
-    def wish(self) -> None:
+    def desired_set(self) -> None:
         members = tuple(sorted(self.chance.sample(NAMES, self.chance.randint(1, 4))))
-        home = self.chance.choice(["", *members])
+        leader = self.chance.choice(["", *members])
         if self.chance.random() < 0.3:
-            home = self.chance.choice(self.world.records[SOURCE].members)
+            leader = self.chance.choice(self.world.records[SOURCE].members)
             members = ()
-        self.put(members, home)
+        self.put(members, leader)
 
-    def put(self, members: tuple[str, ...], home: str) -> None:
-        now = self.world.wishes.get(SOURCE)
-        self.world.put_wish(WishRecord(SOURCE, members, home, "", now.revision if now is not None else 0))
-        self.counts["wishes"] += 1
+    def put(self, members: tuple[str, ...], leader: str) -> None:
+        now = self.world.desired_sets.get(SOURCE)
+        self.world.put_desired_set(
+            DesiredSetRecord(SOURCE, members, leader, "", now.revision if now is not None else 0)
+        )
+        self.counts["desired_sets"] += 1
 
     def kill(self) -> None:
         up = [name for name, machine in self.world.machines.items() if machine.up]
@@ -174,12 +176,12 @@ class Run:
             self.start()
         self.heal()
         self.world.tell_members()
-        # What was wished last may be impossible.
+        # What was desired last may be impossible.
         self.put(tuple(sorted(self.chance.sample(NAMES, 3))), "")
         for _ in range(40):
             self.world.wait(3 * LEASE_S)
             self.look()
-            if not self.world.wishes and not self._open and self._serving():
+            if not self.world.desired_sets and not self._open and self._serving():
                 break
         self.publish()
         self.world.wait(3 * DROP_S)
@@ -190,18 +192,18 @@ class Run:
 
     def judge(self) -> None:
         world = self.world
-        [home] = self._serving()
+        [leader] = self._serving()
         record = world.records[SOURCE]
-        assert record.home.forwarder == home, record
-        assert not world.wishes, world.wishes
+        assert record.leader.forwarder == leader, record
+        assert not world.desired_sets, world.desired_sets
         assert not self._open, "somebody waits for ever"
         logs = {name: self.log(name) for name in record.members}
         for name, log in logs.items():
-            assert log == logs[home], name
+            assert log == logs[leader], name
         left = [name for name in NAMES if name not in record.members and world[name].entries.get(SOURCE)]
         assert not left, "copies that are none any more"
         for payload in self.confirmed:
-            assert logs[home].count(payload) == 1, payload
+            assert logs[leader].count(payload) == 1, payload
 
     def log(self, name: str) -> bytes:
         entries = self.world[name].entries.get(SOURCE, [])
@@ -252,7 +254,7 @@ def run_some(seeds: int) -> None:
         run(seed)
 
 
-def _from_the_beginning(lane: HomeLane, source: int) -> int:
+def _from_the_beginning(lane: LeaderLane, source: int) -> int:
     return lane.left_out.get(source, lane.passed)
 
 
@@ -267,7 +269,7 @@ _open = Receiver.open
 @pytest.mark.parametrize(
     ("where", "name", "mistake"),
     [
-        (HomeLane, "committed_of", _from_the_beginning),
+        (LeaderLane, "committed_of", _from_the_beginning),
         (Receiver, "open", _opens_from_the_beginning),
         (Receiver, "left", lambda receiver, source: None),
     ],

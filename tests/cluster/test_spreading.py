@@ -11,10 +11,10 @@ from collections import Counter
 import pytest
 
 from amqpd.cluster import spreading
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.spreading import next_move
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 
 from .forwarders import LEASE_S, World
 
@@ -29,23 +29,23 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreading, "LOOK_S", GAP_S / 4)
 
 
-def records(homes: str, members: str = "abc") -> dict[int, SourceRecord]:
+def records(leaders: str, members: str = "abc") -> dict[int, SourceRecord]:
     return {
-        number: SourceRecord(number, Seal(3, home, 1), tuple(members), (7,) * len(members))
-        for number, home in enumerate(homes, 1)
+        number: SourceRecord(number, Vote(3, leader, 1), tuple(members), (7,) * len(members))
+        for number, leader in enumerate(leaders, 1)
     }
 
 
-def moved(homes: str, name: str = "a", living: str = "abc", candidates: str = "", behind: str = "") -> object:
-    found = records(homes)
+def moved(leaders: str, name: str = "a", living: str = "abc", candidates: str = "", behind: str = "") -> object:
+    found = records(leaders)
     able = (
-        list(map(int, candidates)) if candidates else [each for each in found if found[each].home.forwarder == name]
+        list(map(int, candidates)) if candidates else [each for each in found if found[each].leader.forwarder == name]
     )
     return next_move(name, found, tuple(living), able, lambda member, source: member not in behind)
 
 
 @pytest.mark.parametrize(
-    ("homes", "expected"),
+    ("leaders", "expected"),
     [
         ("aaabbbccc", None),
         ("aaaabbbbcc", None),
@@ -53,8 +53,8 @@ def moved(homes: str, name: str = "a", living: str = "abc", candidates: str = ""
         ("", None),
     ],
 )
-def test_what_is_even_enough_stays(homes: str, expected: object) -> None:
-    assert moved(homes) is expected
+def test_what_is_even_enough_stays(leaders: str, expected: object) -> None:
+    assert moved(leaders) is expected
 
 
 def test_the_node_with_most_moves_to_the_one_with_least() -> None:
@@ -80,13 +80,15 @@ def test_moving_one_after_the_other_ends_and_is_even() -> None:
         if move is None:
             break
         source, to = move
-        found[source] = SourceRecord(source, Seal(4, to, 1), found[source].members, found[source].generations)
-    loads = Counter(record.home.forwarder for record in found.values())
+        found[source] = SourceRecord(source, Vote(4, to, 1), found[source].members, found[source].generations)
+    loads = Counter(record.leader.forwarder for record in found.values())
     assert sorted(loads.values()) in ([4, 4, 4], [3, 4, 5])
 
 
 def led(world: World) -> dict[str, int]:
-    return {name: len(machine.forwarder.homes.sources) for name, machine in world.machines.items() if machine.up}
+    return {
+        name: len(machine.forwarder.led_sources.sources) for name, machine in world.machines.items() if machine.up
+    }
 
 
 def after_a_failover() -> World:
@@ -118,15 +120,15 @@ def test_what_was_taken_over_goes_back_within_the_budget() -> None:
     assert moves == after["a"]
     world.wait(2 * GAP_S)
     assert led(world) == after, "it stays so"
-    assert not world.wishes
+    assert not world.desired_sets
 
 
-def test_nothing_is_spread_while_something_is_wished_or_a_copy_is_missing() -> None:
+def test_nothing_is_spread_while_something_is_desired_or_a_copy_is_missing() -> None:
     world = after_a_failover()
-    world.put_wish(WishRecord(99, (), "b"))
+    world.put_desired_set(DesiredSetRecord(99, (), "b"))
     world.wait(SETTLED_S + 2 * GAP_S)
     assert led(world)["a"] == 0
-    world.put_wish(world.wishes[99], drops=True)
+    world.put_desired_set(world.desired_sets[99], drops=True)
     world.disconnect("b", "c")
     world.wait(2 * GAP_S)
     assert led(world)["a"] == 0

@@ -183,7 +183,7 @@ def test_of_two_copies_that_start_at_once_one_goes_on() -> None:
         assert not await late.run()
         for start in await comes_back(world, machine):
             start.kill()
-        assert copied.claim.life == machine.claim.life
+        assert copied.claim.incarnation == machine.claim.incarnation
         await comes_back(world, copied)
         assert copied.claim.generation != machine.claim.generation
 
@@ -214,7 +214,7 @@ def test_a_store_that_is_an_older_copy_makes_no_disk_another_one(with_nonce: boo
     async def scenario(world: World) -> None:
         machine = await begun(world, "a")
         generation = machine.claim.generation
-        older = KnownRecord("a", machine.claim.life, generation, machine.claim.nonce if with_nonce else 0)
+        older = KnownRecord("a", machine.claim.incarnation, generation, machine.claim.nonce if with_nonce else 0)
         for _ in range(3):
             for start in await comes_back(world, machine):
                 start.kill()
@@ -233,7 +233,7 @@ def test_a_disk_of_a_version_without_nonces_goes_on() -> None:
         await is_known(world, machine, 17)
         # Back to that version, which leaves alone what it does not know; then forward again.
         await MemoryStore(world.space).transact([], [known_put(KnownRecord("a", 9, 17))])
-        machine.claim = replace(machine.claim, life=9)
+        machine.claim = replace(machine.claim, incarnation=9)
         await comes_back(world, machine)
         await is_known(world, machine, 17)
 

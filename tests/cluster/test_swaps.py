@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from amqpd.cluster import swaps
-from amqpd.cluster.records import WishRecord, encode, source_key
+from amqpd.cluster.records import DesiredSetRecord, encode, source_key
 from amqpd.cluster.swaps import SWAPS_AT_ONCE, Swaps
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
@@ -42,26 +42,26 @@ async def test_an_unknown_outcome_is_settled_by_a_second_swap(
 
 
 @pytest.mark.parametrize("fates", [["answer lost"], ["lost"], ["lost", "busy", "answer lost"]])
-async def test_a_wish_of_which_it_is_not_known_whether_it_went_has_gone_in_the_end(
+async def test_a_desired_set_of_which_it_is_not_known_whether_it_went_has_gone_in_the_end(
     space: MemorySpace, autojump_clock: trio.testing.MockClock, fates: list[str]
 ) -> None:
     store = Unsure(space)
     tried = Swaps(store)
-    wish = await tried.swap(WishRecord(1, ("a", "b")))
-    assert wish is not None
+    desired_set = await tried.swap(DesiredSetRecord(1, ("a", "b")))
+    assert desired_set is not None
     store.fates = list(fates)
-    assert await tried.drop(wish)
+    assert await tried.drop(desired_set)
     assert (await MemoryStore(space).range("")).entries == []
 
 
-async def test_a_wish_that_was_changed_meanwhile_stays(space: MemorySpace) -> None:
+async def test_a_desired_set_that_was_changed_meanwhile_stays(space: MemorySpace) -> None:
     tried = Swaps(MemoryStore(space))
-    wish = await tried.swap(WishRecord(1, ("a", "b")))
-    assert wish is not None
-    changed = await tried.swap(replace(wish, home="b"))
+    desired_set = await tried.swap(DesiredSetRecord(1, ("a", "b")))
+    assert desired_set is not None
+    changed = await tried.swap(replace(desired_set, leader="b"))
     assert changed is not None
-    assert not await tried.drop(wish)
-    assert await tried.swap(replace(changed, home="a")) is not None
+    assert not await tried.drop(desired_set)
+    assert await tried.swap(replace(changed, leader="a")) is not None
 
 
 async def test_a_swap_that_happened_and_was_swapped_away_is_lost(
@@ -79,7 +79,7 @@ async def test_a_swap_that_happened_and_was_swapped_away_is_lost(
         nursery.start_soon(swap)
         await trio.sleep(swaps.RETRY_S / 2)
         assert await tried.read(1) is not None
-        await other.transact([], [PutKey(source_key(1), encode(source_record(home="b@x", epoch=2)))])
+        await other.transact([], [PutKey(source_key(1), encode(source_record(leader="b@x", epoch=2)))])
     assert swapped == [None]
 
 

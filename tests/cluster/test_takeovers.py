@@ -28,7 +28,7 @@ def slow_to_read(world: World, name: str) -> list[Callable[[], None]]:
     return reads
 
 
-def test_a_home_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
+def test_a_leader_whose_disk_takes_long_to_read_what_it_has_won_takes_over() -> None:
     world = World()
     world.new_source(5, "a")
     reads = {name: slow_to_read(world, name) for name in "bc"}
@@ -96,7 +96,7 @@ def test_who_fetches_much_is_not_taken_over_from() -> None:
     world.kill("a")
     while 5 not in world["b"].serving:
         world.wait(1.5 * LEASE_S)
-        assert world.records[5].home.forwarder != "c"
+        assert world.records[5].leader.forwarder != "c"
         while answers:
             answers.pop(0)()
     assert not told(world, "b", "take_over_lost")
@@ -129,31 +129,31 @@ def test_a_disk_that_hangs_does_not_keep_a_source_for_ever() -> None:
 
 
 def hanging_successor(world: World, others: str) -> str:
-    """The home of source 5 is lost, and the disk of the one that gets into its record hangs. Its name."""
+    """The leader of source 5 is lost, and the disk of the one that gets into its record hangs. Its name."""
     name = successors(5, others)[0]
     world[name].commit = lambda: False  # type: ignore[method-assign]
-    world.wait(2)  # nobody puts a seal off because it has just started
-    world.kill(world.records[5].home.forwarder)
+    world.wait(2)  # nobody puts a vote off because it has just started
+    world.kill(world.records[5].leader.forwarder)
     world.wait(0.5)
-    assert world.records[5].home.forwarder == name
+    assert world.records[5].leader.forwarder == name
     return name
 
 
-def homes_of(world: World, source: int) -> list[str]:
+def leaders_of(world: World, source: int) -> list[str]:
     return [name for name, machine in world.machines.items() if machine.up and source in machine.serving]
 
 
 def test_who_has_swapped_and_whose_disk_hangs_is_not_waited_for() -> None:
-    """It said again and again that it was there, before its seal was on its disk."""
+    """It said again and again that it was there, before its vote was on its disk."""
     world = World("abcde")
     world.new_source(5, "a")
     world["a"].publish(5, b"one")
     world.move()
     name = hanging_successor(world, "bcde")
     world.wait(10)
-    [home] = homes_of(world, 5)
-    assert home != name
-    assert world[home].entries[5][1].payload == b"one"
+    [leader] = leaders_of(world, 5)
+    assert leader != name
+    assert world[leader].entries[5][1].payload == b"one"
 
 
 def test_a_source_that_is_too_much_for_the_own_disk_is_handed_to_the_others() -> None:
@@ -167,10 +167,10 @@ def test_a_source_that_is_too_much_for_the_own_disk_is_handed_to_the_others() ->
             world[each].forwarder._heard_s[other] = 1e9
         world[each].forwarder._heard_s[name] = 1e9
     world.wait(takeovers.OWN_DISK_S - 5)
-    assert homes_of(world, 5) == []
+    assert leaders_of(world, 5) == []
     world.wait(10)
-    [home] = homes_of(world, 5)
-    assert home != name
+    [leader] = leaders_of(world, 5)
+    assert leader != name
     [lost] = told(world, name, "take_over_lost")
     assert lost["reason"] == "the own disk takes too long"
     assert world[name].forwarder.counters.take_overs_begun == 1
@@ -197,8 +197,8 @@ def test_a_source_is_given_back_until_the_record_says_so(refused: str) -> None:
     assert told(world, name, "take_over_lost")
     world.store_answers, world.store_loses_answers = True, False
     world.wait(5)
-    [home] = homes_of(world, 5)
-    assert home != name
+    [leader] = leaders_of(world, 5)
+    assert leader != name
     assert world[name].forwarder.counters.take_overs_begun == 1
 
 
@@ -245,7 +245,7 @@ def test_a_disk_that_hung_and_goes_on_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_who_is_about_to_end_becomes_no_home_by_an_answer_that_comes_late(swapped: bool) -> None:
+def test_who_is_about_to_end_becomes_no_leader_by_an_answer_that_comes_late(swapped: bool) -> None:
     world = World()
     swaps: list[Callable[[], None]] = []
     machine = world["a"]
@@ -262,8 +262,8 @@ def test_who_is_about_to_end_becomes_no_home_by_an_answer_that_comes_late(swappe
         go_on()
     world.move()
     assert not machine.serving
-    assert 5 not in machine.forwarder.homes.sources
-    assert world.records[5].home.forwarder == "", "the others need not wait until this one is silent"
+    assert 5 not in machine.forwarder.led_sources.sources
+    assert world.records[5].leader.forwarder == "", "the others need not wait until this one is silent"
     machine.forwarder.take_over(world.records[5])
     world.move()
     assert 5 not in machine.forwarder.takeovers
@@ -271,4 +271,4 @@ def test_who_is_about_to_end_becomes_no_home_by_an_answer_that_comes_late(swappe
     machine.up = False
     world.tell_members()
     world.wait(2)
-    assert len(homes_of(world, 5)) == 1
+    assert len(leaders_of(world, 5)) == 1

@@ -18,8 +18,8 @@ from amqpd.cluster.forgetting import MemberKept, forget
 from amqpd.cluster.overview import sentences, unreadable_rows
 from amqpd.cluster.records import (
     ClusterRecord,
+    DesiredSetRecord,
     KnownRecord,
-    WishRecord,
     encode,
     key_of,
     known_key,
@@ -30,8 +30,8 @@ from amqpd.cluster.roster import Roster
 from amqpd.replication.entry import EPOCH_MAX, START
 from amqpd.replication.log import Log
 from amqpd.replication.replica import Replica, Replicas
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot, Phase, SourceRecord, TakeOver
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot
 from tests.cluster.directories import joined, member_record, source_record
@@ -46,13 +46,13 @@ RECORDS: tuple[ClusterRecord, ...] = (
     member_record("a@x"),
     KnownRecord("a@x", 1, 1),
     source_record(7),
-    WishRecord(7, ("a@x", "b@x"), "b@x"),
+    DesiredSetRecord(7, ("a@x", "b@x"), "b@x"),
 )
 OTHERS: tuple[ClusterRecord, ...] = (
     member_record("b@x"),
     KnownRecord("b@x", 1, 1),
     source_record(8),
-    WishRecord(8, ("a@x",)),
+    DesiredSetRecord(8, ("a@x",)),
 )
 
 
@@ -63,9 +63,9 @@ def lies(record: ClusterRecord) -> Iterator[str]:
         yield json.dumps({key: value for key, value in plain.items() if key != name})
         for lie in LIES:
             yield json.dumps({**plain, name: lie})
-    for name in plain.get("home", {}) if isinstance(plain.get("home"), dict) else ():
+    for name in plain.get("leader", {}) if isinstance(plain.get("leader"), dict) else ():
         for lie in LIES:
-            yield json.dumps({**plain, "home": {**plain["home"], name: lie}})
+            yield json.dumps({**plain, "leader": {**plain["leader"], name: lie}})
     if isinstance(record, SourceRecord):
         for name in plain["members"][0]:
             for lie in LIES:
@@ -74,7 +74,7 @@ def lies(record: ClusterRecord) -> Iterator[str]:
 
 
 def contents(roster: Roster) -> dict[str, Any]:
-    return {name: getattr(roster, name) for name in ("members", "known", "records", "wishes")}
+    return {name: getattr(roster, name) for name in ("members", "known", "records", "desired_sets")}
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
@@ -125,11 +125,11 @@ def test_an_epoch_from_which_nobody_could_go_on_is_not_gone_on_from() -> None:
     assert "epoch" in roster.unreadable[source_key(1)]
     attempt = TakeOver("a@x", 1, Replicas([Replica(1, Log(START))]), source_record(1))
     attempt.begin()
-    lie = Ballot(False, Seal((1 << 63) - 1, "z", 1), (0, 0), 2)
+    lie = Ballot(False, Vote((1 << 63) - 1, "z", 1), (0, 0), 2)
     assert attempt.would("b@x", lie) is None
     assert attempt.phase is Phase.ASKING
-    assert "says that it has sealed epoch" in attempt.distrusted
-    assert attempt.seal.epoch == 2
+    assert "says that it has voted for epoch" in attempt.distrusted
+    assert attempt.vote.epoch == 2
 
 
 def test_a_leader_stops_the_source_and_leads_it_again_when_its_record_can_be_read() -> None:
@@ -138,17 +138,17 @@ def test_a_leader_stops_the_source_and_leads_it_again_when_its_record_can_be_rea
     world.new_source(2, "a")
     for machine in world.machines.values():
         machine.forwarder.record_unreadable(1, "the metadata's record cluster/source/1 cannot be read (x)")
-    assert list(world["a"].forwarder.homes.sources) == [2]
+    assert list(world["a"].forwarder.led_sources.sources) == [2]
     world.wait(10.0)
-    assert [len(machine.forwarder.homes.sources) for machine in world.machines.values()] == [1, 0, 0]
+    assert [len(machine.forwarder.led_sources.sources) for machine in world.machines.values()] == [1, 0, 0]
     put = world.swap(world.records[1])
     assert put is not None
     world.wait(10.0)
-    assert sum(1 in machine.forwarder.homes.sources for machine in world.machines.values()) == 1
+    assert sum(1 in machine.forwarder.led_sources.sources for machine in world.machines.values()) == 1
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("value", ["no JSON", '{"life": 9223372036854775807, "generation": 1}'])
+@pytest.mark.parametrize("value", ["no JSON", '{"incarnation": 9223372036854775807, "generation": 1}'])
 async def test_a_node_starts_and_lives_whatever_its_own_records_say(value: str, nursery: trio.Nursery) -> None:
     space = MemorySpace()
     store = MemoryStore(space)

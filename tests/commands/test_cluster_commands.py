@@ -1,4 +1,4 @@
-"""`amqpd cluster status`: what it says of the members and homes that are in etcd."""
+"""`amqpd cluster status`: what it says of the members and leaders that are in etcd."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from amqpd.cluster.records import KnownRecord, MemberRecord, encode, known_key, 
 from amqpd.commands.cluster import cluster
 from amqpd.config import Settings
 from amqpd.process import cluster_store
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey
@@ -28,14 +28,14 @@ from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 A = MemberRecord("a@x", 3, 11, "::1", 5673, "rack-1", "eu", "1.0")
 STATUS = """\
-name  state  incarnation  version  label   region  address     homes  copies
-a@x   lives  3            1.0      rack-1  eu      [::1]:5673  3      4
-b@x   gone   2                                                 1      3 (1 of another disk)
-c@x   gone                                                     0      0 (1 of another disk)
+name  state  incarnation  version  label   region  address     leaders  copies
+a@x   lives  3            1.0      rack-1  eu      [::1]:5673  3        4
+b@x   gone   2                                                 1        3 (1 of another disk)
+c@x   gone                                                     0        0 (1 of another disk)
 
-home  sources  numbers
-a@x   3        1-2 9
-b@x   1        7
+leader  sources  numbers
+a@x     3        1-2 9
+b@x     1        7
 
 1 node lives, gone: b@x.
 b@x is gone: it has not renewed its lease; start it again, or take it out for good: amqpd cluster forget b@x.
@@ -55,10 +55,10 @@ def settings(shared_etcd: EtcdProcess) -> Settings:
     async def fill() -> None:
         async with etcd_stores(shared_etcd.endpoint, prefix) as open_one:
             records = [
-                SourceRecord(1, Seal(4, "a@x", 3), ("a@x", "b@x", "c@x"), (11, 22, 33)),
-                SourceRecord(2, Seal(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
-                SourceRecord(9, Seal(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
-                SourceRecord(7, Seal(1, "b@x", 2), ("b@x", "a@x"), (21, 11)),
+                SourceRecord(1, Vote(4, "a@x", 3), ("a@x", "b@x", "c@x"), (11, 22, 33)),
+                SourceRecord(2, Vote(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
+                SourceRecord(9, Vote(4, "a@x", 3), ("a@x", "b@x"), (11, 22)),
+                SourceRecord(7, Vote(1, "b@x", 2), ("b@x", "a@x"), (21, 11)),
             ]
             puts = [PutKey(source_key(record.source), encode(record)) for record in records]
             puts.append(PutKey(member_key("a@x"), encode(A)))
@@ -69,7 +69,7 @@ def settings(shared_etcd: EtcdProcess) -> Settings:
     return Settings(cluster_store=f"etcd://{shared_etcd.endpoint}/{prefix.removesuffix('/')}")
 
 
-def test_members_and_homes_at_a_glance(settings: Settings) -> None:
+def test_members_and_leaders_at_a_glance(settings: Settings) -> None:
     result = told(settings)
     assert (result.exit_code, result.stdout) == (0, STATUS)
 
@@ -98,7 +98,7 @@ def test_where_all_is_well_there_is_nothing_to_say(shared_etcd: EtcdProcess) -> 
                 [],
                 [
                     PutKey(member_key("a@x"), encode(A)),
-                    PutKey(known_key("a@x"), encode(KnownRecord("a@x", A.life, A.generation))),
+                    PutKey(known_key("a@x"), encode(KnownRecord("a@x", A.incarnation, A.generation))),
                 ],
             )
 
@@ -115,18 +115,24 @@ def test_members_and_sources_for_programs(settings: Settings) -> None:
         "lives": True,
         "isolated": False,
         "missing_links": [],
-        "life": 3,
+        "incarnation": 3,
         "generation": 11,
         "version": "1.0",
         "label": "rack-1",
         "region": "eu",
         "host": "::1",
         "port": 5673,
-        "homes": 3,
+        "leaders": 3,
         "copies": 4,
         "copies_of_another_disk": 0,
     }
-    assert found["sources"][2] == {"source": 7, "home": "b@x", "epoch": 1, "life": 2, "members": ["b@x", "a@x"]}
+    assert found["sources"][2] == {
+        "source": 7,
+        "leader": "b@x",
+        "epoch": 1,
+        "incarnation": 2,
+        "members": ["b@x", "a@x"],
+    }
     assert found["revision"] > 0
 
 

@@ -120,8 +120,8 @@ def test_conflicts_are_named_and_stop_everything_unless_they_are_skipped(
     run: Run, ok: Ok, data_dir: Path, tmp_path: Path
 ) -> None:
     ok("definitions", "import", write(tmp_path, queues=[{"vhost": "/", "name": "q"}]))
-    wish = [{"vhost": "/", "name": "q", "arguments": {"x-max-length": 1}}, {"vhost": "/", "name": "new"}]
-    file = write(tmp_path, queues=wish)
+    request = [{"vhost": "/", "name": "q", "arguments": {"x-max-length": 1}}, {"vhost": "/", "name": "new"}]
+    file = write(tmp_path, queues=request)
     for words in (["plan"], ["import"], ["import", "--dry-run"]):
         result = run("definitions", words[0], file, *words[1:])
         assert result.exit_code == 1

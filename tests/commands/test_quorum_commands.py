@@ -1,7 +1,7 @@
 """`amqpd quorum` and `amqpd cluster forget`: what they say, what they ask for, what they refuse; no node runs.
 
-What is verified: against a real etcd, whose records a test writes. Not verified here: that the homes do what is asked
-for (`tests/faults/test_cluster_operators.py`).
+What is verified: against a real etcd, whose records a test writes. Not verified here: that the leaders do what is
+asked for (`tests/faults/test_cluster_operators.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.cluster.records import (
     PREFIX,
+    DesiredSetRecord,
     KnownRecord,
     LinksRecord,
     MemberRecord,
     MissingLink,
-    WishRecord,
     encode,
     key_of,
 )
@@ -35,8 +35,8 @@ from amqpd.commands.cluster import cluster
 from amqpd.commands.quorum import quorum
 from amqpd.config import Settings
 from amqpd.management.control import socket as control
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import DeleteKey, PutKey
 from amqpd.vocabulary.records import QueueRecord
@@ -65,11 +65,11 @@ class Store:
         self.put(*[PutKey(key_of(each), encode(each)) for each in everybody])
 
     def sources(self, *said: str) -> None:
-        """As in `"abc"`: of these, the first is the home."""
+        """As in `"abc"`: of these, the first is the leader."""
         for number, text in enumerate(said, 1):
             members = sorted(text)
             record = SourceRecord(
-                number, Seal(4, f"{text[0]}@x", 1), tuple(f"{name}@x" for name in members), tuple(map(ord, members))
+                number, Vote(4, f"{text[0]}@x", 1), tuple(f"{name}@x" for name in members), tuple(map(ord, members))
             )
             self.put(PutKey(key_of(record), encode(record)))
 
@@ -84,8 +84,8 @@ class Store:
         records = [LinksRecord(f"{each}@x", 1, tuple(missing)) for each, missing in self._refused.items()]
         self.put(*[PutKey(key_of(each), encode(each)) for each in records])
 
-    def wish(self, wish: WishRecord) -> None:
-        self.put(PutKey(key_of(wish), encode(wish)))
+    def desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self.put(PutKey(key_of(desired_set), encode(desired_set)))
 
     def gone(self, name: str) -> None:
         self.put(DeleteKey(f"{PREFIX}member/{name}@x"))
@@ -126,11 +126,11 @@ class Store:
         return found
 
     @property
-    def wishes(self) -> dict[int, tuple[str, str]]:
-        """Members and home, by their short names."""
+    def desired_sets(self) -> dict[int, tuple[str, str]]:
+        """Members and leader, by their short names."""
         return {
-            source: ("".join(name[0] for name in wish.members), wish.home[:1])
-            for source, wish in self.roster.wishes.items()
+            source: ("".join(name[0] for name in desired_set.members), desired_set.leader[:1])
+            for source, desired_set in self.roster.desired_sets.items()
         }
 
     def queue_sources(self, vhost: str) -> dict[str, int]:
@@ -180,7 +180,7 @@ def store(shared_etcd: EtcdProcess, tmp_path: Path) -> Store:
 
 @pytest.fixture
 def abc(store: Store) -> Store:
-    """Three nodes, and a source at home at each; `orders` and `bills` are in the first."""
+    """Three nodes, and a source led by each; `orders` and `bills` are in the first."""
     store.nodes("abc")
     store.sources("abc", "bca", "cab")
     store.queue("orders", 1)
@@ -246,10 +246,10 @@ def test_nothing_is_moved_to_a_node_that_the_others_refuse_and_the_reason_is_sai
     result = store.run("rebalance", "--no-wait")
     assert result.exit_code == 0
     assert f"left out, without links: {why}" in result.stderr
-    assert store.wishes, "b leads less than a"
-    assert {(members, home) for members, home in store.wishes.values()} == {("", "b")}
+    assert store.desired_sets, "b leads less than a"
+    assert {(members, leader) for members, leader in store.desired_sets.values()} == {("", "b")}
     said = store.ok("status", "orders")
-    assert f": home a@x; 2 of 3 copies have links; {why}\n" in said
+    assert f": leader a@x; 2 of 3 copies have links; {why}\n" in said
     assert store.run("status", "--problems").exit_code == 1
 
 
@@ -268,7 +268,7 @@ def test_a_node_that_the_others_refuse_can_be_taken_out(store: Store) -> None:
     store.nodes("abcd")
     store.sources("abc")
     store.refuse("c", "a", "b", "d")
-    assert "source 1: to be on a@x, b@x, d@x with home a@x" in store.ok("forget", "c", "--dry-run", group=cluster)
+    assert "source 1: to be on a@x, b@x, d@x with leader a@x" in store.ok("forget", "c", "--dry-run", group=cluster)
 
 
 # status
@@ -276,13 +276,13 @@ def test_a_node_that_the_others_refuse_can_be_taken_out(store: Store) -> None:
 
 def test_where_queues_are(abc: Store) -> None:
     assert abc.ok("status") == (
-        "source  queues  home  copies       state\n"
-        "1       2       a@x   a@x b@x c@x  home a@x; 3 copies\n"
-        "2       1       b@x   a@x b@x c@x  home b@x; 3 copies\n"
-        "3       0       c@x   a@x b@x c@x  home c@x; 3 copies\n"
+        "source  queues  leader  copies       state\n"
+        "1       2       a@x     a@x b@x c@x  leader a@x; 3 copies\n"
+        "2       1       b@x     a@x b@x c@x  leader b@x; 3 copies\n"
+        "3       0       c@x     a@x b@x c@x  leader c@x; 3 copies\n"
         "\n"
-        "how far copies are the home knows, and no node of the cluster runs on this data directory: ask on a@x, b@x, "
-        "c@x\n"
+        "how far copies are the leader knows, and no node of the cluster runs on this data directory: ask on a@x, "
+        "b@x, c@x\n"
     )
 
 
@@ -290,19 +290,19 @@ def test_sources_of_which_the_same_is_said_are_one_line(store: Store) -> None:
     store.nodes("ab", "c")
     store.sources("abc", "abc", "bca", "abc")
     lines = store.ok("status").split("\n")
-    assert lines[1] == "1-2 4   0       a@x   a@x b@x c@x  home a@x; 3 copies; c@x is gone"
+    assert lines[1] == "1-2 4   0       a@x     a@x b@x c@x  leader a@x; 3 copies; c@x is gone"
     assert lines[2].startswith("3 ")
 
 
-def test_the_home_says_how_far_copies_are(abc: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_leader_says_how_far_copies_are(abc: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = {"b@x": {"is": "counts", "lacks_bytes": 0}, "c@x": {"is": "behind", "lacks_bytes": 4 << 20}}
     row = {"source": 1, "epoch": 4, "serving": True, "copies": copies}
     monkeypatch.setattr(control, "call", lambda *_: facts("a", row))
     assert abc.ok("status", "orders") == (
-        "queue orders is in source 1, with 1 other queue: home a@x; 2 of 3 copies up to date, node c@x is 4.0 MB "
+        "queue orders is in source 1, with 1 other queue: leader a@x; 2 of 3 copies up to date, node c@x is 4.0 MB "
         "behind\n"
     )
-    assert abc.ok("status").rstrip().endswith("the home knows, and this is a@x: ask on b@x, c@x")
+    assert abc.ok("status").rstrip().endswith("the leader knows, and this is a@x: ask on b@x, c@x")
 
 
 def test_problems_are_an_exit_code(abc: Store) -> None:
@@ -310,13 +310,13 @@ def test_problems_are_an_exit_code(abc: Store) -> None:
     abc.gone("c")
     result = abc.run("status", "--problems")
     assert result.exit_code == 1
-    assert "home c@x is gone: another node is about to take it over" in result.stdout
+    assert "leader c@x is gone: another node is about to take it over" in result.stdout
 
 
 def test_what_is_asked_for_and_not_done_is_said(abc: Store) -> None:
-    abc.wish(WishRecord(1, ("a@x", "b@x", "d@x"), "", "d@x does not live"))
+    abc.desired_set(DesiredSetRecord(1, ("a@x", "b@x", "d@x"), "", "d@x does not live"))
     said = abc.ok("status", "--source", "1")
-    assert "home a@x; 3 copies; is to be on a@x, b@x, d@x, and waits: d@x does not live" in said
+    assert "leader a@x; 3 copies; is to be on a@x, b@x, d@x, and waits: d@x does not live" in said
 
 
 def test_a_queue_that_asked_for_one_copy_has_enough(store: Store) -> None:
@@ -325,15 +325,15 @@ def test_a_queue_that_asked_for_one_copy_has_enough(store: Store) -> None:
     store.queue("alone", 1, **{"x-quorum-initial-group-size": 1})
     store.queue("other", 2)
     said = store.ok("status")
-    assert "home a@x; 1 copy\n" in said
-    assert "home b@x; 1 copy; under-replicated: 1 of 3 copies" in said
+    assert "leader a@x; 1 copy\n" in said
+    assert "leader b@x; 1 copy; under-replicated: 1 of 3 copies" in said
     assert store.run("grow", "c", "--all", "--no-wait").exit_code == 0
-    assert store.wishes == {2: ("bc", "")}
+    assert store.desired_sets == {2: ("bc", "")}
 
 
 def test_status_for_programs(abc: Store) -> None:
     [row] = json.loads(abc.ok("status", "mail", "--json"))
-    assert (row["source"], row["home"], row["members"]) == (2, "b@x", ["a@x", "b@x", "c@x"])
+    assert (row["source"], row["leader"], row["members"]) == (2, "b@x", ["a@x", "b@x", "c@x"])
     assert (row["queues"], row["majority"], row["well"], row["up_to_date"]) == (1, True, True, None)
 
 
@@ -359,7 +359,7 @@ def test_what_cannot_be_is_one_sentence(abc: Store, words: Sequence[str], senten
     abc.nodes("", "d")
     abc.queue("classic", 0)
     assert abc.refused(*words) == sentence
-    assert abc.wishes == {}
+    assert abc.desired_sets == {}
 
 
 @pytest.mark.parametrize("words", [slow(["grow", "b"]), slow(["shrink", "b", "--all", "--source", "1"]), ["force"]])
@@ -374,20 +374,20 @@ def test_a_short_name_is_enough_if_there_is_one_such_node(abc: Store) -> None:
     assert abc.refused("transfer", "mail", "a") == "a is one of a@x, a@y: write the whole name"
     abc.ok("transfer", "mail", "a@x", "--no-wait")
     abc.ok("transfer", "orders", "b", "--no-wait")
-    assert abc.wishes == {2: ("", "a"), 1: ("", "b")}
+    assert abc.desired_sets == {2: ("", "a"), 1: ("", "b")}
 
 
 # What is asked for
 
 
-def test_a_home_is_transferred_with_all_queues_of_its_source(abc: Store) -> None:
+def test_a_leader_is_transferred_with_all_queues_of_its_source(abc: Store) -> None:
     result = abc.run("transfer", "orders", "c", "--no-wait")
     assert result.stderr.startswith("1 other queue of source 1 moves with it\n")
-    assert abc.wishes == {1: ("", "c")}
-    assert abc.ok("transfer", "orders", "c", "--no-wait") == "c@x is the home of queue 'orders' already\n"
+    assert abc.desired_sets == {1: ("", "c")}
+    assert abc.ok("transfer", "orders", "c", "--no-wait") == "c@x is the leader of queue 'orders' already\n"
 
 
-def test_a_node_without_a_copy_cannot_be_the_home(abc: Store) -> None:
+def test_a_node_without_a_copy_cannot_be_the_leader(abc: Store) -> None:
     abc.nodes("d")
     assert abc.refused("transfer", "orders", "d") == (
         "d@x keeps no copy of queue 'orders', these do: a@x, b@x, c@x; grow it first: "
@@ -402,10 +402,10 @@ def test_sets_are_grown_and_shrunk(abc: Store) -> None:
     assert abc.ok("grow", "d", "--all", "--no-wait") == "every source has its copies already\n"
     # On top of what is asked for already.
     abc.ok("shrink", "a", "--source", "1", "--no-wait")
-    assert abc.wishes[1][0] == "bcd"
+    assert abc.desired_sets[1][0] == "bcd"
     result = abc.run("shrink", "c", "--all", "--no-wait")
     assert "source 2: will have 2 copies and should have 3" in result.stderr
-    assert {source: members for source, (members, _) in abc.wishes.items()} == {1: "bd", 2: "ab", 3: "ab"}
+    assert {source: members for source, (members, _) in abc.desired_sets.items()} == {1: "bd", 2: "ab", 3: "ab"}
 
 
 def test_what_was_asked_for_is_taken_back(abc: Store) -> None:
@@ -414,13 +414,13 @@ def test_what_was_asked_for_is_taken_back(abc: Store) -> None:
     assert abc.ok("cancel", "--queue", "mail") == "1 taken back\n"
     assert abc.ok("cancel", "--all") == "1 taken back\n"
     assert abc.ok("cancel", "--all") == "nothing was asked for, or it is done\n"
-    assert abc.wishes == {}
+    assert abc.desired_sets == {}
 
 
 def test_a_wait_has_an_end(abc: Store) -> None:
     sentence = abc.refused("transfer", "orders", "c", "--timeout", "0.2")
     assert sentence.startswith("not done within 0.2 seconds; what was asked for goes on")
-    assert abc.wishes == {1: ("", "c")}
+    assert abc.desired_sets == {1: ("", "c")}
 
 
 # rebalance
@@ -431,11 +431,11 @@ def test_a_rebalance_says_what_it_would_move(store: Store) -> None:
     store.sources("abc", "abc", "cab")
     said = store.ok("rebalance", "--dry-run").split("\n")
     assert len(said) == 3
-    assert said[0].endswith(": home from a@x to b@x")
+    assert said[0].endswith(": leader from a@x to b@x")
     assert said[1] == "1 of 3 sources would change; nothing was asked for"
-    assert store.wishes == {}
+    assert store.desired_sets == {}
     store.ok("rebalance", "--no-wait")
-    assert list(store.wishes.values()) == [("", "b")]
+    assert list(store.desired_sets.values()) == [("", "b")]
     # What is asked for counts as if it were so.
     assert store.ok("rebalance", "--no-wait") == "all nodes have their share: nothing moves\n"
 
@@ -446,8 +446,8 @@ def test_a_new_node_gets_copies(store: Store) -> None:
     said = store.ok("rebalance", "--dry-run")
     assert said.count("copy from") == 3
     assert said.count("to d@x") >= 3
-    homes = store.ok("rebalance", "--homes", "--dry-run")
-    assert "copy" not in homes
+    leaders = store.ok("rebalance", "--leaders", "--dry-run")
+    assert "copy" not in leaders
 
 
 # forget
@@ -457,14 +457,14 @@ def test_a_node_that_is_gone_is_replaced_before_it_is_forgotten(store: Store) ->
     store.nodes("abd", "c")
     store.sources("abc", "bca", "abd")
     assert store.ok("forget", "c", "--dry-run", group=cluster) == (
-        "source 1: to be on a@x, b@x, d@x with home a@x\n"
-        "source 2: to be on a@x, b@x, d@x with home b@x\n"
+        "source 1: to be on a@x, b@x, d@x with leader a@x\n"
+        "source 2: to be on a@x, b@x, d@x with leader b@x\n"
         "c@x would be taken out of 2 sources; nothing was asked for\n"
     )
-    assert store.wishes == {}
+    assert store.desired_sets == {}
     sentence = store.refused("forget", "c", "--timeout", "0.2", group=cluster)
     assert sentence.startswith("c@x is not forgotten within 0.2 seconds")
-    assert store.wishes == {1: ("abd", ""), 2: ("abd", "")}
+    assert store.desired_sets == {1: ("abd", ""), 2: ("abd", "")}
     assert "c@x" in store.roster.known
 
 
@@ -497,10 +497,10 @@ def test_with_too_few_nodes_none_is_forgotten(store: Store) -> None:
     store.nodes("ab", "c")
     store.sources("abc")
     assert store.refused("forget", "c", group=cluster) == (
-        "source 1 is on a@x, b@x, c@x, and no other node lives that could take the place of c@x: start one more node "
-        "first"
+        "source 1 is on a@x, b@x, c@x, and no other node incarnations that could take the place of c@x: start one "
+        "more node first"
     )
-    assert store.wishes == {}
+    assert store.desired_sets == {}
 
 
 # force
@@ -516,7 +516,7 @@ def test_what_may_be_lost_is_said_before_it_is(store: Store, monkeypatch: pytest
     assert result.exit_code == 1
     assert result.stdout == (
         "source 1: stopped: b@x and c@x are gone, so 1 of 3 copies are no majority\n"
-        "  lost: b@x, c@x; left: a@x; last home: b@x, epoch 4\n"
+        "  lost: b@x, c@x; left: a@x; last leader: b@x, epoch 4\n"
         "  the copy of a@x ends at entry 120 of epoch 4 (known to be committed: 118): what was confirmed after that "
         "may be lost\n"
     )
@@ -528,17 +528,17 @@ def test_what_may_be_lost_is_said_before_it_is(store: Store, monkeypatch: pytest
     assert store.roster.records[1].members == ("a@x", "b@x", "c@x")
 
 
-def test_a_home_that_is_left_has_all_that_it_confirmed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_is_left_has_all_that_it_confirmed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.nodes("a", "bc")
     store.sources("abc")
     copies = [{"source": 1, "last": [4, 120], "committed": [4, 118]}]
     row = {"source": 1, "epoch": 4, "serving": True, "copies": {}}
     monkeypatch.setattr(control, "call", lambda *_: {"node": "a@x", "sources": [row], "copies": copies})
     assert (
-        "its home a@x is left, and has all that it confirmed: nothing is lost"
+        "its leader a@x is left, and has all that it confirmed: nothing is lost"
         in store.run("force", "--all-without-majority").stdout
     )
-    row["epoch"] = 3  # it reigned before, and is about to take over again
+    row["epoch"] = 3  # it held its leader lease before, and is about to take over again
     assert "may be lost" in store.run("force", "--all-without-majority").stdout
 
 
@@ -548,9 +548,9 @@ def test_what_is_left_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
     store.sources("bca", "adc", "bc")
     result = store.run("force", "--all-without-majority", "--yes")
     assert result.exit_code == 1  # nobody runs who would take it over
-    assert "1 source may go on, and not all of them have a home after 0.2 seconds" in result.stderr
+    assert "1 source may go on, and not all of them have a leader after 0.2 seconds" in result.stderr
     found = store.roster.records
-    assert (found[1].members, found[1].home) == (("a@x",), Seal(4, "", 0))
+    assert (found[1].members, found[1].leader) == (("a@x",), Vote(4, "", 0))
     # One has a majority, of the other nothing is left.
     assert found[2].members == ("a@x", "c@x", "d@x")
     assert found[3].members == ("b@x", "c@x")

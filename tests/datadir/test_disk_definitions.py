@@ -30,7 +30,8 @@ def paths(tmp_path: Path) -> list[Path]:
 
 
 def run(paths: list[Path], *puts: str, left: tuple[int, ...] = (), accept_loss: bool = False) -> list[str]:
-    """One life of the node. `left`: disks that are left behind before anything is put. All keys, in the end."""
+    """One incarnation of the node. `left`: disks that are left behind before anything is put. All keys, in the
+    end."""
     disks = open_disks(paths, accept_loss=accept_loss)
     file = None
     try:

@@ -19,7 +19,7 @@ from amqpd.datadir.disks.election import Refused, Seen, choose, furthest, next_l
 from amqpd.datadir.disks.standing import majority_of
 
 Entry = tuple[int, int]
-"""life, number"""
+"""incarnation, number"""
 
 
 class Crashed(Exception):
@@ -31,14 +31,14 @@ class Platter:
     """What is in one directory."""
 
     record: Record | None = None
-    life: int = 0
+    incarnation: int = 0
     """begun in its journal"""
     log: list[Entry] = field(default_factory=list)
     definitions: list[Entry] = field(default_factory=list)
 
     @property
     def position(self) -> tuple[int, int]:
-        return self.life, len(self.log)
+        return self.incarnation, len(self.log)
 
 
 class World:
@@ -65,8 +65,8 @@ class World:
         self.may_crash()
         self.platters[at].record = record
 
-    def run(self, lives: int) -> None:
-        for _ in range(lives):
+    def run(self, incarnations: int) -> None:
+        for _ in range(incarnations):
             try:
                 Process(self).live()
             except Crashed:
@@ -96,7 +96,7 @@ class World:
 
 
 class Process:
-    """One life of the node."""
+    """One incarnation of the node."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -120,11 +120,11 @@ class Process:
         best = furthest({at: self.platters[at].position for at in members})
         assert self.platters[best].log[: len(self.world.confirmed)] == self.world.confirmed, "confirmed and lost"
         before = chosen.newest or DiskList("n", (0, 0), (Listed(self.world.draw(), f"/{best}", True),))
-        life = max(chosen.promised, before.version[0], self.platters[best].life) + 1
+        incarnation = max(chosen.promised, before.version[0], self.platters[best].incarnation) + 1
         for at in members:
             record = self.platters[at].record
             generation = before.disks[0].generation if record is None else record.generation
-            self.world.put(at, Record(generation, True, life, before))
+            self.world.put(at, Record(generation, True, incarnation, before))
             seen[at].record = self.platters[at].record
         candidates = with_definitions(seen, chosen)
         richest = max(candidates, key=lambda at: len(self.platters[at].definitions))
@@ -134,31 +134,31 @@ class Process:
         for at in [*(at for at in members if at not in inside), *(at for at in self.usable if at not in members)]:
             if len(inside) < majority_of(len(self.platters)):
                 if at not in members:
-                    self.world.put(at, Record(self.world.draw(), False, life, before))
+                    self.world.put(at, Record(self.world.draw(), False, incarnation, before))
                     seen[at].record = self.platters[at].record
                 self.world.may_crash()
                 self.platters[at].log = list(self.platters[best].log)
-                self.platters[at].life = self.platters[best].life
+                self.platters[at].incarnation = self.platters[best].incarnation
                 inside.append(at)
                 self.world.counts["made equal"] += 1
         assert len(inside) >= majority_of(len(self.platters))
         for at in inside:
             self.world.may_crash()
             self.platters[at].definitions = list(definitions)
-        self.list = next_list(seen, before, "n", (life, 0), inside, self.world.draw)
-        self.life, self.number = life, 0
+        self.list = next_list(seen, before, "n", (incarnation, 0), inside, self.world.draw)
+        self.incarnation, self.number = incarnation, 0
         known = {each.generation for each in before.disks}
         new = [at for at in sorted({*inside, *members}) if self.list.disks[at].generation not in known]
         for at in new:
-            self.world.put(at, Record(self.list.disks[at].generation, True, life, before))
+            self.world.put(at, Record(self.list.disks[at].generation, True, incarnation, before))
         for at in [*new, *(at for at in sorted({*inside, *members}) if at not in new)]:
-            self.world.put(at, Record(self.list.disks[at].generation, True, life, self.list))
+            self.world.put(at, Record(self.list.disks[at].generation, True, incarnation, self.list))
         self.world.counts["starts"] += 1
         self.inside = set(inside)
         self.order = list(self.platters[best].log)
         for at in inside:
             self.world.may_crash()
-            self.platters[at].life = life
+            self.platters[at].incarnation = incarnation
         self.serve()
 
     def serve(self) -> None:
@@ -168,7 +168,7 @@ class Process:
             if act < 0.5:
                 # One transaction at a time: the next is cut when a majority has the one before.
                 if len(self.world.confirmed) == len(self.order) or not self.order:
-                    self.order.append((self.life, len(self.order)))
+                    self.order.append((self.incarnation, len(self.order)))
                 self.store()
             elif act < 0.6:
                 self.declare()
@@ -191,7 +191,7 @@ class Process:
             self.world.confirmed = self.order[:stored]
 
     def declare(self) -> None:
-        definition = (self.life, len(self.platters[min(self.inside)].definitions))
+        definition = (self.incarnation, len(self.platters[min(self.inside)].definitions))
         for at in sorted(self.inside):
             self.world.may_crash()
             self.platters[at].definitions.append(definition)
@@ -207,11 +207,11 @@ class Process:
         generation = self.list.disks[at].generation
         if not whole:
             generation = self.world.draw()
-            self.world.put(at, Record(generation, False, self.life, self.list))
+            self.world.put(at, Record(generation, False, self.incarnation, self.list))
         full = [each for each in self.inside if len(self.platters[each].log) >= len(self.world.confirmed)]
         source = self.platters[min(full)]
         self.world.may_crash()
-        self.platters[at].log, self.platters[at].life = list(source.log), self.life
+        self.platters[at].log, self.platters[at].incarnation = list(source.log), self.incarnation
         self.world.may_crash()
         self.platters[at].definitions = list(source.definitions)
         self.tell({*self.inside, at}, {at: generation})
@@ -223,14 +223,14 @@ class Process:
         self.number += 1
         self.list = DiskList(
             "n",
-            (self.life, self.number),
+            (self.incarnation, self.number),
             tuple(
                 Listed(given.get(at, each.generation), each.path, at in inside)
                 for at, each in enumerate(self.list.disks)
             ),
         )
         for at in sorted(inside, key=lambda _: self.chance.random()):
-            self.world.put(at, Record(self.list.disks[at].generation, True, self.life, self.list))
+            self.world.put(at, Record(self.list.disks[at].generation, True, self.incarnation, self.list))
 
 
 @pytest.mark.parametrize("disks", [2, 3, 5])

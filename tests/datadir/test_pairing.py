@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_a_sentence(journal, metadata, sentence):
 
 
 async def run(directory: Path, *, messages: int = 0, queues: tuple[str, ...] = (), accept_loss: bool = False) -> Pair:
-    """One life of a broker's files."""
+    """One incarnation of a broker's files."""
     pair = await open_pair(directory, accept_loss=accept_loss)
     await bootstrap(pair.store)
     pair.disk.recover()
@@ -79,14 +79,14 @@ async def run(directory: Path, *, messages: int = 0, queues: tuple[str, ...] = (
 def lives(tmp_path):
     """`data` has had three; `older` is what it was after the first, `other` is another broker's."""
 
-    async def all_lives():
+    async def all_incarnations():
         await run(tmp_path / "data", messages=3, queues=("q",))
         shutil.copytree(tmp_path / "data", tmp_path / "older")
         await run(tmp_path / "data", messages=3, queues=("r", "s"))
         await run(tmp_path / "data")
         await run(tmp_path / "other", messages=2, queues=("x", "y", "z"))
 
-    trio.run(all_lives)
+    trio.run(all_incarnations)
     return tmp_path
 
 
@@ -114,12 +114,12 @@ JOURNALS, STORES = ("journal.db", "journal.mark"), ("metadata.db", "metadata.mar
     ],
 )
 @pytest.mark.trio
-async def test_a_file_that_is_older_missing_or_anothers_is_refused_as_it_was(lives, files, source, sentence):
-    data = lives / "data"
+async def test_a_file_that_is_older_missing_or_anothers_is_refused_as_it_was(incarnations, files, source, sentence):
+    data = incarnations / "data"
     for name in files:
         (data / name).unlink(missing_ok=True)
-        if source is not None and (lives / source / name).exists():
-            shutil.copy(lives / source / name, data)
+        if source is not None and (incarnations / source / name).exists():
+            shutil.copy(incarnations / source / name, data)
     before = contents(data)
     for _ in range(2):
         with pytest.raises(StartupError, match=sentence) as refused:
@@ -135,9 +135,9 @@ async def test_a_file_that_is_older_missing_or_anothers_is_refused_as_it_was(liv
 
 
 @pytest.mark.trio
-async def test_a_pair_fits_itself_again_and_again(lives):
+async def test_a_pair_fits_itself_again_and_again(incarnations):
     for messages in (0, 1, 0):
-        pair = await run(lives / "data", messages=messages)
+        pair = await run(incarnations / "data", messages=messages)
         assert not pair.suspect
 
 

@@ -134,8 +134,8 @@ def test_a_binding_without_an_end_is_left_out() -> None:
 def test_bindings_that_are_the_same_in_json_are_one() -> None:
     moment = datetime.fromtimestamp(5, UTC)
     topology = topology_of(queue("q"), binding("amq.headers", "q", at=moment), binding("amq.headers", "q", at=5))
-    wish = of(source="amq.headers", destination="q", destination_type="queue")
-    found = compared(topology, bindings=[{**wish, "arguments": {"at": 5}}, {**wish, "arguments": {"at": 5.0}}])
+    request = of(source="amq.headers", destination="q", destination_type="queue")
+    found = compared(topology, bindings=[{**request, "arguments": {"at": 5}}, {**request, "arguments": {"at": 5.0}}])
     assert found.unchanged["bindings"] == 1
     assert [step.record.arguments for step in found.steps] == [{"at": 5.0}]
 

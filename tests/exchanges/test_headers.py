@@ -190,7 +190,7 @@ tables = st.dictionaries(names, values, max_size=4)
 modes = st.sampled_from(
     [{}, {"x-match": "all"}, {"x-match": "any"}, {"x-match": "all-with-x"}, {"x-match": "any-with-x"}]
 )
-wishes = st.builds(lambda mode, table: {**mode, **table}, modes, tables)
+requests = st.builds(lambda mode, table: {**mode, **table}, modes, tables)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -208,7 +208,7 @@ def defined(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
     return any(agreements) if mode.startswith("any") else all(agreements)
 
 
-@given(st.lists(wishes, max_size=10), st.sets(st.integers(0, 9)), st.lists(tables, min_size=1, max_size=5))
+@given(st.lists(requests, max_size=10), st.sets(st.integers(0, 9)), st.lists(tables, min_size=1, max_size=5))
 def test_the_index_finds_what_a_loop_over_all_bindings_finds(
     wanted: list[dict[str, Any]], removed: set[int], messages: list[dict[str, Any]]
 ) -> None:

@@ -1,10 +1,10 @@
 """The audit log of a run beside what its clients saw: each confirm and each drained message has its events.
 
-What comes in: the log's Parquet files, a history, in which life of the broker each round took place. What goes out:
-sentences about what is not there.
+What comes in: the log's Parquet files, a history, in which incarnation of the broker each round took place. What goes
+out: sentences about what is not there.
 Rules: 1. A publisher's messages are known in the log by its connection and their confirm tags, which count from 1 in
-each life like the publisher's own. 2. A dead letter and what was delayed are followed back to what the publisher had
-sent.
+each incarnation like the publisher's own. 2. A dead letter and what was delayed are followed back to what the
+publisher had sent.
 Not here: whether the books add up (the job `conservation`).
 """
 
@@ -29,99 +29,104 @@ Message = tuple[int, int, int]
 
 @dataclass
 class Rounds:
-    """`begun` has for each life of the broker the sequence with which each publisher began in it."""
+    """`begun` has for each incarnation of the broker the sequence with which each publisher began in it."""
 
     data_dir: Path
     begun: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def begin(self, history: History) -> None:
         """The broker runs, and the workers are about to start."""
-        self.begun[self.life()] = {name: publisher.attempted for name, publisher in history.publishers.items()}
+        self.begun[self.incarnation()] = {name: publisher.attempted for name, publisher in history.publishers.items()}
 
-    def life(self) -> int:
-        return int(json.loads((self.data_dir / "audit" / "lives.json").read_text())["life"])
+    def incarnation(self) -> int:
+        return int(json.loads((self.data_dir / "audit" / "incarnations.json").read_text())["incarnation"])
 
 
 class Books:
     def __init__(self, events: Path) -> None:
         self.published: dict[tuple[int, str], set[int]] = defaultdict(set)
-        """(life, connection) -> confirm tags"""
+        """(incarnation, connection) -> confirm tags"""
         self.confirmed: dict[tuple[int, str], set[int]] = defaultdict(set)
         self.connections: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-        """(life, exchange, routing key) -> who published so"""
+        """(incarnation, exchange, routing key) -> who published so"""
         self.routed: dict[Message, tuple[int, int, str, int]] = {}
-        """-> life, publication, connection, confirm tag"""
+        """-> incarnation, publication, connection, confirm tag"""
         self.came_of: dict[tuple[int, int], Message] = {}
-        """(life, publication) of what the broker published itself -> what it was"""
+        """(incarnation, publication) of what the broker published itself -> what it was"""
         self.delivered: dict[tuple[int, str], set[Message]] = defaultdict(set)
-        """(life, queue)"""
+        """(incarnation, queue)"""
         for path in sorted(events.glob("date=*/hour=*/*.parquet")):
             for row in pq.ParquetFile(path).read().to_pylist():
                 self._take(row)
 
     def _take(self, row: dict[str, Any]) -> None:
-        event, life, count = row["event"], row["life"], row["count"]
+        event, incarnation, count = row["event"], row["incarnation"], row["count"]
         if event in ("published", "confirmed") and row["confirm_tag"]:
             tags = range(row["confirm_tag"], row["confirm_tag"] + count)
-            (self.published if event == "published" else self.confirmed)[life, row["connection"]].update(tags)
+            (self.published if event == "published" else self.confirmed)[incarnation, row["connection"]].update(tags)
             if event == "published":
-                self.connections[life, row["exchange"], row["routing_key"]].add(row["connection"])
+                self.connections[incarnation, row["exchange"], row["routing_key"]].add(row["connection"])
         elif event == "routed":
             for at, message in enumerate(_messages(row)):
                 tag = row["confirm_tag"] + at if row["confirm_tag"] else 0
-                self.routed[message] = life, row["publication"] + at, row["connection"] or "", tag
+                self.routed[message] = incarnation, row["publication"] + at, row["connection"] or "", tag
         elif event in LINKS and row["publication"]:
             for at, message in enumerate(_messages(row)):
-                self.came_of[life, row["publication"] + at] = message
+                self.came_of[incarnation, row["publication"] + at] = message
         elif event == "delivered":
-            self.delivered[life, row["queue"]].update(_messages(row))
+            self.delivered[incarnation, row["queue"]].update(_messages(row))
 
     def origin(self, message: Message) -> tuple[int, str, int] | None:
-        """(life, connection, confirm tag) with which a client published it; None when the log does not say."""
+        """(incarnation, connection, confirm tag) with which a client published it; None when the log does not say."""
         seen = set()
         while message not in seen:
             seen.add(message)
             routed = self.routed.get(message)
             if routed is None:
                 return None
-            life, publication, connection, tag = routed
+            incarnation, publication, connection, tag = routed
             if tag:
-                return life, connection, tag
-            if (life, publication) not in self.came_of:
+                return incarnation, connection, tag
+            if (incarnation, publication) not in self.came_of:
                 return None
-            message = self.came_of[life, publication]
+            message = self.came_of[incarnation, publication]
         return None
 
-    def publisher_of(self, life: int, exchange: str, routing_key: str) -> str:
+    def publisher_of(self, incarnation: int, exchange: str, routing_key: str) -> str:
         """The connection; empty when nobody published so."""
-        found = self.connections.get((life, exchange, routing_key), set())
+        found = self.connections.get((incarnation, exchange, routing_key), set())
         assert len(found) <= 1, found
         return next(iter(found), "")
 
 
 def missing_from(books: Books, history: History, rounds: Rounds, routes: dict[str, tuple[str, str]]) -> list[str]:
     """What clients saw and the log does not have. `routes`: publisher -> exchange, routing key."""
-    lives, found = sorted(rounds.begun), []
+    incarnations, found = sorted(rounds.begun), []
     whose: dict[tuple[int, str], tuple[str, int]] = {}
-    for at, life in enumerate(lives):
+    for at, incarnation in enumerate(incarnations):
         for name, publisher in history.publishers.items():
-            first = rounds.begun[life][name]
-            end = rounds.begun[lives[at + 1]][name] if at + 1 < len(lives) else publisher.attempted
-            connection = books.publisher_of(life, *routes[name])
-            whose[life, connection] = name, first
+            first = rounds.begun[incarnation][name]
+            end = rounds.begun[incarnations[at + 1]][name] if at + 1 < len(incarnations) else publisher.attempted
+            connection = books.publisher_of(incarnation, *routes[name])
+            whose[incarnation, connection] = name, first
             confirmed = {seq - first + 1 for seq in range(first, end) if publisher.outcomes[seq] == CONFIRMED}
             for event, tags in (("published", books.published), ("confirmed", books.confirmed)):
-                lost = confirmed - tags[life, connection]
+                lost = confirmed - tags[incarnation, connection]
                 if lost:
-                    found.append(f"life {life}, {name}: {len(lost)} confirmed without '{event}': {sorted(lost)[:5]}")
-    last = rounds.life()
+                    found.append(
+                        f"incarnation {incarnation}, {name}: {len(lost)} confirmed without '{event}': "
+                        f"{sorted(lost)[:5]}"
+                    )
+    last = rounds.incarnation()
     for queue in history.queues.values():
         logged = set()
         for message in books.delivered[last, queue.name]:
-            life, connection, tag = books.origin(message) or (0, "", 0)
-            name, first = whose.get((life, connection), ("", 0))
+            incarnation, connection, tag = books.origin(message) or (0, "", 0)
+            name, first = whose.get((incarnation, connection), ("", 0))
             logged.add((name, first + tag - 1))
-        drained = {(each.publisher, each.sequence) for each in queue.deliveries if each.life == history.life}
+        drained = {
+            (each.publisher, each.sequence) for each in queue.deliveries if each.incarnation == history.incarnation
+        }
         lost_there = drained - logged
         if lost_there:
             found.append(f"{queue.name}: {len(lost_there)} drained without 'delivered': {sorted(lost_there)[:5]}")

@@ -9,7 +9,7 @@ What comes in: a `History`, after a full drain. What goes out: a `Verdict`.
 Rules (per queue): 1. lost: confirmed, and no delivery of it was settled. 2. unexpected: delivered, though
 never attempted for this queue, or refused (nack), or returned as unroutable. 3. resurrected: delivered
 after a settlement that was proven to be on disk. 4. misordered: first deliveries of one publisher's
-messages are in the order of its publishes. 5. unflagged: delivered a second time in one life without
+messages are in the order of its publishes. 5. unflagged: delivered a second time in one incarnation without
 `redelivered`; after a kill the outcome of what was in flight is unknown, so such duplicates are only
 counted. 6. A message that may be dead-lettered is lost when it is settled neither in its queue nor among the dead
 letters, and moved twice when it is settled for sure in both.
@@ -89,11 +89,11 @@ class Seen(NamedTuple):
 
 
 def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> Seen:
-    seen: dict[tuple[str, int], int] = {}  # -> the life of its latest delivery
+    seen: dict[tuple[str, int], int] = {}  # -> the incarnation of its latest delivery
     settled: set[tuple[str, int]] = set()
     sure: set[tuple[str, int]] = set()
     newest: dict[tuple[str, int], int] = {}
-    for index, (name, sequence, redelivered, life) in enumerate(queue.deliveries):
+    for index, (name, sequence, redelivered, incarnation) in enumerate(queue.deliveries):
         message = (name, sequence)
         verdict.counts["delivered"] += 1
         if not _expected(history, queue.name, name, sequence):
@@ -102,7 +102,7 @@ def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> See
             _note(verdict.resurrected, queue.name, name, sequence)
         if message in seen:
             verdict.counts["duplicated"] += 1
-            if not redelivered and seen[message] == life:
+            if not redelivered and seen[message] == incarnation:
                 _note(verdict.unflagged, queue.name, name, sequence)
             elif not redelivered:
                 verdict.counts["duplicated_unflagged_after_kill"] += 1
@@ -111,7 +111,7 @@ def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> See
             if sequence < newest.get(lane, -1):
                 _note(verdict.misordered, queue.name, name, sequence)
             newest[lane] = max(newest.get(lane, -1), sequence)
-        seen[message] = life
+        seen[message] = incarnation
         if index in queue.settle_sent or index in queue.settle_sure:
             settled.add(message)
         if index in queue.settle_sure:
@@ -121,19 +121,19 @@ def _check_queue(history: History, queue: QueueHistory, verdict: Verdict) -> See
 
 def _check_publisher(publisher: PublisherHistory, queue: str, seen: dict[str, Seen], verdict: Verdict) -> None:
     """What came out of the queue, or as a dead letter instead."""
-    here, letters = seen[queue], seen.get(publisher.dead, Seen(set(), set(), set()))
+    here, dead_letters = seen[queue], seen.get(publisher.dead, Seen(set(), set(), set()))
     for sequence, outcome in enumerate(publisher.outcomes):
         message = (publisher.name, sequence)
         if sequence in publisher.unroutable:
             continue
-        if outcome == CONFIRMED and message not in here.settled and message not in letters.settled:
+        if outcome == CONFIRMED and message not in here.settled and message not in dead_letters.settled:
             if publisher.may_vanish(sequence):
                 verdict.counts["expired into nothing"] += 1
             else:
                 _note(verdict.lost, queue, publisher.name, sequence)
-        if outcome == UNKNOWN and (message in here.delivered or message in letters.delivered):
+        if outcome == UNKNOWN and (message in here.delivered or message in dead_letters.delivered):
             verdict.counts["recovered"] += 1
-        if message in here.sure and message in letters.sure:
+        if message in here.sure and message in dead_letters.sure:
             _note(verdict.moved_twice, queue, publisher.name, sequence)
 
 

@@ -1,6 +1,6 @@
 """Queues that come and go beside a load, and what must be left of them after a crash.
 
-What comes in: a port, and the records of the lives before. What goes out: `Passing` records; after the crash,
+What comes in: a port, and the records of the incarnations before. What goes out: `Passing` records; after the crash,
 what is wrong with them. Rules: 1. A step is written down before it is asked for, and again when its answer has
 come. 2. Deleted stays deleted when the answer has come. 3. A purge is on disk when a later publish is confirmed;
 what is confirmed behind it stays. 4. In between, either is right.

@@ -1,6 +1,6 @@
 """Several forwarders and an etcd of their own, as processes on this machine.
 
-What comes in: a directory. What goes out: brokers by name; which of them is the home of a queue.
+What comes in: a directory. What goes out: brokers by name; which of them is the leader of a queue.
 Rules: 1. Each forwarder has its own data and its own ports, the same over its restarts. 2. Where a queue is, is asked
 of the brokers, as a client would. 3. With `power`, each forwarder's data are on a disk of its own whose power can be
 cut.
@@ -102,7 +102,7 @@ class Cluster:
             disk.image.unlink()
 
     def declare_quorum(self, name: str, queues: Collection[str], bound: Collection[str] = ()) -> None:
-        """Quorum queues, at this forwarder, or at another one where their home is; `bound`: to the exchange
+        """Quorum queues, at this forwarder, or at another one where their leader is; `bound`: to the exchange
         `everyone`. On a slow machine members may find each other later than a declaration waits for that: it is
         refused then, and repeated."""
         deadline_s, refused = time.monotonic() + DECLARED_DEADLINE_S, ""
@@ -135,7 +135,7 @@ class Cluster:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
-    def home_of(self, queues: Collection[str]) -> str:
+    def leader_of(self, queues: Collection[str]) -> str:
         """The forwarder at which all of these queues can be used; waited for."""
         deadline = time.monotonic() + FOUND_DEADLINE_S
         while time.monotonic() < deadline:
@@ -144,7 +144,7 @@ class Cluster:
                     with self.inside(name):
                         if serves(broker.port, queues):
                             return name
-            time.sleep(BETWEEN_QUESTIONS_S)  # nobody tells a client that a home has moved
+            time.sleep(BETWEEN_QUESTIONS_S)  # nobody tells a client that a leader has moved
         raise AssertionError(f"no forwarder serves {sorted(queues)}:\n{self.log}")
 
     @property

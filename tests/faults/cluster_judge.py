@@ -1,11 +1,11 @@
-"""What has to be so of a cluster after faults, beside what clients saw: who was home, and what is on the disks.
+"""What has to be so of a cluster after faults, beside what clients saw: who was leader, and what is on the disks.
 
 What comes in: brokers' logs; directories of brokers that run; members and sources as the store has them. What goes
 out: violations; copies that are equal.
-Rules: 1. For a source and an epoch at most one forwarder has begun to be the home, and one process of it: nobody else
-can have confirmed anything. 2. Copies are compared as a home would read them: what of each queue is live, and how
-often it came back. They are read from the disks themselves, of forwarders that go on. 3. That they become equal is
-waited for: nobody tells of it.
+Rules: 1. For a source and an epoch at most one forwarder has begun to be the leader, and one process of it: nobody
+else can have confirmed anything. 2. Copies are compared as a leader would read them: what of each queue is live, and
+how often it came back. They are read from the disks themselves, of forwarders that go on. 3. That they become equal
+is waited for: nobody tells of it.
 Not here: what clients saw (`checker.py`).
 """
 
@@ -34,8 +34,8 @@ Live = dict[int, tuple[list[tuple[int, int]], dict[int, int]]]
 """queue id -> (first, last) of what is live, ascending and joined; counts of what came back"""
 
 
-def homes_of(logs: Mapping[str, str]) -> dict[tuple[int, int], list[str]]:
-    """(source, epoch) -> who has begun to be its home, once for each time."""
+def leaders_of(logs: Mapping[str, str]) -> dict[tuple[int, int], list[str]]:
+    """(source, epoch) -> who has begun to be its leader, once for each time."""
     found: dict[tuple[int, int], list[str]] = {}
     for name, log in logs.items():
         for line in TAKEN_OVER.findall(log):
@@ -46,11 +46,11 @@ def homes_of(logs: Mapping[str, str]) -> dict[tuple[int, int], list[str]]:
     return found
 
 
-def two_homes(logs: Mapping[str, str]) -> list[str]:
+def two_leaders(logs: Mapping[str, str]) -> list[str]:
     """A sentence for each epoch of a source that more than one had."""
     return [
-        f"source {source} had {len(names)} homes in epoch {epoch}: {names}"
-        for (source, epoch), names in sorted(homes_of(logs).items())
+        f"source {source} had {len(names)} leaders in epoch {epoch}: {names}"
+        for (source, epoch), names in sorted(leaders_of(logs).items())
         if len(names) > 1
     ]
 

@@ -2,12 +2,12 @@
 
 What comes in: a cluster on machines, a seed, how many rounds. What goes out: a history of all clients, a line for
 each round, counts of the faults made.
-Rules: 1. In each round publishers and consumers run at the home, a fault is made, lasts, and is healed; then every
+Rules: 1. In each round publishers and consumers run at the leader, a fault is made, lasts, and is healed; then every
 publisher must end, or have an answer for everything that it sent, within `ANSWERED_S`. Queues of other sources,
-`NEIGHBOURS`, have probes only. 2. The next home is where a message sent after the healing is confirmed. 3. The kinds
-are drawn like cards, so that each comes before any comes again. 4. A home may move at any time: workers that end by
-it are started again at the next one. 5. What is sent at a forwarder that a fault has cut off from every majority is
-not confirmed before the healing begins.
+`NEIGHBOURS`, have probes only. 2. The next leader is where a message sent after the healing is confirmed. 3. The
+kinds are drawn like cards, so that each comes before any comes again. 4. A leader may move at any time: workers that
+end by it are started again at the next one. 5. What is sent at a forwarder that a fault has cut off from every
+majority is not confirmed before the healing begins.
 Not here: the faults (`cluster_faults.py`), the judgement (`checker.py`, `cluster_judge.py`).
 """
 
@@ -39,7 +39,7 @@ ANSWERED_S = 60.0
 SERVED_S = 60.0
 """a confirm anywhere, after the healing"""
 MOVES_MAX = 5
-"""of a home, within a round, before its load has come so far that a fault is made"""
+"""of a leader, within a round, before its load has come so far that a fault is made"""
 
 
 class Rounds:
@@ -69,16 +69,16 @@ class Rounds:
         self._progress = Progress()
         """of the workers that were started last"""
         self._kinds: dict[int, str] = {}
-        """of the fault that was made in a life"""
+        """of the fault that was made in an incarnation"""
 
     def run(self, rounds: int) -> None:
         """The probes run meanwhile, and have ended when it returns."""
         for probes in self._all_probes:
             probes.start()
         try:
-            home = self.probes.first_after(time.monotonic(), SERVED_S).forwarder
+            leader = self.probes.first_after(time.monotonic(), SERVED_S).forwarder
             for number in range(rounds):
-                home = self._round(number, home)
+                leader = self._round(number, leader)
         finally:
             # After a failure, too: who writes down what happened would wait for the workers.
             self._progress.stopping = True
@@ -98,33 +98,33 @@ class Rounds:
             )
         lines += [f"{kind:<32} {'-':>6} not possible here: {why}" for kind, why in self.missing.items()]
         lines.append(
-            f"{'(no fault, a home moved)':<32} {self.moved_by_itself:>6} {'':>24} {'':>8} {again['none']:>10}"
+            f"{'(no fault, a leader moved)':<32} {self.moved_by_itself:>6} {'':>24} {'':>8} {again['none']:>10}"
         )
         lines.append(f"forwarders that were cut off from every majority: {self.cut_off}")
         return "\n".join(lines)
 
     def duplicates(self) -> Counter[str]:
-        """Deliveries that came again after each kind of fault: counted for the life of the one before."""
+        """Deliveries that came again after each kind of fault: counted for the incarnation of the one before."""
         found: Counter[str] = Counter()
         for queue in self.history.queues.values():
             seen: dict[tuple[str, int], int] = {}
-            for publisher, sequence, _, life in queue.deliveries:
+            for publisher, sequence, _, incarnation in queue.deliveries:
                 before = seen.get((publisher, sequence))
                 if before is not None:
                     found[self._kinds.get(before, "none")] += 1
-                seen[publisher, sequence] = life
+                seen[publisher, sequence] = incarnation
         return found
 
-    def _round(self, number: int, home: str) -> str:
-        """The next home."""
+    def _round(self, number: int, leader: str) -> str:
+        """The next leader."""
         kind = self._card()
         confirms = self._chance.randint(1, CONFIRMS_MAX)
         lasts_s = self._faults.lasts_s(kind, self._chance)
-        home, progress, workers = self._loaded(home, confirms)
-        cut_off = self._faults.make(kind, home, self._chance)
+        leader, progress, workers = self._loaded(leader, confirms)
+        cut_off = self._faults.make(kind, leader, self._chance)
         made_s = time.monotonic()
         self.counts[kind] += 1
-        self._kinds[self.history.life] = kind
+        self._kinds[self.history.incarnation] = kind
         time.sleep(max(0.0, made_s + lasts_s - time.monotonic()))  # the length of the fault
         healed_s = time.monotonic()
         confirmed = [
@@ -133,7 +133,7 @@ class Rounds:
             for each in probes.between(made_s, healed_s)
             if each.forwarder in cut_off
         ]
-        assert not confirmed, f"{kind}, of home {home}: a minority confirms {confirmed}"
+        assert not confirmed, f"{kind}, of leader {leader}: a minority confirms {confirmed}"
         self.cut_off += len(cut_off)
 
         def end_load() -> None:
@@ -153,7 +153,7 @@ class Rounds:
         self._end(workers)
         moment = time.strftime("%H:%M:%S", time.gmtime())
         line = (
-            f"{moment} round {number}: {kind}, of home {home}, for {lasts_s:.1f} s; first confirm at "
+            f"{moment} round {number}: {kind}, of leader {leader}, for {lasts_s:.1f} s; first confirm at "
             f"{after_fault.forwarder} {after_fault.confirmed_s - made_s:.2f} s after the fault, at "
             f"{after_healing.forwarder} {after_healing.confirmed_s - healed_s:.2f} s after the healing; all runs "
             f"{whole_s - healed_s:.2f} s, publishers are answered {time.monotonic() - healed_s:.2f} s after it"
@@ -168,28 +168,28 @@ class Rounds:
             self._chance.shuffle(self._cards)
         return self._cards.pop()
 
-    def _loaded(self, home: str, confirms: int) -> tuple[str, Progress, list[Worker]]:
-        """Workers at the home, when this number of answers has come to them."""
+    def _loaded(self, leader: str, confirms: int) -> tuple[str, Progress, list[Worker]]:
+        """Workers at the leader, when this number of answers has come to them."""
         for _ in range(MOVES_MAX):
-            self.history.life += 1
-            consumed = CONSUMED if self.history.life % ALL_CONSUMED_EACH else QUEUES
-            port, inside = self._cluster.brokers[home].port, partial(self._cluster.inside, home)
+            self.history.incarnation += 1
+            consumed = CONSUMED if self.history.incarnation % ALL_CONSUMED_EACH else QUEUES
+            port, inside = self._cluster.brokers[leader].port, partial(self._cluster.inside, leader)
             progress, workers = start_workers(port, self.history, ROUTES, consumed, inside=inside)
             self._progress = progress
-            progress.killed = True  # the home may move at any time
+            progress.killed = True  # the leader may move at any time
             deadline_s = time.monotonic() + CONFIRMS_DEADLINE_S
             while progress.confirmed < confirms and all(worker.is_alive() for worker in workers):
                 assert time.monotonic() < deadline_s, f"{progress.confirmed} answers, {confirms} were due"
                 with progress.news:
                     progress.news.wait(0.1)
             if progress.confirmed >= confirms:
-                return home, progress, workers
+                return leader, progress, workers
             self.moved_by_itself += 1
-            self.history.events.append(f"life {self.history.life}: {home} was the home no more")
+            self.history.events.append(f"incarnation {self.history.incarnation}: {leader} was the leader no more")
             progress.stopping = True
             self._end(workers)
-            home = self.probes.first_after(time.monotonic(), SERVED_S).forwarder
-        raise AssertionError(f"the home moved {MOVES_MAX} times by itself")
+            leader = self.probes.first_after(time.monotonic(), SERVED_S).forwarder
+        raise AssertionError(f"the leader moved {MOVES_MAX} times by itself")
 
     def _end(self, workers: list[Worker]) -> None:
         """Publishers have their answers, or their connection is gone; consumers cannot know that nothing comes."""

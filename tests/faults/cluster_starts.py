@@ -196,10 +196,10 @@ class Starts:
         if self.refused:
             wrong.append(f"{self.refused} starts were refused")
         for queue in (*QUEUES, *CLASSIC):
-            home = self.cluster.home_of([queue])
-            if home != CLASSIC.get(queue, home):
-                wrong.append(f"{queue} of node {CLASSIC[queue]} is served by node {home}")
-            with pika.BlockingConnection(pika.URLParameters(self.cluster.brokers[home].url)) as connection:
+            leader = self.cluster.leader_of([queue])
+            if leader != CLASSIC.get(queue, leader):
+                wrong.append(f"{queue} of node {CLASSIC[queue]} is served by node {leader}")
+            with pika.BlockingConnection(pika.URLParameters(self.cluster.brokers[leader].url)) as connection:
                 channel = connection.channel()
                 channel.confirm_delivery()
                 channel.basic_publish("", queue, b"more")

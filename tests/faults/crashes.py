@@ -55,8 +55,8 @@ GOES_ON = 500
 """confirms that say that it goes on"""
 PATIENCE_S = 120.0
 NOT_POSSIBLE = "is not possible here"
-# Their letters are taken while the crashes happen; those of the others at the end.
-LETTERS_CONSUMED = ("ttl.dead", "expiring.dead", "judged.dead")
+# Their dead letters are taken while the crashes happen; those of the others at the end.
+DEAD_LETTERS_CONSUMED = ("ttl.dead", "expiring.dead", "judged.dead")
 
 
 class Session:
@@ -104,8 +104,8 @@ class Session:
             progress, started = start_workers(self.broker.port, history, ROUTES, CONSUMED, FATES)
             workers += started
             extra = [
-                Consumer(self.broker.port, progress, history.queues[queue], history.life, lambda *_: "ack")
-                for queue in LETTERS_CONSUMED
+                Consumer(self.broker.port, progress, history.queues[queue], history.incarnation, lambda *_: "ack")
+                for queue in DEAD_LETTERS_CONSUMED
             ]
             churns = [
                 Churn(self.broker.port, progress, self.violations, records, f"churn{place}.")
@@ -125,12 +125,12 @@ class Session:
                 for started_one in workers:
                     started_one.join(PATIENCE_S)
                     assert not started_one.is_alive(), started_one.name
-        history.events.append(f"life {history.life}: {said}, after {confirms} confirms")
-        history.life += 1
+        history.events.append(f"incarnation {history.incarnation}: {said}, after {confirms} confirms")
+        history.incarnation += 1
         if isinstance(self.disk, SmallDisk):
-            first = history.life
+            first = history.incarnation
             said = go_through(self.broker, self.disk, history, self.chance, self.done)
-            history.events.append(f"lives {first} to {history.life}: {said}")
+            history.events.append(f"lives {first} to {history.incarnation}: {said}")
         if self.chance.random() < 0.25:
             kill_while_it_starts(self.broker, history, self.chance, self.start_s)
             self.done["kill in a start"] += 1
@@ -142,7 +142,7 @@ class Session:
         assert not parked, f"parked after {history.events[-1]}: {parked}"
 
     def _wait_for_queues(self, count: int) -> None:
-        """Until this many queues have come to their end in this life: the load leaves them little time."""
+        """Until this many queues have come to their end in this incarnation: the load leaves them little time."""
         due, end = self._ended() + count, time.monotonic() + PATIENCE_S
         while self._ended() < due:
             assert time.monotonic() < end, f"{self._ended()} queues ended, {due} were due"
@@ -232,16 +232,16 @@ def duplicates(history: History) -> Counter[str]:
     causes: Counter[str] = Counter()
     for queue in history.queues.values():
         latest: dict[tuple[str, int], int] = {}
-        for index, (publisher, sequence, redelivered, life) in enumerate(queue.deliveries):
+        for index, (publisher, sequence, redelivered, incarnation) in enumerate(queue.deliveries):
             before = latest.get((publisher, sequence))
             latest[publisher, sequence] = index
             if before is None:
                 continue
-            where = "letter" if queue.letters_of else "message"
+            where = "dead_letter" if queue.dead_letters_of else "message"
             if redelivered:
                 causes[f"{where}, redelivered"] += 1
-            elif history.queues[queue.name].deliveries[before].life == life:
-                causes[f"{where}, in one life, NOT flagged"] += 1
+            elif history.queues[queue.name].deliveries[before].incarnation == incarnation:
+                causes[f"{where}, in one incarnation, NOT flagged"] += 1
             elif before in queue.settle_sent:
                 causes[f"{where}, not flagged: its ack was on the way in the crash"] += 1
             else:

@@ -41,7 +41,7 @@ def drain(port: int, history: History, queues: Collection[str] | None = None) ->
                     if before is not None and rank > before:
                         queue.violations.append(f"{sequence} of rank {rank} came behind {before}")
                 index = len(queue.deliveries)
-                queue.deliveries.append(Delivery(publisher, sequence, redelivered, history.life))
+                queue.deliveries.append(Delivery(publisher, sequence, redelivered, history.incarnation))
                 queue.settle_sent.add(index)
                 queue.settle_sure.add(index)
         wire.close()
@@ -50,8 +50,8 @@ def drain(port: int, history: History, queues: Collection[str] | None = None) ->
 def wait_for_rest(port: int) -> None:
     """Until everything that the fates promise is over: what expires has expired, what was delayed has arrived.
 
-    A delayed message is the clock: it comes when the longest life of a message that was published before it is over,
-    and then once more, until no queue changes meanwhile."""
+    A delayed message is the clock: it comes when the longest history of a message that was published before it is
+    over, and then once more, until no queue changes meanwhile."""
     names = [fate.queue for fate in FATES] + [fate.dead for fate in FATES if fate.dead]
     with Wire(port) as wire:
         wire.open(frame_max=FRAME_MAX)

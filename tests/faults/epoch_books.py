@@ -3,8 +3,8 @@
 What comes in: rows of the logs of all nodes of a cluster. What goes out: what became of each message; those that must
 not be.
 Rules: 1. Plain sets, one entry for each message: slow, and easy to believe; the job `conservation` has to say the
-same. 2. What a home leaves is known by what the next one finds: only a confirm is a promise, and only an end that the
-next home does not contradict is one. 3. No letters, no gaps: the logs are of a test that has none.
+same. 2. What a leader leaves is known by what the next one finds: only a confirm is a promise, and only an end that
+the next leader does not contradict is one. 3. No dead letters, no gaps: the logs are of a test that has none.
 Not here: whether clients saw the same (`checker.py`).
 """
 
@@ -34,15 +34,15 @@ class Account:
     confirmed: int = 0
     """messages in queues whose publisher was told"""
     lost: list[Message] = field(default_factory=list)
-    """confirmed, not ended, and not there at the next home"""
+    """confirmed, not ended, and not there at the next leader"""
     twice: list[Message] = field(default_factory=list)
     """ended, gone, and ended again"""
     strange: list[Message] = field(default_factory=list)
     """there, or at an end, without having come in, or behind their end"""
     unknown: int = 0
-    """not confirmed, and not there at the next home"""
+    """not confirmed, and not there at the next leader"""
     undone: int = 0
-    """ends after which the next home had the message"""
+    """ends after which the next leader had the message"""
     ended: int = 0
     standing: int = 0
     epochs: int = 0
@@ -95,7 +95,7 @@ def account_of(rows: Iterable[Row]) -> Account:
     epochs: set[tuple[int, int]] = set()
     for row in rows:
         if row["event"] == "confirmed":
-            told.update((row["node"], row["life"], row["publication"] + at) for at in range(row["count"]))
+            told.update((row["node"], row["incarnation"], row["publication"] + at) for at in range(row["count"]))
         elif row["event"] == "source_begins":
             epochs.add((row["source"], row["source_epoch"]))
         elif row["source"] and row["queue_id"]:
@@ -108,7 +108,7 @@ def account_of(rows: Iterable[Row]) -> Account:
             for row in found
             if row["event"] == "routed"
             for at, message in enumerate(_messages(row))
-            if (row["node"], row["life"], row["publication"] + at) in told
+            if (row["node"], row["incarnation"], row["publication"] + at) in told
         }
         account.confirmed += len(promised)
         _add_up(_Queue(account, promised), found)

@@ -22,7 +22,7 @@ LIFE_MS_MAX = 1500
 """No expiration and no delay is longer, so that everything is over soon after the last publish."""
 
 
-def any_life(sequence: int) -> int:
+def any_incarnation(sequence: int) -> int:
     """Neighbours have expirations far apart, all different for a second and a half."""
     return 1 + sequence * 611 % LIFE_MS_MAX
 
@@ -41,7 +41,7 @@ class Fate:
     delay_ms: Callable[[int], int] | None = None
     priority: Callable[[int], int] | None = None
     verdict: Callable[[int, bool], str] | None = None
-    letters_in_order: bool = True
+    dead_letters_in_order: bool = True
 
     @property
     def dead(self) -> str:
@@ -63,8 +63,8 @@ class Fate:
 
     def declared(self) -> dict[str, Any]:
         """The arguments of the queue."""
-        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead} if self.dead else {}
-        return self.arguments | letters
+        dead_letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead} if self.dead else {}
+        return self.arguments | dead_letters
 
     def rank(self, sequence: int) -> int:
         """The level of the priority queue."""
@@ -74,8 +74,8 @@ class Fate:
 
 FATES = [
     Fate("ttl", {"x-message-ttl": 300}, "expired", lambda _: 300, expiration=False),
-    Fate("expiring", {}, "expired", any_life, verdict=lambda *_: "ack", letters_in_order=False),
-    Fate("fleeting", {}, "", lambda sequence: None if sequence % 2 else any_life(sequence)),
+    Fate("expiring", {}, "expired", any_incarnation, verdict=lambda *_: "ack", dead_letters_in_order=False),
+    Fate("fleeting", {}, "", lambda sequence: None if sequence % 2 else any_incarnation(sequence)),
     Fate("short", {"x-max-length": 300}, "maxlen"),
     Fate("judged", {}, "rejected", verdict=lambda sequence, _: "ack" if sequence % 3 else "reject"),
     Fate(
@@ -83,10 +83,10 @@ FATES = [
         {"x-queue-type": "quorum", "x-delivery-limit": 2},
         "delivery_limit",
         verdict=lambda sequence, _: "ack" if sequence % 5 else "requeue",
-        letters_in_order=False,
+        dead_letters_in_order=False,
     ),
     Fate("ranked", {"x-max-priority": 5}, priority=lambda sequence: sequence % 7, verdict=lambda *_: "ack"),
-    Fate("delayed", {}, delay_ms=any_life),
+    Fate("delayed", {}, delay_ms=any_incarnation),
 ]
 
 
@@ -95,7 +95,7 @@ def add_fates(history: History) -> None:
     for fate in FATES:
         publisher = PublisherHistory(fate.publisher, (fate.queue,), dead=fate.dead)
         if fate.life_ms is not None and not fate.dead:
-            publisher.may_vanish = _has_life(fate.life_ms)
+            publisher.may_vanish = _expires(fate.life_ms)
         history.publishers[fate.publisher] = publisher
         queue = history.queues[fate.queue] = QueueHistory(fate.queue)
         if fate.priority is not None:
@@ -106,15 +106,17 @@ def add_fates(history: History) -> None:
             queue.counted_as = "delayed"
     for fate in FATES:
         if fate.dead:
-            letters = history.queues[fate.dead] = QueueHistory(fate.dead, letters_of=fate.queue, reason=fate.reason)
-            letters.counted_as = f"dead-lettered ({fate.reason}, {fate.queue})"
-            if not fate.letters_in_order:
-                letters.lane_of = None
+            dead_letters = history.queues[fate.dead] = QueueHistory(
+                fate.dead, dead_letters_of=fate.queue, reason=fate.reason
+            )
+            dead_letters.counted_as = f"dead-lettered ({fate.reason}, {fate.queue})"
+            if not fate.dead_letters_in_order:
+                dead_letters.lane_of = None
             if fate.life_ms is not None:
-                letters.earliest_ms = _earliest(history.publishers[fate.publisher], fate.life_ms)
+                dead_letters.earliest_ms = _earliest(history.publishers[fate.publisher], fate.life_ms)
 
 
-def _has_life(life_ms: Callable[[int], int | None]) -> Callable[[int], bool]:
+def _expires(life_ms: Callable[[int], int | None]) -> Callable[[int], bool]:
     return lambda sequence: life_ms(sequence) is not None
 
 

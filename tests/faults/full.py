@@ -108,7 +108,7 @@ def go_through(
             done["published to a full disk"] += 1
         taken: dict[str, list[int]] = {}
         for queue in (ALONE, chance.choice(["durable3", "durable4"])):
-            taken[queue] = take(broker.port, history.queues[queue], history.life, chance.randint(0, TAKEN_MAX))
+            taken[queue] = take(broker.port, history.queues[queue], history.incarnation, chance.randint(0, TAKEN_MAX))
             done["acknowledged on a full disk"] += len(taken[queue])
         said.append(f"{sum(map(len, taken.values()))} taken" + taken_too * " without the reserve")
         said.append(_end(broker, history, chance, done, taken, forgets=taken_too))
@@ -128,14 +128,14 @@ def _end(
     """`taken`: what is for sure after a stop in order, unless that `forgets` what finds no space."""
     if chance.random() < 0.5:
         broker.kill()
-        history.life += 1
+        history.incarnation += 1
         done["SIGKILL beside a full disk"] += 1
         return "SIGKILL"
     code = broker.terminate()
     assert code == 0, f"exit code {code} of a stop in good order\n{broker.log[-3000:]}"
     done["stops beside a full disk"] += 1
     if forgets:
-        history.life += 1
+        history.incarnation += 1
         return "stop without the reserve"
     for queue, indexes in taken.items():
         history.queues[queue].settle_sure.update(indexes)
@@ -169,7 +169,7 @@ def publish_unheard(port: int, history: PublisherHistory) -> None:
         wire.socket.shutdown(socket.SHUT_WR)
 
 
-def take(port: int, history: QueueHistory, life: int, count: int) -> list[int]:
+def take(port: int, history: QueueHistory, incarnation: int, count: int) -> list[int]:
     """Get and acknowledge at most `count`: which deliveries these were."""
     taken: list[int] = []
     with Wire(port) as wire:
@@ -182,7 +182,7 @@ def take(port: int, history: QueueHistory, life: int, count: int) -> list[int]:
             assert isinstance(got.method, commands.Basic.GetOk)
             taken.append(len(history.deliveries))
             history.settle_sent.add(taken[-1])
-            history.deliveries.append(Delivery(publisher, sequence, bool(got.method.redelivered), life))
+            history.deliveries.append(Delivery(publisher, sequence, bool(got.method.redelivered), incarnation))
             wire.send(commands.Basic.Ack(got.method.delivery_tag or 0), channel=1)
         depth(wire, history.name)  # its answer comes after the acknowledgements were taken
         wire.close()

@@ -1,11 +1,11 @@
-"""What clients did and saw, over all lives of a broker: the evidence that the checker judges.
+"""What clients did and saw, over all incarnations of a broker: the evidence that the checker judges.
 
 What comes in: publishers and consumers write down what they sent and received, as it happens.
 What goes out: the history as values, and as text with sequence numbers folded into ranges.
 Rules: 1. A message is (publisher, sequence); sequences of a publisher start at 0, grow by one, are used
 once. 2. Written down *before* it is sent (publishes, settlements), *after* it has been received
-(confirms, deliveries): so that a kill in between leaves an unknown outcome, never a false certainty. 3. A
-life ends with a kill. A clean restart is the same life, as nothing may be forgotten over it. 4. Each
+(confirms, deliveries): so that a kill in between leaves an unknown outcome, never a false certainty. 3. An
+incarnation ends with a kill. A clean restart is the same incarnation, as nothing may be forgotten over it. 4. Each
 object is written by one thread.
 Not here: the judgement (`checker.py`), the sockets (`workload.py`).
 """
@@ -24,7 +24,7 @@ class Delivery(NamedTuple):
     publisher: str
     sequence: int
     redelivered: bool
-    life: int
+    incarnation: int
 
 
 @dataclass
@@ -77,7 +77,7 @@ class QueueHistory:
     and for which reason; `counted_as` is the name under which its messages are counted."""
 
     name: str
-    letters_of: str = ""
+    dead_letters_of: str = ""
     reason: str = ""
     lane_of: Callable[[int], int] | None = lambda sequence: 0
     rank_of: Callable[[int], int] | None = None
@@ -94,7 +94,7 @@ class History:
     publishers: dict[str, PublisherHistory] = field(default_factory=dict)
     queues: dict[str, QueueHistory] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
-    life: int = 0
+    incarnation: int = 0
 
     def text(self) -> str:
         """Everything that one needs to think about a failure, without a line per message."""
@@ -111,11 +111,11 @@ class History:
             lines.append(f"queue {queue.name}: {len(queue.deliveries)} deliveries")
             of: dict[tuple[int, str], list[tuple[int, int]]] = {}
             for index, delivery in enumerate(queue.deliveries):
-                of.setdefault((delivery.life, delivery.publisher), []).append((index, delivery.sequence))
-            for (life, name), mine in sorted(of.items()):
+                of.setdefault((delivery.incarnation, delivery.publisher), []).append((index, delivery.sequence))
+            for (incarnation, name), mine in sorted(of.items()):
                 sent = [sequence for index, sequence in mine if index in queue.settle_sent]
                 sure = [sequence for index, sequence in mine if index in queue.settle_sure]
-                lines.append(f"  life {life} from {name}: {ranges(sequence for _, sequence in mine)}")
+                lines.append(f"  incarnation {incarnation} from {name}: {ranges(sequence for _, sequence in mine)}")
                 lines.append(f"    settled {ranges(sent)}; for sure {ranges(sure)}")
         return "\n".join(lines)
 

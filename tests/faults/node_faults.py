@@ -1,6 +1,6 @@
 """What is done to forwarders themselves: killed, stopped, without power, with an empty disk, with one that fails.
 
-What comes in: a cluster, the home of the queues, the other forwarders in an order that a seed has drawn. What goes
+What comes in: a cluster, the leader of the queues, the other forwarders in an order that a seed has drawn. What goes
 out: a fault; forwarders that run and serve again.
 Rules: 1. What takes what is on disk away (power, an emptied disk) is done to a minority at most: copies that a
 majority has must be enough. 2. A disk that was emptied counts again when the store names it; nothing else may fail
@@ -25,8 +25,8 @@ ADMITTED_DEADLINE_S = 180.0
 LOADED_S = 60.0
 """of these, under load"""
 CALLS = "fsync,fdatasync"
-PAUSED = frozenset({"home paused", "minority paused"})
-LOSES_COPIES = frozenset({"home's disk emptied", "minority's disks emptied"})
+PAUSED = frozenset({"leader paused", "minority paused"})
+LOSES_COPIES = frozenset({"leader's disk emptied", "minority's disks emptied"})
 BETWEEN_QUESTIONS_S = 0.2
 
 
@@ -41,23 +41,26 @@ class NodeFaults:
         self.missing: dict[str, str] = {}
         """kinds that this machine cannot do, and why"""
         self.kinds: dict[str, Make] = {
-            "home killed": self._of_home(self._kill),
+            "leader killed": self._of_leader(self._kill),
             "minority killed": self._of_minority(self._kill),
             "all killed": self._kill_all,
-            "home paused": self._of_home(self._pause),
+            "leader paused": self._of_leader(self._pause),
             "minority paused": self._of_minority(self._pause),
-            "home's disk emptied": self._of_home(self._empty),
+            "leader's disk emptied": self._of_leader(self._empty),
             "minority's disks emptied": self._of_minority(self._empty),
         }
         self._or_missing(
             {
-                "home without power": self._of_home(self._cut_power),
+                "leader without power": self._of_leader(self._cut_power),
                 "minority without power": self._of_minority(self._cut_power),
             },
             None if cluster.disks else "needs root and mount, for disks whose power is cut",
         )
         self._or_missing(
-            {"home's fsync fails": self._of_home(self._fail_fsync), "replica's fsync fails": self._fail_one_fsync},
+            {
+                "leader's fsync fails": self._of_leader(self._fail_fsync),
+                "replica's fsync fails": self._fail_one_fsync,
+            },
             None if shutil.which("strace") else "strace is not installed",
         )
 
@@ -82,7 +85,7 @@ class NodeFaults:
         deadline_s = began_s + ADMITTED_DEADLINE_S
         while True:
             members = self._cluster.status()["members"]
-            if all(each["lives"] and not each["copies_of_another_disk"] for each in members):
+            if all(each["incarnations"] and not each["copies_of_another_disk"] for each in members):
                 return
             assert time.monotonic() < deadline_s, f"copies do not count: {members}"
             if time.monotonic() > began_s + LOADED_S:
@@ -95,15 +98,15 @@ class NodeFaults:
         else:
             self.missing.update(dict.fromkeys(kinds, why))
 
-    def _of_home(self, fault: Callable[[str], None]) -> Make:
-        def make(home: str, others: list[str]) -> frozenset[str]:
-            fault(home)
+    def _of_leader(self, fault: Callable[[str], None]) -> Make:
+        def make(leader: str, others: list[str]) -> frozenset[str]:
+            fault(leader)
             return Nobody
 
         return make
 
     def _of_minority(self, fault: Callable[[str], None]) -> Make:
-        def make(home: str, others: list[str]) -> frozenset[str]:
+        def make(leader: str, others: list[str]) -> frozenset[str]:
             for name in others[: self._few]:
                 fault(name)
             return Nobody
@@ -114,8 +117,8 @@ class NodeFaults:
         self._down.add(name)
         self._cluster.brokers[name].kill()
 
-    def _kill_all(self, home: str, others: list[str]) -> frozenset[str]:
-        for name in (home, *others):
+    def _kill_all(self, leader: str, others: list[str]) -> frozenset[str]:
+        for name in (leader, *others):
             self._kill(name)
         return Nobody
 
@@ -132,7 +135,7 @@ class NodeFaults:
         self._down.add(name)
         self._cluster.disks[name].cut(broker.broker_pid, broker.kill)
 
-    def _fail_one_fsync(self, home: str, others: list[str]) -> frozenset[str]:
+    def _fail_one_fsync(self, leader: str, others: list[str]) -> frozenset[str]:
         self._fail_fsync(others[0])
         return Nobody
 

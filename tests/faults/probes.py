@@ -56,7 +56,7 @@ class Probe(threading.Thread):
                 except TimeoutError:
                     self._history.violations.append(f"{self.name}: no answer within {ANSWER_S} s")
                 except (ClosedByBroker, OSError):
-                    pass  # it is killed, or the home has moved: asked again over another connection
+                    pass  # it is killed, or the leader has moved: asked again over another connection
                 except Exception as error:  # noqa: BLE001 - it is written down, and fails the test
                     self._history.violations.append(f"{self.name} ended with {error!r}")
                     return

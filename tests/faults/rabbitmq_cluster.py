@@ -102,7 +102,7 @@ class RabbitMQCluster:
         with self.inside(name), pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
             connection.channel().queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
 
-    def home_of(self, queue: str) -> str:
+    def leader_of(self, queue: str) -> str:
         """The node that leads it, as the members themselves say: what `list_queues` says is late after a cut."""
         broker = next(each for each in self.brokers.values() if each.running)
         member = "{'%2F_" + queue + "', node()}"

@@ -32,19 +32,19 @@ class StoreFaults:
         self._paused.clear()
         start_all(self._etcds)
 
-    def _pause(self, home: str, others: list[str]) -> frozenset[str]:
+    def _pause(self, leader: str, others: list[str]) -> frozenset[str]:
         return self._stop(self._etcds)
 
-    def _kill(self, home: str, others: list[str]) -> frozenset[str]:
+    def _kill(self, leader: str, others: list[str]) -> frozenset[str]:
         for etcd in self._etcds:
             etcd.kill()
         return Nobody
 
-    def _kill_leader(self, home: str, others: list[str]) -> frozenset[str]:
+    def _kill_leader(self, leader: str, others: list[str]) -> frozenset[str]:
         self._leader().kill()
         return Nobody
 
-    def _pause_leader(self, home: str, others: list[str]) -> frozenset[str]:
+    def _pause_leader(self, leader: str, others: list[str]) -> frozenset[str]:
         return self._stop([self._leader()])
 
     def _stop(self, etcds: list[EtcdProcess]) -> frozenset[str]:

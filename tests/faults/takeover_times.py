@@ -11,7 +11,7 @@ Rules: 1. One harness for both: a client at each of three nodes publishes one me
 with confirms, and what was sent after the fault counts when it is confirmed at a node that was not hurt. 2. Each has
 its own settings for this: amqpd's `fast_takeover` where processes are killed on one machine, else the defaults of
 both. 3. Brokers are measured one after the other. In the next round all three run and are linked again, and each
-has confirmed that does so at all: of amqpd the home, until clients may use any node.
+has confirmed that does so at all: of amqpd the leader, until clients may use any node.
 Not here: whether anything is lost (`test_cluster_kill.py`, `test_cluster_network.py`).
 """
 
@@ -67,23 +67,23 @@ def measured(cluster: Cluster | RabbitMQCluster, rounds: int, fault: str) -> lis
 
 def _round(cluster: Cluster | RabbitMQCluster, probes: Probes, fault: str) -> float:
     machines = cluster.machines
-    # The home of amqpd's is where it confirms; RabbitMQ confirms everywhere, and its nodes know who leads.
+    # The leader of amqpd's is where it confirms; RabbitMQ confirms everywhere, and its nodes know who leads.
     confirmed_at = probes.first_after(time.monotonic(), SERVED_S).forwarder
-    home = confirmed_at if isinstance(cluster, Cluster) else cluster.home_of(QUEUE)
-    others = [name for name in NAMES if name != home]
+    leader = confirmed_at if isinstance(cluster, Cluster) else cluster.leader_of(QUEUE)
+    others = [name for name in NAMES if name != leader]
     fault_s = time.monotonic()
     if fault == "stop":
-        cluster.brokers[home].send_signal(signal.SIGTERM)
+        cluster.brokers[leader].send_signal(signal.SIGTERM)
     elif machines is None:
-        cluster.brokers[home].kill()
+        cluster.brokers[leader].kill()
     else:
-        machines.part([[home], [*others, HERE]])
+        machines.part([[leader], [*others, HERE]])
         fault_s = time.monotonic()  # some links are cut before others: until now a majority may have been reached
     found = probes.first_after(fault_s, SERVED_S, others)
     if fault == "stop":
-        cluster.brokers[home].wait()
+        cluster.brokers[leader].wait()
     if machines is None:
-        cluster.brokers[home].start()
+        cluster.brokers[leader].start()
     else:
         machines.heal()
     if isinstance(cluster, RabbitMQCluster):
@@ -91,7 +91,7 @@ def _round(cluster: Cluster | RabbitMQCluster, probes: Probes, fault: str) -> fl
         for name in NAMES:
             probes.first_after(back_s, SERVED_S, [name])
     seconds = found.confirmed_s - fault_s
-    print(f"  home {home}: {seconds:.2f} s, then {found.forwarder}", flush=True)
+    print(f"  leader {leader}: {seconds:.2f} s, then {found.forwarder}", flush=True)
     return seconds
 
 

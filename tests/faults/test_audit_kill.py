@@ -48,7 +48,7 @@ def _only_amqpd(only_amqpd: None) -> None:
 
 def run_rounds(broker: BrokerProcess, seed: int, rounds: int, confirms_max: int, confirms_min: int = 1) -> History:
     """Kill the broker so often, drain it, end it in order, and hold its log to what the clients saw."""
-    moments, history, lives = random.Random(seed), new_history(), Rounds(broker.data_dir)
+    moments, history, incarnations = random.Random(seed), new_history(), Rounds(broker.data_dir)
     history.events.append(f"seed {seed}, {rounds} rounds")
     broker.start()
     declare_topology(broker)
@@ -56,7 +56,7 @@ def run_rounds(broker: BrokerProcess, seed: int, rounds: int, confirms_max: int,
     add_fates(history)
     try:
         for _ in range(rounds):
-            lives.begin(history)
+            incarnations.begin(history)
             with unpromised(broker.port):
                 publish_and_kill(broker, history, moments.randint(confirms_min, confirms_max), FATES)
             broker.start()
@@ -70,7 +70,7 @@ def run_rounds(broker: BrokerProcess, seed: int, rounds: int, confirms_max: int,
         print(f"{len(books.routed):,} messages in the log")
         assert books.routed
         assert all(any(queue == name for _, queue in books.delivered) for name in UNPROMISED)
-        assert missing_from(books, history, lives, ALL_ROUTES) == []
+        assert missing_from(books, history, incarnations, ALL_ROUTES) == []
     except BaseException:
         print(f"Again with: AMQPD_FAULT_SEED={seed} AMQPD_FAULT_ROUNDS={rounds}")
         print(broker.log[-4000:])

@@ -91,7 +91,7 @@ def test_everything_confirmed_before_it_began_is_in_it(make_broker: MakeBroker, 
     assert restored == list(range(len(restored)))
     # Its audit log is a new book, and it goes on as any broker.
     assert elsewhere.terminate() == 0
-    assert json.loads((elsewhere.data_dir / "audit" / "lives.json").read_text())["life"] == 1
+    assert json.loads((elsewhere.data_dir / "audit" / "incarnations.json").read_text())["incarnation"] == 1
     assert "level=warn" not in elsewhere.log
     assert "level=error" not in elsewhere.log
     # The one that was copied noticed nothing.

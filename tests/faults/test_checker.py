@@ -19,8 +19,8 @@ def drained(confirmed: int = 10, attempted: int = 12) -> History:
     publisher.resolve(0, confirmed - 1, CONFIRMED)
     queue = QueueHistory("q")
     for sequence in range(attempted):
-        deliver(queue, sequence, life=1)
-    return History({"p": publisher}, {"q": queue}, life=1)
+        deliver(queue, sequence, incarnation=1)
+    return History({"p": publisher}, {"q": queue}, incarnation=1)
 
 
 def deliver(
@@ -29,11 +29,11 @@ def deliver(
     *,
     publisher: str = "p",
     redelivered: bool = False,
-    life: int = 0,
+    incarnation: int = 0,
     settle: str = "sure",
 ) -> None:
     index = len(queue.deliveries)
-    queue.deliveries.append(Delivery(publisher, sequence, redelivered, life))
+    queue.deliveries.append(Delivery(publisher, sequence, redelivered, incarnation))
     if settle in ("sent", "sure"):
         queue.settle_sent.add(index)
     if settle == "sure":
@@ -94,7 +94,7 @@ def test_each_queue_of_a_fanout_must_have_it() -> None:
     history.publishers["p"].queues = ("q", "r")
     history.queues["r"] = QueueHistory("r")
     for sequence in range(9):
-        deliver(history.queues["r"], sequence, life=1)
+        deliver(history.queues["r"], sequence, incarnation=1)
     assert check(history).lost == {("r", "p"): [9]}
 
 
@@ -103,8 +103,8 @@ def test_an_acknowledgement_of_unknown_outcome_settles_and_may_come_again() -> N
     queue = history.queues["q"]
     again = queue.deliveries[4]
     queue.settle_sure.discard(4)
-    queue.deliveries[4] = again._replace(life=0)
-    deliver(queue, 4, life=1)
+    queue.deliveries[4] = again._replace(incarnation=0)
+    deliver(queue, 4, incarnation=1)
     verdict = check(history)
     assert kinds(verdict) <= {"misordered"}
     assert verdict.counts["duplicated"] == 1
@@ -113,7 +113,7 @@ def test_an_acknowledgement_of_unknown_outcome_settles_and_may_come_again() -> N
 
 def test_an_acknowledged_message_that_comes_again_is_resurrected() -> None:
     history = drained()
-    deliver(history.queues["q"], 4, life=1, redelivered=True)
+    deliver(history.queues["q"], 4, incarnation=1, redelivered=True)
     assert check(history).resurrected == {("q", "p"): [4]}
     tolerant = check(history, acks_are_durable=False)
     assert tolerant.valid
@@ -127,7 +127,7 @@ def test_an_acknowledged_message_that_comes_again_is_resurrected() -> None:
 )
 def test_what_was_never_published_is_unexpected(publisher: str, sequence: int) -> None:
     history = drained()
-    deliver(history.queues["q"], sequence, publisher=publisher, life=1)
+    deliver(history.queues["q"], sequence, publisher=publisher, incarnation=1)
     verdict = check(history)
     assert verdict.unexpected == {("q", publisher): [sequence]}
 
@@ -135,7 +135,7 @@ def test_what_was_never_published_is_unexpected(publisher: str, sequence: int) -
 def test_a_message_of_another_queue_is_unexpected() -> None:
     history = drained()
     history.queues["r"] = QueueHistory("r")
-    deliver(history.queues["r"], 0, life=1)
+    deliver(history.queues["r"], 0, incarnation=1)
     assert kinds(check(history)) == {"unexpected"}
 
 
@@ -166,7 +166,7 @@ def test_first_deliveries_out_of_order_are_found_and_redeliveries_are_not() -> N
     queue = history.queues["q"]
     queue.settle_sent.discard(2)
     queue.settle_sure.discard(2)
-    deliver(queue, 2, life=1, redelivered=True)
+    deliver(queue, 2, incarnation=1, redelivered=True)
     assert check(history).valid
 
 
@@ -176,16 +176,16 @@ def test_order_is_per_publisher() -> None:
     other.attempt(2)
     history.publishers["o"] = other
     for sequence in range(2):
-        deliver(history.queues["q"], sequence, publisher="o", life=1)
+        deliver(history.queues["q"], sequence, publisher="o", incarnation=1)
     assert check(history).valid
 
 
-def test_a_duplicate_without_the_flag_in_one_life_is_found() -> None:
+def test_a_duplicate_without_the_flag_in_one_incarnation_is_found() -> None:
     history = drained()
     queue = history.queues["q"]
     queue.settle_sent.discard(11)
     queue.settle_sure.discard(11)
-    deliver(queue, 11, life=1, redelivered=False)
+    deliver(queue, 11, incarnation=1, redelivered=False)
     assert kinds(check(history)) == {"unflagged"}
 
 
@@ -199,32 +199,34 @@ def test_a_second_confirm_and_a_confirm_before_its_return_are_found() -> None:
     assert "before the return" in publisher.violations[0]
 
 
-def with_letters() -> History:
+def with_dead_letters() -> History:
     """As `drained`, but every third message came out of the dead letter queue."""
     history = drained()
     history.publishers["p"].dead = "q.dead"
-    letters = history.queues["q.dead"] = QueueHistory("q.dead", letters_of="q", reason="expired", counted_as="dead")
+    dead_letters = history.queues["q.dead"] = QueueHistory(
+        "q.dead", dead_letters_of="q", reason="expired", counted_as="dead"
+    )
     for sequence in range(0, 12, 3):
         remove(history.queues["q"], sequence)
-        deliver(letters, sequence, life=1)
+        deliver(dead_letters, sequence, incarnation=1)
     return history
 
 
 def test_a_message_may_come_out_as_a_dead_letter_instead() -> None:
-    verdict = check(with_letters())
+    verdict = check(with_dead_letters())
     assert verdict.valid, verdict.text()
     assert verdict.counts["dead"] == 4
 
 
 def test_a_message_that_comes_out_of_neither_is_lost() -> None:
-    history = with_letters()
+    history = with_dead_letters()
     remove(history.queues["q.dead"], 6)
     assert check(history).lost == {("q", "p"): [6]}
 
 
 def test_a_message_in_its_queue_and_among_the_dead_letters_was_moved_twice() -> None:
-    history = with_letters()
-    deliver(history.queues["q.dead"], 4, life=1)
+    history = with_dead_letters()
+    deliver(history.queues["q.dead"], 4, incarnation=1)
     verdict = check(history)
     assert verdict.moved_twice == {("q", "p"): [4]}
     assert kinds(verdict) == {"moved_twice", "misordered"}
@@ -232,17 +234,17 @@ def test_a_message_in_its_queue_and_among_the_dead_letters_was_moved_twice() -> 
 
 def test_a_dead_letter_of_unknown_outcome_may_be_in_its_queue_too() -> None:
     """It was given to a consumer before a kill that took back the move."""
-    history = with_letters()
-    letters = history.queues["q.dead"]
-    letters.deliveries.insert(0, Delivery("p", 1, False, 0))
-    letters.settle_sent = {0} | {index + 1 for index in letters.settle_sent}
-    letters.settle_sure = {index + 1 for index in letters.settle_sure}
+    history = with_dead_letters()
+    dead_letters = history.queues["q.dead"]
+    dead_letters.deliveries.insert(0, Delivery("p", 1, False, 0))
+    dead_letters.settle_sent = {0} | {index + 1 for index in dead_letters.settle_sent}
+    dead_letters.settle_sure = {index + 1 for index in dead_letters.settle_sure}
     assert "moved_twice" not in kinds(check(history))
 
 
 def test_a_dead_letter_that_was_never_published_is_unexpected() -> None:
-    history = with_letters()
-    deliver(history.queues["q.dead"], 12, life=1)
+    history = with_dead_letters()
+    deliver(history.queues["q.dead"], 12, incarnation=1)
     assert check(history).unexpected == {("q.dead", "p"): [12]}
 
 
@@ -273,12 +275,12 @@ def test_what_comes_too_early_or_without_its_death_is_a_violation() -> None:
     queue = QueueHistory("q", earliest_ms=lambda sequence: 1 << 60)
     note_arrival(queue, "p", 3, b"")
     assert "too early" in queue.violations[0]
-    letters = QueueHistory("q.dead", letters_of="q", reason="expired")
-    note_arrival(letters, "p", 3, header_of({"x-death": [{"queue": "q", "reason": "expired", "count": 1}]}))
-    assert not letters.violations
+    dead_letters = QueueHistory("q.dead", dead_letters_of="q", reason="expired")
+    note_arrival(dead_letters, "p", 3, header_of({"x-death": [{"queue": "q", "reason": "expired", "count": 1}]}))
+    assert not dead_letters.violations
     for deaths in ([], [{"queue": "r", "reason": "expired", "count": 1}]):
-        note_arrival(letters, "p", 3, header_of({"x-death": deaths}))
-    assert len(letters.violations) == 2
+        note_arrival(dead_letters, "p", 3, header_of({"x-death": deaths}))
+    assert len(dead_letters.violations) == 2
 
 
 def header_of(headers: dict[str, Any]) -> bytes:
@@ -293,7 +295,7 @@ def test_the_texts_name_what_was_found() -> None:
         remove(history.queues["q"], sequence)
     assert "lost = 4\n  q from p: 3-5 8" in check(history).text()
     assert "confirmed 0-9" in history.text()
-    assert "life 1 from p: 0-2 6-7 9-11" in history.text()
+    assert "incarnation 1 from p: 0-2 6-7 9-11" in history.text()
 
 
 def test_ranges() -> None:

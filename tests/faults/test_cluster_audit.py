@@ -1,6 +1,6 @@
-"""The home of quorum queues is killed under load, with every message in the audit logs of three nodes: they add up.
+"""The leader of quorum queues is killed under load, with every message in the audit logs of three nodes: they add up.
 
-What is verified: what was confirmed at some home is settled once in the end, or stands, as the logs of all nodes
+What is verified: what was confirmed at some leader is settled once in the end, or stands, as the logs of all nodes
 together say; a message whose end is taken out of the logs is found missing.
 `AMQPD_FAULT_SEED=... AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_audit.py` repeats one. The same with the
 pipeline, and longer: `tests/audit_proof/test_cluster_run.py`.
@@ -38,11 +38,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def end_in_order(cluster: Cluster) -> tuple[list[Path], int]:
-    """The present home first, so that the next one says what it was left. The folders of the logs, and how many
+    """The present leader first, so that the next one says what it was left. The folders of the logs, and how many
     messages that one has."""
-    home = cluster.home_of(ALL)
-    assert cluster.brokers[home].terminate() == 0
-    url = cluster.brokers[cluster.home_of(ALL)].url
+    leader = cluster.leader_of(ALL)
+    assert cluster.brokers[leader].terminate() == 0
+    url = cluster.brokers[cluster.leader_of(ALL)].url
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         left = sum(channel.queue_declare(queue, passive=True).method.message_count for queue in ALL)
@@ -69,9 +69,9 @@ def without_its_end(rows: list[Row], lost: Message) -> list[Row]:
 
 
 def one_that_is_followed(rows: list[Row]) -> Message:
-    """A message that was confirmed and acknowledged by one home, before another one began."""
+    """A message that was confirmed and acknowledged by one leader, before another one began."""
     last = max(row["source_epoch"] for row in rows if row["event"] == "source_begins")
-    told = {(row["node"], row["life"], row["publication"]) for row in rows if row["event"] == "confirmed"}
+    told = {(row["node"], row["incarnation"], row["publication"]) for row in rows if row["event"] == "confirmed"}
     acked = {(row["queue_id"], row["epoch"], row["first"]) for row in rows if row["event"] == "acked"}
     stood = [row for row in rows if row["event"] == "standing" and row["count"]]
     for row in rows:
@@ -79,7 +79,7 @@ def one_that_is_followed(rows: list[Row]) -> Message:
         if (
             row["event"] == "routed"
             and 0 < row["source_epoch"] < last
-            and (row["node"], row["life"], row["publication"]) in told
+            and (row["node"], row["incarnation"], row["publication"]) in told
             and message in acked
             and not any(
                 (each["queue_id"], each["epoch"]) == message[:2]
@@ -88,12 +88,12 @@ def one_that_is_followed(rows: list[Row]) -> Message:
             )
         ):
             return message
-    raise AssertionError("no message was acknowledged by the home that took it in")
+    raise AssertionError("no message was acknowledged by the leader that took it in")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_logs_of_all_homes_add_up(cluster: Cluster) -> None:
+def test_the_logs_of_all_leaders_add_up(cluster: Cluster) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS))
     folders, left = end_in_order(cluster)
     rows = rows_of(folders)

@@ -23,7 +23,7 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 QUORUM = {"x-queue-type": "quorum"}
 BODY_BYTES = 100_000
 MESSAGES, TAKEN = 750, 250
-"""together well above what a home keeps as entries (64 MB)"""
+"""together well above what a leader keeps as entries (64 MB)"""
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -82,9 +82,9 @@ def test_a_replica_that_was_away_for_long_is_caught_up_by_state(
     assert "peer_is_sent_state" in cluster.brokers["a"].log
     cluster.brokers["a"].kill()
     cluster.brokers["b"].start()
-    home = cluster.home_of(["orders"])
-    assert home in ("b", "c")
-    channel = channel_of(home)
+    leader = cluster.leader_of(["orders"])
+    assert leader in ("b", "c")
+    channel = channel_of(leader)
     found = []
     while True:
         got = channel.basic_get("orders", auto_ack=True)

@@ -35,7 +35,7 @@ __all__ = ["make"]
 HOST = host_name()
 
 
-def home(name: str) -> str:
+def leader(name: str) -> str:
     return f"{name}@{HOST}"
 
 
@@ -81,7 +81,7 @@ def test_another_node_leaves_a_queue_alone_and_says_whose_it_is(make: Make) -> N
             lambda channel: channel.queue_purge("orders"),
         ):
             said = refusal(cluster, "b", act)
-            assert f"home node '{home('a')}' of durable queue" in said
+            assert f"home node '{leader('a')}' of durable queue" in said
             assert said.endswith("is another node: connect to that one")
         with cluster.channel("b") as channel:
             channel.confirm_delivery()
@@ -103,7 +103,7 @@ def test_a_queue_of_a_node_that_is_down_waits_for_it(make: Make) -> None:
     declare(cluster, "a", "orders")
     cluster.publish("a", "orders", [b"1", b"2"])
     cluster.brokers["a"].kill()
-    down = f"NOT_FOUND - home node '{home('a')}' of durable queue 'orders' in vhost '/' is down or inaccessible"
+    down = f"NOT_FOUND - home node '{leader('a')}' of durable queue 'orders' in vhost '/' is down or inaccessible"
     until(
         lambda: refusal(cluster, "b", lambda channel: channel.queue_declare("orders", durable=True)) == down, cluster
     )

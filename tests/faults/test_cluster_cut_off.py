@@ -22,7 +22,7 @@ import pika
 import pytest
 from pamqp import commands
 
-from amqpd.cluster.homes import GIVES_UP_LEASES
+from amqpd.cluster.led_sources import GIVES_UP_LEASES
 
 from ..clients.broker_process import free_port
 from ..clients.wire import Wire, publish_bytes
@@ -68,12 +68,12 @@ def cluster(tmp_path: Path, http_port: int) -> Iterator[Cluster]:
 @pytest.mark.timeout(600)
 def test_what_clients_of_a_leader_that_is_cut_off_are_told(cluster: Cluster, http_port: int) -> None:
     cluster.declare_quorum("a", [QUEUE])
-    home = cluster.home_of([QUEUE])
-    cluster.declare_classic(home, [CLASSIC])
-    others = [name for name in NAMES if name != home]
-    port = cluster.brokers[home].port
+    former = cluster.leader_of([QUEUE])
+    cluster.declare_classic(former, [CLASSIC])
+    others = [name for name in NAMES if name != former]
+    port = cluster.brokers[former].port
     assert cluster.machines is not None
-    with cluster.inside(home):  # a socket stays where it was made
+    with cluster.inside(former):  # a socket stays where it was made
         waiting = Wire(port)
         assert answer(http_port, "/readyz")[0] == 200
     with waiting:
@@ -83,36 +83,36 @@ def test_what_clients_of_a_leader_that_is_cut_off_are_told(cluster: Cluster, htt
         waiting.send_bytes(publish_bytes(1, "", QUEUE, b"confirmed"))
         waiting.expect(commands.Basic.Ack)
         cut_at = time.monotonic()
-        cluster.machines.part([[home], [*others, HERE]])
+        cluster.machines.part([[former], [*others, HERE]])
         waiting.send_bytes(publish_bytes(1, "", QUEUE, b"nobody knows"))
         blocked = waiting.expect(commands.Connection.Blocked)
         told_s = time.monotonic() - cut_at
         assert "majority" in blocked.reason
-        with cluster.inside(home):
+        with cluster.inside(former):
             refuses_who_comes(port, http_port)
             serves_what_is_its_own(port)
         closed = waiting.closed("connection")
         closed_s = time.monotonic() - cut_at
         assert closed.reply_code == 320
         assert "majority" in closed.reply_text
-    with cluster.inside(home):
+    with cluster.inside(former):
         refuses_what_needs_etcd(port)
     assert told_s < SLOW_MACHINE * 1.5 * LEASE_S
     assert GIVES_UP_LEASES * LEASE_S <= closed_s < SLOW_MACHINE * (GIVES_UP_LEASES + 1) * LEASE_S
-    assert cluster.home_of([QUEUE]) in others
+    assert cluster.leader_of([QUEUE]) in others
     for name in others:
-        assert f"home node '{home}@" in (said := refused_there(cluster, name))
+        assert f"home node '{former}@" in (said := refused_there(cluster, name))
         assert said.endswith("is down or inaccessible")
     cluster.machines.heal()
-    with cluster.inside(home):
+    with cluster.inside(former):
         while answer(http_port, "/readyz")[0] != 200:
             time.sleep(0.1)
-    leader = cluster.home_of([QUEUE])
+    leader = cluster.leader_of([QUEUE])
     with cluster.inside(leader):
         assert b"confirmed" in taken(cluster.brokers[leader].port, QUEUE)
-    assert cluster.home_of([CLASSIC]) == home
+    assert cluster.leader_of([CLASSIC]) == former
     assert refused_there(cluster, others[0]).endswith("is another node: connect to that one")
-    with cluster.inside(home):
+    with cluster.inside(former):
         assert taken(port, CLASSIC) == [b"while it was cut off"]
 
 

@@ -1,4 +1,4 @@
-"""A cluster whose forwarders have three disks each: the home is killed and loses one of them, again and again.
+"""A cluster whose forwarders have three disks each: the leader is killed and loses one of them, again and again.
 
 What is verified, of quorum and of classic queues: as in `test_cluster_kill.py`, and that the emptied disk has what
 the others have in the end.
@@ -43,7 +43,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @by_kind
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_home_is_killed_and_loses_a_disk(cluster: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_leader_is_killed_and_loses_a_disk(cluster: Cluster, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = fault_seed()
     chance = random.Random(seed)
     emptied: list[Path] = []

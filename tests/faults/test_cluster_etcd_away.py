@@ -1,10 +1,10 @@
 """Three forwarders, and etcd is away for long, comes back empty, or with an older copy of its data.
 
-What is verified, of quorum and of classic queues: at each of three homes a client publishes and consumes on while
+What is verified, of quorum and of classic queues: at each of three leaders a client publishes and consumes on while
 etcd does not answer; declarations fail with a reason, within their bound; when etcd answers again, declarations, and
-the take-over of a killed home, are made without anybody's doing, while the classic queue of a killed node waits for
-that; an etcd that lost data erases no message, each node reports it, and homes serve on. Not verified here: one node
-with its definitions in etcd (`tests/clients/test_cluster_store.py`), etcd that is away for seconds beside other
+the take-over of a killed leader, are made without anybody's doing, while the classic queue of a killed node waits for
+that; an etcd that lost data erases no message, each node reports it, and leaders serve on. Not verified here: one
+node with its definitions in etcd (`tests/clients/test_cluster_store.py`), etcd that is away for seconds beside other
 faults (`test_cluster_network.py`).
 """
 
@@ -29,8 +29,8 @@ from .cluster import Cluster, serves
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 NAMES = "abc"
-HOMES = {name: name for name in NAMES} | {f"classic-{name}": name for name in NAMES}
-"""the home of each queue"""
+LEADERS = {name: name for name in NAMES} | {f"classic-{name}": name for name in NAMES}
+"""the leader of each queue"""
 AWAY_S = 12.0
 """longer than all leases"""
 AWAY_HEAVY_S = float(os.environ.get("AMQPD_TEST_OUTAGE_S") or 600)
@@ -63,10 +63,10 @@ def declare(channel: BlockingChannel, queue: str) -> None:
 
 
 def declare_at_each(cluster: Cluster, names: str = NAMES) -> None:
-    """Queues of both kinds at each of these forwarders, and homed there."""
+    """Queues of both kinds at each of these forwarders, and led there."""
     for name in names:
         cluster.declare_quorum(name, [name])
-        assert cluster.home_of([name]) == name
+        assert cluster.leader_of([name]) == name
         cluster.declare_classic(name, [f"classic-{name}"])
 
 
@@ -83,8 +83,8 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         """Until it is told to stop; an exception ends it early, and its counts show that."""
-        home = HOMES[self._queue]
-        with connected(self._cluster, home) as publishing, connected(self._cluster, home) as consuming:
+        leader = LEADERS[self._queue]
+        with connected(self._cluster, leader) as publishing, connected(self._cluster, leader) as consuming:
             channel, other = publishing.channel(), consuming.channel()
             channel.confirm_delivery()
             other.basic_consume(self._queue, self._take)
@@ -114,7 +114,7 @@ def refused_everywhere(cluster: Cluster) -> None:
 
 def run_outage(cluster: Cluster, away_s: float) -> None:
     declare_at_each(cluster)
-    clients = [Client(cluster, queue) for queue in HOMES]
+    clients = [Client(cluster, queue) for queue in LEADERS]
     for client in clients:
         client.start()
     cluster.etcd.pause()
@@ -137,32 +137,32 @@ def run_outage(cluster: Cluster, away_s: float) -> None:
         client.join(60)
         assert not client.is_alive(), client.name
         assert client.received == client.sent, client.name
-    print(f"{away_s:.0f} s without etcd: {declarations} declarations refused, {before} messages at the three homes")
+    print(f"{away_s:.0f} s without etcd: {declarations} declarations refused, {before} messages at the three leaders")
     # Each did its work to the end: a round trip takes no second.
     assert min(before) > away_s
-    assert all(cluster.home_of([queue]) == name for queue, name in HOMES.items())
+    assert all(cluster.leader_of([queue]) == name for queue, name in LEADERS.items())
     cluster.brokers["a"].kill()
-    assert cluster.home_of(["a", "after-a"]) != "a"
+    assert cluster.leader_of(["a", "after-a"]) != "a"
     assert not any(serves(cluster.brokers[name].port, ["classic-a"]) for name in "bc")
     cluster.brokers["a"].start()
-    assert cluster.home_of(["classic-a"]) == "a"
+    assert cluster.leader_of(["classic-a"]) == "a"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_clients_of_three_homes_go_on_without_etcd(cluster: Cluster) -> None:
+def test_clients_of_three_leaders_go_on_without_etcd(cluster: Cluster) -> None:
     run_outage(cluster, AWAY_S)
 
 
 @pytest.mark.heavy
 @pytest.mark.timeout(AWAY_HEAVY_S + 900)
-def test_clients_of_three_homes_go_on_without_etcd_for_long(cluster: Cluster) -> None:
+def test_clients_of_three_leaders_go_on_without_etcd_for_long(cluster: Cluster) -> None:
     run_outage(cluster, AWAY_HEAVY_S)
 
 
 def keep(cluster: Cluster, body: bytes) -> None:
-    """One message to each queue, at its home."""
-    for queue, name in HOMES.items():
+    """One message to each queue, at its leader."""
+    for queue, name in LEADERS.items():
         with connected(cluster, name) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
@@ -173,7 +173,7 @@ def read(cluster: Cluster) -> dict[str, list[bytes]]:
     """What each queue has; taken off."""
     found: dict[str, list[bytes]] = {}
     with ExitStack() as closing:
-        for queue, name in HOMES.items():
+        for queue, name in LEADERS.items():
             channel = closing.enter_context(connected(cluster, name)).channel()
             found[queue] = []
             while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
@@ -191,7 +191,7 @@ def test_an_emptied_etcd_erases_no_message_of_a_cluster(cluster: Cluster) -> Non
     for broker in cluster.brokers.values():
         assert "is not what it was" in broker.wait_log("the metadata store went back")
     keep(cluster, b"kept too")
-    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in HOMES}
+    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in LEADERS}
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_an_older_copy_of_etcd_erases_no_message_of_a_cluster(cluster: Cluster, 
     for broker in cluster.brokers.values():
         assert "is not what it was" in broker.wait_log("the metadata store went back")
     keep(cluster, b"kept too")
-    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in HOMES}
+    assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in LEADERS}
     # Nobody starts with definitions that are older than its messages, though others have written behind them.
     assert cluster.brokers["c"].terminate() == 0
     cluster.brokers["c"].spawn()

@@ -163,7 +163,7 @@ def test_a_node_that_all_refuse_takes_no_part_and_every_face_says_why(cluster: R
     cluster.declare_one("b", "spread", **{"x-queue-leader-locator": "balanced"})
     sources = cluster.sources("a")
     assert sources
-    assert all(c not in (row["home"], *row["members"]) for row in sources.values()), sources
+    assert all(c not in (row["leader"], *row["members"]) for row in sources.values()), sources
 
     # Everybody says who refuses it, why, and what to do; also c itself.
     until(cluster, lambda: why in cluster.ok("a", "cluster", "status"))

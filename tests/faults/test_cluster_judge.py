@@ -1,4 +1,4 @@
-"""The judge of a cluster's disks and homes, with fabricated evidence: what it must not overlook."""
+"""The judge of a cluster's disks and leaders, with fabricated evidence: what it must not overlook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
 
-from .cluster_judge import _different, homes_of, live, two_homes
+from .cluster_judge import _different, leaders_of, live, two_leaders
 
 
 def taken(source: int, epoch: int) -> str:
@@ -15,12 +15,12 @@ def taken(source: int, epoch: int) -> str:
 
 def test_an_epoch_that_two_had_is_found() -> None:
     logs = {"a": taken(1, 2) + taken(2, 2), "b": "level=info event=started\n" + taken(1, 2), "c": taken(1, 3)}
-    assert two_homes(logs) == ["source 1 had 2 homes in epoch 2: ['a', 'b']"]
-    assert homes_of(logs)[1, 3] == ["c"]
+    assert two_leaders(logs) == ["source 1 had 2 leaders in epoch 2: ['a', 'b']"]
+    assert leaders_of(logs)[1, 3] == ["c"]
 
 
-def test_two_processes_of_one_forwarder_are_two_homes() -> None:
-    assert two_homes({"a": taken(7, 4) + "level=info event=started\n" + taken(7, 4)})
+def test_two_processes_of_one_forwarder_are_two_leaders() -> None:
+    assert two_leaders({"a": taken(7, 4) + "level=info event=started\n" + taken(7, 4)})
 
 
 def test_what_is_live_does_not_depend_on_how_it_is_written() -> None:

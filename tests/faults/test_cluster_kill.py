@@ -1,9 +1,9 @@
-"""The home of queues is killed under load, again and again: what was confirmed is found at the next home.
+"""The leader of queues is killed under load, again and again: what was confirmed is found at the next leader.
 
-The next home of quorum queues is another node; that of classic queues is the same node, when it is started again, and
-until then no other one serves them. What is verified: nothing confirmed is lost, nothing that was refused or never
-sent comes out, nothing that was settled for sure comes back, the order of each publisher is kept, an epoch of a
-source has one home; and how long it takes from the kill until the queues are served, which is printed (`make
+The next leader of quorum queues is another node; that of classic queues is the same node, when it is started again,
+and until then no other one serves them. What is verified: nothing confirmed is lost, nothing that was refused or
+never sent comes out, nothing that was settled for sure comes back, the order of each publisher is kept, an epoch of a
+source has one leader; and how long it takes from the kill until the queues are served, which is printed (`make
 takeover-times` measures it beside RabbitMQ). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
 AMQPD_FAULT_ROUNDS=... pytest tests/faults/test_cluster_kill.py`.
 """
@@ -22,7 +22,7 @@ from pika.exceptions import NackError
 
 from .checker import check
 from .cluster import Cluster, serves
-from .cluster_judge import two_homes
+from .cluster_judge import two_leaders
 from .drain import drain, look
 from .history import History, PublisherHistory, QueueHistory
 from .test_kill import fault_seed
@@ -61,12 +61,12 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int, kind: str = "quorum") -
     history.events.append(f"seed {seed}, {rounds} rounds, {kind} queues")
     declare = cluster.declare_quorum if kind == "quorum" else cluster.declare_classic
     declare("a", ALL, QUEUES)
-    home = cluster.home_of(ALL)
+    leader = cluster.leader_of(ALL)
     found_s: list[float] = []
     try:
         for _ in range(rounds):
             confirms = moments.randint(1, CONFIRMS_MAX)
-            broker = cluster.brokers[home]
+            broker = cluster.brokers[leader]
             progress, workers = start_workers(broker.port, history, ROUTES, CONSUMED)
             try:
                 progress.wait(confirms, CONFIRMS_DEADLINE_S)
@@ -77,26 +77,26 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int, kind: str = "quorum") -
                 for worker in workers:
                     worker.join(120)
                     assert not worker.is_alive(), worker.name
-            history.events.append(f"life {history.life}: SIGKILL of {home} after {confirms} confirms")
-            history.life += 1
+            history.events.append(f"incarnation {history.incarnation}: SIGKILL of {leader} after {confirms} confirms")
+            history.incarnation += 1
             if kind == "quorum":
-                home = cluster.home_of(ALL)
+                leader = cluster.leader_of(ALL)
             else:
                 refused_elsewhere(cluster, ALL)
                 broker.start()
-                assert cluster.home_of(ALL) == home
+                assert cluster.leader_of(ALL) == leader
             found_s.append(time.monotonic() - killed_s)
             if not broker.running:
                 broker.start()
-        drain(cluster.brokers[home].port, history)
+        drain(cluster.brokers[leader].port, history)
         verdict = check(history, acks_are_durable=True)
         print(
             f"seed {seed}: {verdict.text()}\nserved again after s: median {statistics.median(found_s):.2f}, "
             f"worst {max(found_s):.2f}"
         )
         assert verdict.valid, verdict.text()
-        assert not (twice := two_homes({name: broker.log for name, broker in cluster.brokers.items()})), twice
-        left = look(cluster.brokers[home].port, list(history.queues))
+        assert not (twice := two_leaders({name: broker.log for name, broker in cluster.brokers.items()})), twice
+        left = look(cluster.brokers[leader].port, list(history.queues))
         assert not any(left.values()), f"came back after the drain: {left}"
     except BaseException:
         print(history.text())
@@ -132,7 +132,7 @@ by_kind = pytest.mark.parametrize("kind", ["quorum", "classic"])
 
 @by_kind
 @pytest.mark.timeout(600)
-def test_the_home_is_killed(cluster: Cluster, kind: str) -> None:
+def test_the_leader_is_killed(cluster: Cluster, kind: str) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS), kind)
     delete(cluster)
 
@@ -140,6 +140,6 @@ def test_the_home_is_killed(cluster: Cluster, kind: str) -> None:
 @by_kind
 @pytest.mark.heavy
 @pytest.mark.timeout(3600)
-def test_the_home_is_killed_many_times(cluster: Cluster, kind: str) -> None:
+def test_the_leader_is_killed_many_times(cluster: Cluster, kind: str) -> None:
     run_rounds(cluster, fault_seed(), int(os.environ.get("AMQPD_FAULT_ROUNDS") or ROUNDS_HEAVY), kind)
     delete(cluster)

@@ -2,7 +2,7 @@
 
 What is verified: nothing confirmed at any side of a cut is lost, nothing that was refused comes out, what was settled
 for sure stays so, the order of each publisher is kept; every publisher gets an answer, or its connection ends; who is
-cut off from every majority confirms nothing; an epoch of a source has one home; at the end all copies are equal, on
+cut off from every majority confirms nothing; an epoch of a source has one leader; at the end all copies are equal, on
 all disks. Printed: what was done, how often, and how long it took to the first confirm anywhere. Not verified: loss
 and delay of single packets (no netem here). Run it again with the seed that a failure prints: `AMQPD_FAULT_SEED=...
 AMQPD_FAULT_ROUNDS=... AMQPD_TEST_NODES=... pytest tests/faults/test_cluster_network.py`, or `make cluster-rounds`;
@@ -22,7 +22,7 @@ from ..harness.namespaces import Machines
 from .checker import check
 from .cluster import Cluster
 from .cluster_faults import LEASE_S
-from .cluster_judge import homes_of, two_homes, wait_equal
+from .cluster_judge import leaders_of, two_leaders, wait_equal
 from .cluster_rounds import NEIGHBOURS, QUEUES, Rounds
 from .drain import drain, look
 from .probes import QUEUE
@@ -56,11 +56,11 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 T = TypeVar("T")
 
 
-def at_home(cluster: Cluster, queues: list[str], do: Callable[[int, list[str]], T]) -> T:
-    """With these queues, which have one home, over its port."""
-    home = cluster.home_of(queues)
-    with cluster.inside(home):
-        return do(cluster.brokers[home].port, queues)
+def led_here(cluster: Cluster, queues: list[str], do: Callable[[int, list[str]], T]) -> T:
+    """With these queues, which have one leader, over its port."""
+    leader = cluster.leader_of(queues)
+    with cluster.inside(leader):
+        return do(cluster.brokers[leader].port, queues)
 
 
 def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
@@ -73,18 +73,18 @@ def run_rounds(cluster: Cluster, seed: int, rounds: int) -> None:
             cluster.declare_quorum(name, [neighbour])
         running.run(rounds)
         sources = wait_equal(cluster)
-        history.life += 1
+        history.incarnation += 1
         groups = [[*QUEUES, QUEUE], *([neighbour] for neighbour in NEIGHBOURS)]
         for queues in groups:
-            at_home(cluster, queues, lambda port, names: drain(port, history, names))
+            led_here(cluster, queues, lambda port, names: drain(port, history, names))
         verdict = check(history, acks_are_durable=True)
-        epochs = homes_of({name: broker.log for name, broker in cluster.brokers.items()})
+        epochs = leaders_of({name: broker.log for name, broker in cluster.brokers.items()})
         print(f"seed {seed}, {rounds} rounds, {len(NAMES)} forwarders: {verdict.text()}\n{running.table()}")
-        print(f"{len(epochs)} epochs had a home each; {sources} sources have equal copies")
+        print(f"{len(epochs)} epochs had a leader each; {sources} sources have equal copies")
         assert verdict.valid, verdict.text()
-        assert not (twice := two_homes({name: broker.log for name, broker in cluster.brokers.items()})), twice
+        assert not (twice := two_leaders({name: broker.log for name, broker in cluster.brokers.items()})), twice
         for queues in groups:
-            left = at_home(cluster, queues, look)
+            left = led_here(cluster, queues, look)
             assert not any(left.values()), f"came back after the drain: {left}"
         if rounds >= len(running.counts):
             assert all(running.counts.values()), running.table()

@@ -42,27 +42,27 @@ def facts(cluster: Operated, name: str, holds: Callable[[dict[str, Any]], bool])
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_lost_home_is_seen_in_log_and_status_of_the_next_one(cluster: Operated) -> None:
+def test_a_lost_leader_is_seen_in_log_and_status_of_the_next_one(cluster: Operated) -> None:
     cluster.declare_one("a", "orders")
     cluster.publish("a", "orders", [b"one"])
-    whole = facts(cluster, "a", lambda found: found["sources_homed"] > 0 and not found["sources_under_replicated"])
-    assert (whole["sources_without_majority"], whole["take_overs_total"]) == (0, whole["sources_homed"])
-    assert "sources_homed 1" in cluster.ok("a", "status")
+    whole = facts(cluster, "a", lambda found: found["sources_led"] > 0 and not found["sources_under_replicated"])
+    assert (whole["sources_without_majority"], whole["take_overs_total"]) == (0, whole["sources_led"])
+    assert "sources_led 1" in cluster.ok("a", "status")
 
     cluster.brokers["a"].kill()
-    home = cluster.home_of(["orders"])
-    (other,) = {"b", "c"} - {home}
-    found = facts(cluster, home, lambda found: found["sources_under_replicated"] == found["sources_homed"] > 0)
+    leader = cluster.leader_of(["orders"])
+    (other,) = {"b", "c"} - {leader}
+    found = facts(cluster, leader, lambda found: found["sources_under_replicated"] == found["sources_led"] > 0)
     assert found["take_overs_total"] > 0
     connected = {peer["peer"].partition("@")[0]: peer["connected"] for peer in found["peers"]}
     assert connected == {"a": False, other: True}
-    log = cluster.brokers[home]
+    log = cluster.brokers[leader]
     for event in ("source_taken_over", "source_served"):
         assert " epoch=" in log.wait_log(f".*{event}.*")
     assert "missing=" in log.wait_log(".*copies_missing.*")
 
     cluster.brokers["a"].start()
-    facts(cluster, home, lambda found: not found["sources_under_replicated"])
+    facts(cluster, leader, lambda found: not found["sources_under_replicated"])
     log.wait_log("copies_complete")
-    assert cluster.brokers[home].terminate() == 0
+    assert cluster.brokers[leader].terminate() == 0
     log.wait_log("source_handed_over")

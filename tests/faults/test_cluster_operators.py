@@ -1,4 +1,5 @@
-"""What operators do to a cluster of real nodes: homes and copies move, machines are replaced, a majority is given up.
+"""What operators do to a cluster of real nodes: leaders and copies move, machines are replaced, a majority is given
+up.
 
 What is verified: commands end well, say what they did, and what was confirmed before is there afterwards. Not
 verified here: clients that publish meanwhile, what is refused (`tests/commands`).
@@ -85,7 +86,7 @@ class Operated(Cluster):
 
     def drain(self, queue: str) -> list[bytes]:
         found = []
-        with self.channel(self.home_of([queue])) as channel:
+        with self.channel(self.leader_of([queue])) as channel:
             while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
                 found.append(got[2])
         return found
@@ -123,8 +124,8 @@ def bodies(first: int, count: int = 50) -> list[bytes]:
 
 
 def node(row: dict[str, Any]) -> str:
-    """The home's short name."""
-    return str(row["home"]).partition("@")[0]
+    """The leader's short name."""
+    return str(row["leader"]).partition("@")[0]
 
 
 def names(members: list[str]) -> str:
@@ -132,7 +133,7 @@ def names(members: list[str]) -> str:
 
 
 @pytest.mark.heavy
-def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> None:
+def test_balanced_queues_are_spread_and_are_used_at_their_leaders(make: Make) -> None:
     cluster = make("abc", "abc")
     queues = [f"balanced{number}" for number in range(12)]
     with cluster.channel("a") as channel:
@@ -141,17 +142,17 @@ def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> N
             assert channel.queue_declare(queue, durable=True, arguments=balanced).method.message_count == 0
             channel.queue_bind(queue, "amq.fanout")
     cluster.declare_one("a", "single", **{"x-quorum-initial-group-size": 1})
-    homes = {queue: cluster.home_of([queue]) for queue in queues}
-    assert max(Counter(homes.values()).values()) <= 5  # 12 / 3, and a quarter
-    assert set(homes.values()) == set("abc")
-    queue, home = next((queue, home) for queue, home in homes.items() if home != "a")
+    leaders = {queue: cluster.leader_of([queue]) for queue in queues}
+    assert max(Counter(leaders.values()).values()) <= 5  # 12 / 3, and a quarter
+    assert set(leaders.values()) == set("abc")
+    queue, leader = next((queue, leader) for queue, leader in leaders.items() if leader != "a")
     with (
         cluster.channel("a") as channel,
-        pytest.raises(pika.exceptions.ChannelClosedByBroker, match=f"home node '{home}@") as refused,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match=f"home node '{leader}@") as refused,
     ):
         channel.basic_consume(queue, lambda *_: None)
     assert refused.value.reply_code == 404
-    cluster.publish(home, queue, bodies(0, 3))
+    cluster.publish(leader, queue, bodies(0, 3))
     assert cluster.drain(queue) == bodies(0, 3)
     rows = cluster.sources()
     assert names(rows[cluster.source_of("single")]["members"]) == "a"
@@ -159,7 +160,7 @@ def test_balanced_queues_are_spread_and_are_used_at_their_homes(make: Make) -> N
 
 
 @pytest.mark.heavy
-def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None:
+def test_copies_and_leaders_move_and_nothing_confirmed_is_lost(make: Make) -> None:
     cluster = make("abcd", "abc")
     cluster.declare_one("a", "orders")
     source = cluster.source_of("orders")
@@ -172,15 +173,15 @@ def test_copies_and_homes_move_and_nothing_confirmed_is_lost(make: Make) -> None
     assert names(cluster.sources()[source]["members"]) == "abcd"
     cluster.publish("a", "orders", bodies(50))
 
-    # The home goes, too.
+    # The leader goes, too.
     cluster.ok("b", "quorum", "shrink", "a", "--source", str(source))
     assert names(cluster.sources()[source]["members"]) == "bcd"
-    home = cluster.home_of(["orders"])
-    cluster.publish(home, "orders", bodies(100))
+    leader = cluster.leader_of(["orders"])
+    cluster.publish(leader, "orders", bodies(100))
 
-    target = "d" if home != "d" else "c"
+    target = "d" if leader != "d" else "c"
     cluster.ok("c", "quorum", "transfer", "orders", target)
-    assert cluster.home_of(["orders"]) == target
+    assert cluster.leader_of(["orders"]) == target
     assert node(cluster.sources()[source]) == target
     assert set(cluster.drain("orders")) == set(bodies(0, 150))
 
@@ -194,10 +195,10 @@ def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     cluster.publish("a", "bills", bodies(0))
     refused = cluster.run("a", "cluster", "forget", "c")
     assert refused.returncode == 1
-    assert "no other node lives that could take the place of c@" in refused.stderr
+    assert "no other node incarnations that could take the place of c@" in refused.stderr
 
     cluster.brokers["c"].kill()
-    assert cluster.home_of(["orders"]) in "ab"
+    assert cluster.leader_of(["orders"]) in "ab"
     start(cluster, "d")
     deadline = time.monotonic() + SEEN_DEADLINE_S
     while "c@" not in cluster.ok("a", "cluster", "status").partition("gone: ")[2]:
@@ -238,7 +239,7 @@ def test_a_machine_is_replaced_at_its_address(make: Make) -> None:
 
 
 @pytest.mark.heavy
-def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
+def test_leaders_are_even_again_after_a_node_was_away(make: Make) -> None:
     cluster = make("abc", "abc")
     for name in "abc":
         cluster.declare_one(name, f"queue-{name}")
@@ -246,7 +247,7 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
         cluster.declare_classic(name, [f"classic-{name}"])
         cluster.publish(name, f"classic-{name}", bodies(0))
     cluster.brokers["b"].kill()
-    assert cluster.home_of(["queue-b"]) in "ac"
+    assert cluster.leader_of(["queue-b"]) in "ac"
     cluster.brokers["b"].restart()
     cluster.until("a", lambda rows: all(row["up_to_date"] in (None, 3) for row in rows.values()))
     cluster.until("c", lambda rows: all(row["up_to_date"] in (None, 3) for row in rows.values()))
@@ -257,7 +258,7 @@ def test_homes_are_even_again_after_a_node_was_away(make: Make) -> None:
     assert sorted(node(row) for row in cluster.sources().values()) == ["a", "b", "c"]
     for name in "abc":
         assert set(cluster.drain(f"queue-{name}")) == set(bodies(0))
-        assert cluster.home_of([f"classic-{name}"]) == name, "it does not move"
+        assert cluster.leader_of([f"classic-{name}"]) == name, "it does not move"
         assert cluster.drain(f"classic-{name}") == bodies(0)
 
 
@@ -269,7 +270,7 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     for name in "ab":
         cluster.declare_classic(name, [f"classic-{name}"])
         cluster.publish(name, f"classic-{name}", bodies(0))
-    # A source without a queue may be there, homed elsewhere: two nodes made it at the same time.
+    # A source without a queue may be there, led by another node: two nodes made it at the same time.
     cluster.until("b", lambda rows: all(row["up_to_date"] == 3 for row in rows.values() if row["queues"]))
     for name in "bc":
         cluster.brokers[name].kill()
@@ -284,7 +285,7 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
 
     said = cluster.ok("a", "quorum", "force", "orders", "--yes")
     assert "1 source went on" in said
-    assert cluster.home_of(["orders"]) == "a"
+    assert cluster.leader_of(["orders"]) == "a"
     assert "majority_given_up" in cluster.brokers["a"].log
     # A classic queue needs no majority, and nobody else has one of a node that is gone.
     assert cluster.drain("classic-a") == bodies(0)
@@ -297,5 +298,5 @@ def test_a_majority_that_is_gone_for_good_is_given_up(make: Make) -> None:
     cluster.ok("a", "quorum", "grow", "d", "--all")
     cluster.publish("a", "orders", bodies(50))
     cluster.ok("a", "quorum", "transfer", "orders", "d")
-    assert cluster.home_of(["orders"]) == "d"
+    assert cluster.leader_of(["orders"]) == "d"
     assert set(cluster.drain("orders")) == set(bodies(0, 100))

@@ -1,7 +1,7 @@
-"""Under load a member of the set is replaced, the home moves and comes back, and a home is taken out of its set.
+"""Under load a member of the set is replaced, the leader moves and comes back, and a leader is taken out of its set.
 
 What is verified, with four real processes: nothing confirmed is lost, nothing refused comes out, the order of each
-publisher is kept; a change of the set ends nobody's connection; and where the home moves, publishers have an answer
+publisher is kept; a change of the set ends nobody's connection; and where the leader moves, publishers have an answer
 for everything that they sent: what was open is settled first, and what comes afterwards is refused.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from amqpd.cluster.records import PREFIX, WishRecord
+from amqpd.cluster.records import PREFIX, DesiredSetRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.config import Settings
@@ -48,7 +48,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 class Operator:
-    """Who wishes, and looks at what became of it."""
+    """Who asks, and looks at what became of it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._settings = Settings(cluster_store=f"etcd://{cluster.etcds[0].endpoint}/test")
@@ -60,7 +60,7 @@ class Operator:
             roster = Roster()
             async with store_of(self._settings) as store:
                 wanted = use(Swaps(store), roster)
-                if isinstance(wanted, WishRecord):
+                if isinstance(wanted, DesiredSetRecord):
                     assert await Swaps(store).swap(wanted) is not None
                 roster.load(await store.range(PREFIX))
             return roster
@@ -73,24 +73,24 @@ class Operator:
     def until(self, holds: Callable[[Roster], object]) -> Roster:
         deadline_s = time.monotonic() + FULFILLED_S
         while not holds(roster := self.look()):
-            assert time.monotonic() < deadline_s, (roster.members, roster.wishes, roster.records)
+            assert time.monotonic() < deadline_s, (roster.members, roster.desired_sets, roster.records)
             time.sleep(BETWEEN_LOOKS_S)  # the store tells an operator's command nothing by itself
         return roster
 
-    def wish(self, source: int, members: Iterable[str] = (), home: str = "") -> tuple[str, str]:
-        """Fulfilled when it returns: the members and the home, as tests call them."""
+    def desired_set(self, source: int, members: Iterable[str] = (), leader: str = "") -> tuple[str, str]:
+        """Fulfilled when it returns: the members and the leader, as tests call them."""
         full = {name.partition("@")[0]: name for name in self.look().known}
-        wished = WishRecord(source, tuple(sorted(full[name] for name in members)), full.get(home, ""))
-        self._with_store(lambda *_: wished)
-        record = self.until(lambda roster: not roster.wishes).records[source]
-        return "".join(name.partition("@")[0] for name in record.members), record.home.forwarder.partition("@")[0]
+        desired = DesiredSetRecord(source, tuple(sorted(full[name] for name in members)), full.get(leader, ""))
+        self._with_store(lambda *_: desired)
+        record = self.until(lambda roster: not roster.desired_sets).records[source]
+        return "".join(name.partition("@")[0] for name in record.members), record.leader.forwarder.partition("@")[0]
 
 
 class Load:
-    """Publishers, whose connections are to stay, and consumers, which are cancelled when the home moves."""
+    """Publishers, whose connections are to stay, and consumers, which are cancelled when the leader moves."""
 
     def __init__(self, port: int, history: History) -> None:
-        history.life += 1
+        history.incarnation += 1
         self.publishing, publishers = start_workers(port, history, ROUTES, [])
         self.consuming, consumers = start_workers(port, history, {}, CONSUMED)
         self.consuming.killed = True
@@ -114,7 +114,7 @@ class Load:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_set_changes_and_its_home_moves_under_load(cluster: Cluster) -> None:
+def test_a_set_changes_and_its_leader_moves_under_load(cluster: Cluster) -> None:
     publishers = {queue: PublisherHistory(f"to-{queue}", (queue,)) for queue in QUEUES}
     everyone = PublisherHistory("to-all", tuple(QUEUES))
     history = History(
@@ -124,35 +124,35 @@ def test_a_set_changes_and_its_home_moves_under_load(cluster: Cluster) -> None:
     operator = Operator(cluster)
     operator.until(lambda roster: len(roster.members) == len(cluster.brokers))
     cluster.declare_quorum("a", ALL, QUEUES)
-    assert cluster.home_of(ALL) == "a"
+    assert cluster.leader_of(ALL) == "a"
     # A declaration that was refused elsewhere, before the members had met, may leave a source of its own.
-    [record] = [each for each in operator.look().records.values() if each.home.forwarder.startswith("a@")]
-    source, epoch = record.source, record.home.epoch
-    operator.wish(source, "abc")
+    [record] = [each for each in operator.look().records.values() if each.leader.forwarder.startswith("a@")]
+    source, epoch = record.source, record.leader.epoch
+    operator.desired_set(source, "abc")
     try:
         load = Load(cluster.brokers["a"].port, history)
-        assert operator.wish(source, "acd") == ("acd", "a")
+        assert operator.desired_set(source, "acd") == ("acd", "a")
         load.more()
-        assert operator.look().records[source].home.epoch == epoch, "it was the home all the time"
+        assert operator.look().records[source].leader.epoch == epoch, "it was the leader all the time"
         # To the new member, and back.
-        for home in ("d", "a"):
-            assert operator.wish(source, home=home) == ("acd", home)
+        for leader in ("d", "a"):
+            assert operator.desired_set(source, leader=leader) == ("acd", leader)
             load.end()
-            assert cluster.home_of(ALL) == home
-            load = Load(cluster.brokers[home].port, history)
-        # The old member comes again, in place of the home.
-        members, home = operator.wish(source, "bcd")
+            assert cluster.leader_of(ALL) == leader
+            load = Load(cluster.brokers[leader].port, history)
+        # The old member comes again, in place of the leader.
+        members, leader = operator.desired_set(source, "bcd")
         assert members == "bcd"
         load.end()
-        assert cluster.home_of(ALL) == home
-        load = Load(cluster.brokers[home].port, history)
+        assert cluster.leader_of(ALL) == leader
+        load = Load(cluster.brokers[leader].port, history)
         load.end()
         cluster.brokers["a"].kill()  # nothing rests on it
-        drain(cluster.brokers[home].port, history)
+        drain(cluster.brokers[leader].port, history)
         verdict = check(history, acks_are_durable=True)
         print(verdict.text())
         assert verdict.valid, verdict.text()
-        left = look(cluster.brokers[home].port, list(history.queues))
+        left = look(cluster.brokers[leader].port, list(history.queues))
         assert not any(left.values()), f"came back after the drain: {left}"
     except BaseException:
         print(history.text())

@@ -22,9 +22,9 @@ from amqpd.cluster.links.framing import Crc, framed, framed_word
 from amqpd.cluster.links.sockets import Address
 from amqpd.cluster.links.trust import DIALER, Trust
 from amqpd.replication.entry import EPOCH_MAX, START, Frame, new_entry
-from amqpd.replication.messages import VERSION, Cut, Greeting, Hello, Message, OpenLane, Proof, Refusal, RequestSeal
+from amqpd.replication.messages import VERSION, Cut, Greeting, Hello, Message, OpenLane, Proof, Refusal, RequestVote
 from amqpd.replication.receiver import Opened, Opening
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 from amqpd.setting_types import host_name
 from tests.cluster.links.forwarders import OPEN, Certificates, Wire, greeting
 
@@ -85,8 +85,8 @@ class Strangers:
         for name in ("b", "zzz"):
             wire = Wire(await trio.open_tcp_stream(*self.address))
             asked = framed_word(greeting(hello(node(name)), node("a"), OPEN))
-            seal = RequestSeal(1, 1, Seal(2**63 - 1, node(name), 1))
-            words = asked + framed_word(Proof(b"")) + b"".join(framed(seal, Crc()))
+            vote = RequestVote(1, 1, Vote(2**63 - 1, node(name), 1))
+            words = asked + framed_word(Proof(b"")) + b"".join(framed(vote, Crc()))
             await wire.stream.send_all(words)
             if self.trust.tls is None:
                 answer = await wire.hear()
@@ -115,10 +115,10 @@ class Strangers:
         """A node whose proof is right."""
         source, b = 1, node("b")
         bad = new_entry(source, (9, 9), START, b"no payload")
-        await self.say_as(b, RequestSeal(1, source, Seal(EPOCH_MAX, b, 1)))
-        await self.say_as(b, RequestSeal(1, source, Seal(2**63 - 1, b, 1)))
-        await self.say_as(b, RequestSeal(1, source, Seal(9, node("c"), 1)))
-        await self.say_as(b, RequestSeal(1, source, Seal(9, b, 1)), flip=True)
+        await self.say_as(b, RequestVote(1, source, Vote(EPOCH_MAX, b, 1)))
+        await self.say_as(b, RequestVote(1, source, Vote(2**63 - 1, b, 1)))
+        await self.say_as(b, RequestVote(1, source, Vote(9, node("c"), 1)))
+        await self.say_as(b, RequestVote(1, source, Vote(9, b, 1)), flip=True)
         await self.say_as(b, OpenLane(1, 1, Opening(8, (Opened(source, EPOCH_MAX, START, None),), 0)))
         opening = OpenLane(1, 1, Opening(8, (Opened(200, 9, START, None),), 0))
         unusable = new_entry(200, (9, 9), bad.before, bad.payload)
@@ -164,8 +164,8 @@ def judge(cluster: Cluster, number: int) -> None:
         assert broker.running
     body = b"message %d" % number
     for queue in (QUEUE, CLASSIC):
-        home = cluster.home_of([queue])
-        with pika.BlockingConnection(pika.URLParameters(cluster.brokers[home].url)) as connection:
+        leader = cluster.leader_of([queue])
+        with pika.BlockingConnection(pika.URLParameters(cluster.brokers[leader].url)) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
             channel.basic_publish("", queue, body, pika.BasicProperties(delivery_mode=2))
@@ -196,7 +196,7 @@ def test_strangers_and_liars_are_refused_and_nobody_ends(strangers: Strangers) -
     judge(cluster, 2)
     with ExitStack() as sockets:
         strangers.hold(sockets)
-        lost = next(name for name in cluster.brokers if name not in ("a", cluster.home_of([QUEUE])))
+        lost = next(name for name in cluster.brokers if name not in ("a", cluster.leader_of([QUEUE])))
         cluster.brokers[lost].kill()
         cluster.brokers[lost].start()
         judge(cluster, 3)

@@ -175,7 +175,7 @@ def test_the_copy_of_a_clusters_node_is_refused_and_takes_nothing(cluster: Clust
             assert "a new node starts with an empty data directory" in sentence
             assert leases_of(cluster) == before
             original.send_signal(signal.SIGCONT)
-    cluster.home_of(["q"])
+    cluster.leader_of(["q"])
     with Wire(original.port) as wire:
         wire.open()
         wire.open_channel()
@@ -184,7 +184,7 @@ def test_the_copy_of_a_clusters_node_is_refused_and_takes_nothing(cluster: Clust
         wire.close()
     assert original.broker_pid == pid
     assert original.running
-    assert {row["name"]: row["lives"] for row in cluster.status()["members"]}[str(complete_node_name("a"))]
+    assert {row["name"]: row["incarnations"] for row in cluster.status()["members"]}[str(complete_node_name("a"))]
 
 
 def leases_of(cluster: Cluster) -> set[str]:
@@ -192,7 +192,7 @@ def leases_of(cluster: Cluster) -> set[str]:
     key, end = (base64.b64encode(text).decode() for text in (b"test/node/", b"test/node0"))
     found = cluster.etcd.ask("/v3/kv/range", {"key": key, "range_end": end}).get("kvs", [])
     names = {base64.b64decode(each["key"]).decode() for each in found}
-    return {each for each in names if "/life/lease/" in each}
+    return {each for each in names if "/incarnation/lease/" in each}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What judges crashes is given fabricated lives; and one power cut and one full disk (`python -m
+"""What judges crashes is given fabricated incarnations; and one power cut and one full disk (`python -m
 tests.faults.crashes` makes hundreds)."""
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def test_messages_out_of_order_are_told() -> None:
 def test_duplicates_are_counted_by_what_explains_them() -> None:
     queue = QueueHistory("q", settle_sent={1})
     flags = [(0, False, 0), (1, False, 0), (2, False, 0), (0, True, 1), (1, False, 1), (2, False, 1), (2, False, 1)]
-    queue.deliveries += [Delivery("p", sequence, flag, life) for sequence, flag, life in flags]
-    letters = QueueHistory("dead", letters_of="q")
-    letters.deliveries += [Delivery("p", 0, False, 0), Delivery("p", 0, False, 1)]
-    assert duplicates(History(queues={"q": queue, "dead": letters})) == {
+    queue.deliveries += [Delivery("p", sequence, flag, incarnation) for sequence, flag, incarnation in flags]
+    dead_letters = QueueHistory("dead", dead_letters_of="q")
+    dead_letters.deliveries += [Delivery("p", 0, False, 0), Delivery("p", 0, False, 1)]
+    assert duplicates(History(queues={"q": queue, "dead": dead_letters})) == {
         "message, redelivered": 1,
         "message, not flagged: its ack was on the way in the crash": 1,
         "message, not flagged: its delivery was not on disk in the crash": 1,
-        "message, in one life, NOT flagged": 1,
-        "letter, not flagged: its delivery was not on disk in the crash": 1,
+        "message, in one incarnation, NOT flagged": 1,
+        "dead letter, not flagged: its delivery was not on disk in the crash": 1,
     }
 
 

@@ -59,7 +59,7 @@ def test_what_is_not_damaged_is_recovered(images: Path, tmp_path: Path, image: s
         ("killed", "journal.db-wal", "removed", "", REFUSED),
         ("killed", "journal.db-wal", "grown", "", RECOVERED),
         slow("killed", "metadata.db-wal", "zero 512", "", REFUSED),
-        slow("stopped", "audit/lives.json", "zero 512", "", RECOVERED),
+        slow("stopped", "audit/incarnations.json", "zero 512", "", RECOVERED),
     ],
 )
 def test_a_damage(images: Path, tmp_path: Path, image: str, file: str, kind: str, field: str, outcome: str) -> None:

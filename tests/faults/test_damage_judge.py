@@ -29,15 +29,17 @@ CRITICAL = 'time=2026-01-01T00:00:00Z level=critical event="node stopped" reason
 def book(**changes: Any) -> Book:
     made = {"due": {"a": DUE, "b": ["b:0"], "letters": []}, "settled": {"a": ["a:0", "a:1", "a:2"]}, "gone": ["old"]}
     made["delayed"] = ["a"]
-    return Book(**{"kind": "fabricated", "letters": {"b": "letters"}, **made, **changes})
+    return Book(**{"kind": "fabricated", "dead_letters": {"b": "letters"}, **made, **changes})
 
 
 def rows(*, fenced: tuple[str, ...] = (), names: tuple[str, ...] = ("a", "b", "letters"), held: int = 0) -> Any:
     return {name: {"messages": held if name in fenced else 0, "fenced": name in fenced} for name in names}
 
 
-def seen(a: list[str] = DUE, b: list[str] | None = None, letters: list[str] | None = None, **others: Any) -> Outcome:
-    came = {"a": a, "b": ["b:0"] if b is None else b, "letters": letters or []}
+def seen(
+    a: list[str] = DUE, b: list[str] | None = None, dead_letters: list[str] | None = None, **others: Any
+) -> Outcome:
+    came = {"a": a, "b": ["b:0"] if b is None else b, "letters": dead_letters or []}
     return Outcome(
         deliveries={queue: [Delivered(message) for message in messages] for queue, messages in came.items()},
         **{"rows": rows(), "log": [INFO], **others},
@@ -57,7 +59,7 @@ def refused(*lines: str, **others: Any) -> Outcome:
     ("outcome", "ruling"),
     [
         (seen(), RECOVERED),
-        (seen(b=[], letters=["b:0"]), RECOVERED),
+        (seen(b=[], dead_letters=["b:0"]), RECOVERED),
         (refused(), REFUSED),
         (refused(CRITICAL), REFUSED),
         (seen(DUE[:2], rows=rows(fenced=("a",), held=3)), FENCED),
@@ -96,12 +98,12 @@ def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
         (seen(b=["b:0", "a:1"]), "settled elsewhere in b: 1 (a 1)"),
         (seen([*DUE, "a:99"]), "unexpected in a: 1 (a 99)"),
         (seen([*DUE, DUE[-1]]), "twice out of a: 1 (a 7)"),
-        (seen(letters=["b:0"]), "twice out of b"),
+        (seen(dead_letters=["b:0"]), "twice out of b"),
         (seen([DUE[1], DUE[0], *DUE[2:]]), "out of order in a"),
         (seen(wrong=["the body of a:3"]), "wrong: the body of a:3"),
         (seen(again={"a": [Delivered("a:3")]}), "taken, and back after a restart in a"),
         (seen(rows=rows(names=("a", "b", "letters", "old"))), "deleted queue is back: old"),
-        (seen(rows=rows(names=("a", "b"))), "definitions are gone, and nothing is said: letters"),
+        (seen(rows=rows(names=("a", "b"))), "definitions are gone, and nothing is said: dead letters"),
         (seen(unbound=["exchange x"]), "definitions are gone, and nothing is said: exchange x"),
         (seen(ended=[70]), "ended while serving, exit codes [70]"),
         (seen(ended=[70, 70, 70]), "a restart loop"),
@@ -149,7 +151,7 @@ def test_definitions_that_are_gone_may_be_said() -> None:
 
 
 def test_bodies_are_of_one_message() -> None:
-    bodies = [body_of(f"{home}:{number}") for home in "ab" for number in range(60)]
+    bodies = [body_of(f"{origin}:{number}") for origin in "ab" for number in range(60)]
     assert len(set(bodies)) == len(bodies)
     assert min(map(len, bodies)) >= 64
 

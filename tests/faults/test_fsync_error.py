@@ -83,7 +83,7 @@ def test_at_full_speed_nothing_confirmed_is_lost(make_broker: MakeBroker) -> Non
         assert failing.injected, "no call failed: this was not tested"
     for worker in workers:
         worker.join(120)
-    history.life += 1
+    history.incarnation += 1
     broker.start()
     drain(broker.port, history)
     verdict = check(history)

@@ -244,8 +244,8 @@ def test_a_broker_that_is_killed_starts_without_a_free_byte(make_broker: MakeBro
     assert broker.terminate() == 0
 
     rows = only(rows_below(data / "audit" / "events"), "started", "gap", "standing", "stopped")
-    # Those of lives that found no space have no rows, and no number of their own.
-    assert told(rows, "life", "event", "reason", "count")[1:] == [
+    # Those of incarnations that found no space have no rows, and no number of their own.
+    assert told(rows, "incarnation", "event", "reason", "count")[1:] == [
         *((2, "started", None, 1), (2, "gap", "disk_full", 1), (2, "gap", "disk_full", 1)),
         *((2, "standing", "gap", 0), (2, "standing", None, filler.confirmed - 70)),
         *((2, "standing", "stopped", 0), (2, "standing", None, 10), (2, "stopped", None, 1)),

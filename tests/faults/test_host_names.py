@@ -55,8 +55,8 @@ def test_a_cluster_whose_machines_are_called_otherwise_goes_on(tmp_path: Path) -
             broker.spawn()
         for broker in cluster.brokers.values():
             broker.wait_ready()
-        cluster.home_of(["q"])
-        assert cluster.home_of(["classic"]) == "b"
+        cluster.leader_of(["q"])
+        assert cluster.leader_of(["classic"]) == "b"
         assert {"a@a-1", "b@b-1", "c@c-1"} <= set(re.findall(r"\w@\w-\d", json.dumps(cluster.status())))
         assert "-2" not in json.dumps(cluster.status())
         broker = cluster.brokers["a"]

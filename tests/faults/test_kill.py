@@ -81,8 +81,8 @@ def publish_and_kill(broker: BrokerProcess, history: History, confirms: int, fat
         for worker in workers:
             worker.join(120)
             assert not worker.is_alive(), worker.name
-    history.events.append(f"life {history.life}: SIGKILL after {confirms} confirms")
-    history.life += 1
+    history.events.append(f"incarnation {history.incarnation}: SIGKILL after {confirms} confirms")
+    history.incarnation += 1
 
 
 def kill_while_it_starts(broker: BrokerProcess, history: History, moments: random.Random, span_s: float) -> None:
@@ -92,7 +92,7 @@ def kill_while_it_starts(broker: BrokerProcess, history: History, moments: rando
     broker.spawn()
     time.sleep(moment_s)
     broker.kill()
-    history.events.append(f"life {history.life}: SIGKILL {moment_s:.3f} s into the start")
+    history.events.append(f"incarnation {history.incarnation}: SIGKILL {moment_s:.3f} s into the start")
 
 
 def run_rounds(broker: BrokerProcess, seed: int, rounds: int) -> None:

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("only_amqpd")]
 
 
 def left_spool(folder: Path) -> None:
-    """Of an earlier life: acts, which take longest to make Parquet of."""
+    """Of an earlier incarnation: acts, which take longest to make Parquet of."""
 
     async def write() -> None:
         written = Written(folder, spool_bytes=1 << 30)

@@ -1,7 +1,7 @@
 """What another version wrote is opened: `upgrade/` with few messages. Two million: `make upgrade BEFORE=...`.
 
 The directories in `upgrade/767bb6c.tar.xz` are of that commit, the last one before format 0004 of the journal; all
-their lives and delays are over.
+their incarnations and delays are over.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _count(seen: Seen) -> None:
     seen.queues["counted"][0].returns = 1
 
 
-def _letter(seen: Seen) -> None:
+def _dead_letter(seen: Seen) -> None:
     seen.queues["judged"].insert(0, seen.queues["judged.dead"].pop(0))
 
 
@@ -136,7 +136,7 @@ def _limit(seen: Seen) -> None:
         (_settled, "plain: 1 in the wrong place"),
         (_transient, "beside: 1 in the wrong place"),
         (_count, "counted: 1 with a wrong count"),
-        (_letter, "judged: 1 in the wrong place"),
+        (_dead_letter, "judged: 1 in the wrong place"),
         (_death, "waiting: 1 with a wrong x-death"),
         (_early, "delayed: 1 before its time"),
         (_late, "expiring: 1 long after it expired"),

@@ -229,11 +229,11 @@ class Consumer(Worker):
     persistent receipt on the same channel, whose confirm says that what came before is on disk too."""
 
     def __init__(
-        self, port: int, progress: Progress, history: QueueHistory, life: int, verdict: Judge | None = None
+        self, port: int, progress: Progress, history: QueueHistory, incarnation: int, verdict: Judge | None = None
     ) -> None:
         super().__init__(port, progress, history.violations)
         self.verdict = verdict or _requeue_few
-        self.history, self.life, self.name = history, life, f"consumer of {history.name}"
+        self.history, self.incarnation, self.name = history, incarnation, f"consumer of {history.name}"
 
     def work(self, wire: Wire) -> None:
         wire.call(commands.Confirm.Select(), channel=1)
@@ -261,7 +261,7 @@ class Consumer(Worker):
             if method != DELIVER:
                 _raise_ended(method, payload)
                 raise AssertionError(f"not due to a consumer: {decode_method(payload)}")
-            tag, index = take_delivery(wire, payload, self.history, self.life)
+            tag, index = take_delivery(wire, payload, self.history, self.incarnation)
             delivery = self.history.deliveries[index]
             verdict = self.verdict(delivery.sequence, delivery.redelivered)
             if verdict != "ack":
@@ -277,14 +277,14 @@ class Consumer(Worker):
         wire.close()
 
 
-def take_delivery(wire: Wire, payload: bytes, history: QueueHistory, life: int) -> tuple[int, int]:
+def take_delivery(wire: Wire, payload: bytes, history: QueueHistory, incarnation: int) -> tuple[int, int]:
     """Read the content that belongs to a deliver method, and note it: its tag, its index in the history."""
     at = 5 + payload[4]  # class and method, then the consumer tag
     tag, redelivered = struct.unpack_from(">QB", payload, at)
     head, content = read_content(wire)
     publisher, sequence = parse_content(content)
     note_arrival(history, publisher, sequence, head)
-    history.deliveries.append(Delivery(publisher, sequence, bool(redelivered), life))
+    history.deliveries.append(Delivery(publisher, sequence, bool(redelivered), incarnation))
     return tag, len(history.deliveries) - 1
 
 
@@ -293,12 +293,12 @@ def note_arrival(history: QueueHistory, publisher: str, sequence: int, head: byt
     now_ms = time.time_ns() // 1_000_000
     if history.earliest_ms is not None and now_ms < (earliest_ms := history.earliest_ms(sequence)):
         history.violations.append(f"{publisher} {sequence} in {history.name}: {earliest_ms - now_ms} ms too early")
-    if history.letters_of:
+    if history.dead_letters_of:
         content = frame.unmarshal(struct.pack(">BHI", HEADER, 1, len(head)) + head + b"\xce")[2]
         headers = content.properties.headers or {}
         deaths = [(death["queue"], death["reason"], death["count"]) for death in headers.get("x-death", ())]
         expiration = content.properties.expiration
-        if deaths != [(history.letters_of, history.reason, 1)] or expiration is not None:
+        if deaths != [(history.dead_letters_of, history.reason, 1)] or expiration is not None:
             history.violations.append(f"{publisher} {sequence} in {history.name}: {deaths}, {expiration}")
 
 
@@ -331,10 +331,10 @@ def start_workers(
     workers: list[Worker] = [
         Publisher(port, progress, history.publishers[name], *route) for name, route in routes.items()
     ]
-    workers += [Consumer(port, progress, history.queues[queue], history.life) for queue in consumed]
+    workers += [Consumer(port, progress, history.queues[queue], history.incarnation) for queue in consumed]
     workers += [FatedPublisher(port, progress, history.publishers[fate.publisher], fate) for fate in fates]
     workers += [
-        Consumer(port, progress, history.queues[fate.queue], history.life, fate.verdict)
+        Consumer(port, progress, history.queues[fate.queue], history.incarnation, fate.verdict)
         for fate in fates
         if fate.verdict is not None
     ]

@@ -221,8 +221,8 @@ class Harness:
     def read(self) -> None:
         """What the queues want to have read is read."""
         while self.reads:
-            queue, wish = self.reads.pop(0)
-            self.node.loaded(queue, wish, self.rows_of(wish.queue_id, wish.first, wish.last)[:2])
+            queue, request = self.reads.pop(0)
+            self.node.loaded(queue, request, self.rows_of(request.queue_id, request.first, request.last)[:2])
             self.tick()
 
     def rows_of(self, queue_id: int, first: int, last: int) -> list[Row]:

@@ -19,8 +19,8 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run, scan_publishes
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.port import Counts, Getter, Got, Receipt, TakeOut
+from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import Harness, publish_bytes
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     details: tuple[Any, ...] = ()
 
 
-class LatePort(ElsewhereQueue):
+class LatePort(RemoteQueue):
     """A queue that another node leads, which is the test."""
 
     def __init__(self, record: QueueRecord) -> None:
@@ -158,6 +158,6 @@ def late_port(harness: Harness, name: str = "late", **changes: Any) -> LatePort:
     record = replace(QueueRecord("/", name, (1 << 40) + (len(node.ports) << 8), durable=True, node="b"), **changes)
     port = LatePort(record)
     harness._apply([Put(record)])
-    assert isinstance(node.elsewhere["/", name], ElsewhereQueue)
-    node.elsewhere["/", name] = port
+    assert isinstance(node.remote["/", name], RemoteQueue)
+    node.remote["/", name] = port
     return port

@@ -23,20 +23,20 @@ from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Link
 from amqpd.replication.replica import (
     Appended,
     Dropped,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
 )
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 from tests.journal.payloads import entry_of
 
 LOCAL = 0
@@ -106,7 +106,7 @@ class Platter:
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
     tails: dict[int, list[Step]] = field(default_factory=dict)
     """source -> its entries that are not committed, in order"""
-    seals: dict[int, Seal] = field(default_factory=dict)
+    votes: dict[int, Vote] = field(default_factory=dict)
     staged: dict[int, Staging] = field(default_factory=dict)
     held: list[tuple[int, Position, list[Range]]] = field(default_factory=list)
     """(source, position, ranges): their rows leave when that is committed"""
@@ -257,8 +257,8 @@ class MemoryDisk:
             if source != LOCAL:
                 entries = [step.entry for step in self.platter.tails.get(source, [])]
                 tail = [Link(each.position, each.before, each.checksum) for each in entries]
-                seal = self.platter.seals.get(source, seals.NONE)
-                found.append(ReplicaState(source, seal, head.committed, tail, head.reserved))
+                vote = self.platter.votes.get(source, votes.NONE)
+                found.append(ReplicaState(source, vote, head.committed, tail, head.reserved))
         return found
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
@@ -349,8 +349,8 @@ class MemoryDisk:
             staged.entries = [each for each in staged.entries if each.position <= write.position]
         elif isinstance(write, Undone):
             self._undo(write.source, write.position)
-        elif isinstance(write, Sealed):
-            self.platter.seals[write.source] = write.seal
+        elif isinstance(write, Voted):
+            self.platter.votes[write.source] = write.vote
             self.platter.heads.setdefault(write.source, self.platter.head(write.source))
         elif isinstance(write, Staged):
             self.platter.staged[write.source] = Staging()

@@ -17,8 +17,8 @@ from amqpd.journal.errors import DiskFull
 from amqpd.journal.transaction import BRIEF_RECORDS, Transaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from amqpd.replication.entry import START, new_entry
-from amqpd.replication.replica import Appended, Completed, Sealed, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.replica import Appended, Completed, Voted, Write
+from amqpd.replication.vote import Vote
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio
@@ -76,12 +76,12 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
     return Journal()
 
 
-async def test_what_a_home_has_sent_is_committed_without_a_turn_of_another_thread(journal: Journal) -> None:
+async def test_what_a_leader_has_sent_is_committed_without_a_turn_of_another_thread(journal: Journal) -> None:
     await journal.commit(ENTRY, ENTRY)
     assert journal.disk.here == [True]
 
 
-@pytest.mark.parametrize("why", ["others", "large", "many", "state", "a seal", "housekeeping", "a thread"])
+@pytest.mark.parametrize("why", ["others", "large", "many", "state", "a vote", "housekeeping", "a thread"])
 async def test_what_may_take_longer_is_the_threads(journal: Journal, why: str) -> None:
     writes: list[Write] = [ENTRY]
     if why == "others":
@@ -92,8 +92,8 @@ async def test_what_may_take_longer_is_the_threads(journal: Journal, why: str) -
         writes *= BRIEF_RECORDS + 1
     elif why == "state":
         writes.append(Completed(5))
-    elif why == "a seal":
-        writes.append(Sealed(5, Seal(4, "b", 1)))
+    elif why == "a vote":
+        writes.append(Voted(5, Vote(4, "b", 1)))
     elif why == "housekeeping":
         journal.disk.prompt = False
     if why != "a thread":

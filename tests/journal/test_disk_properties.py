@@ -1,4 +1,4 @@
-"""Random lives of a journal beside a plain model: what recovery gives back is what the model has left."""
+"""Random incarnations of a journal beside a plain model: what recovery gives back is what the model has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proven member sends with numbers that no home makes: its source is left out, or taken, and that is all.
+"""What a proven member sends with numbers that no leader makes: its source is left out, or taken, and that is all.
 
 What is verified: each number of a state and of an entry: below zero, zero, as large as SQLite takes, and with a gap;
 what an entry says of rows and ranges with checksums that fit, and of another source's queue; what the other sources
@@ -117,7 +117,7 @@ def _otherwise(whole: bytes, name: str, begin: int, end: int, texts: list[bytes]
 
 
 def lies_that_fit(_: Sequence[int] = ()) -> Iterator[tuple[str, bytes]]:
-    """With the checksums of a home that means them."""
+    """With the checksums of a leader that means them."""
     mine, other, unknown = QUEUE[BAD], QUEUE[GOOD], 47
     bad_row, more = row(mine, 1, 9, nbytes=50), 2**62 + 1
     big = [row(mine + 100 + at, 1, 9, nbytes=50) for at in range(entry_checks.FEW_ROWS)]
@@ -264,11 +264,11 @@ def test_one_source_leaves_and_nothing_else_does(lies: Lies, odd: Sequence[int],
     judge_all(islice(lies(odd), 0, None, step), staged if lies is lies_of_states else written, tmp_path)
 
 
-def test_what_no_home_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
+def test_what_no_leader_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
     judge_all(lies_that_fit(), written, tmp_path)
 
 
-def test_a_state_that_no_home_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
+def test_a_state_that_no_leader_has_is_not_believed_though_its_checksums_fit(tmp_path: Path) -> None:
     judge_all(lies_of_states_that_fit(), staged, tmp_path)
 
 
@@ -373,7 +373,7 @@ def test_what_is_said_of_a_queue_that_nobody_has_is_not_said_of_who_brings_it(na
 
 
 def test_what_was_staged_of_a_source_that_is_left_out_is_gone(tmp_path: Path) -> None:
-    """The next home's entries are not taken for what follows that."""
+    """The next leader's entries are not taken for what follows that."""
     disk = SqliteDisk(tmp_path, reserve_bytes=RESERVE_BYTES)
     disk.recover()
     good, bad = state(), state(twice=True)

@@ -77,7 +77,7 @@ def test_what_is_used_while_a_reservation_is_on_its_way_is_asked_for_when_it_is_
 def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
     buffer = JournalBuffer(3)
     numbers = Numbers(40, 40)
-    buffer.home(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
+    buffer.lead(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
     assert (buffer.full, buffer.pending) == (True, True)
     [entry] = buffer.take().entries
     assert (entry.source, entry.epoch, entry.idx, entry.reserved) == (5, 7, 4, 40 + NUMBERS_STEP)
@@ -91,7 +91,7 @@ def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
 def test_a_queue_of_a_replicated_source_begins_where_the_epoch_does_and_asks_for_more():
     buffer = JournalBuffer(3)
     numbers = Numbers(100, 100 + NUMBERS_STEP)
-    buffer.home(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
+    buffer.lead(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
     buffer.assign(1, 5)
     backlog = Backlog(1, buffer, True)
     assert (backlog.store.next_seq, backlog.store.cursor) == (100, 100)
@@ -109,7 +109,7 @@ def test_a_queue_of_a_replicated_source_begins_where_the_epoch_does_and_asks_for
 def test_what_passes_through_a_replicated_source_uses_numbers_too():
     buffer = JournalBuffer(3)
     numbers = Numbers(0, NUMBERS_STEP)
-    buffer.home(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
+    buffer.lead(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
     buffer.assign(1, 5)
     backlog = Backlog(1, buffer, True)
     backlog.store.next_seq = backlog.store.cursor = NUMBERS_STEP // 2
@@ -127,7 +127,7 @@ def test_the_local_source_reserves_nothing():
 
 def test_what_is_of_another_source_becomes_an_entry_of_it():
     buffer = JournalBuffer()
-    buffer.home(5, 7, Numbers(1000, 1000), JournalLane(buffer.force, buffer.index, buffer.stored_index))
+    buffer.lead(5, 7, Numbers(1000, 1000), JournalLane(buffer.force, buffer.index, buffer.stored_index))
     buffer.assign(2, 5)
     local, other = Backlog(1, buffer, True), Backlog(2, buffer, True)
     for backlog in (local, other):

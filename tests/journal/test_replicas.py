@@ -1,5 +1,5 @@
-"""A home's disk and a replica's that gets the same entries: at every point both have the same queues, and in the end
-the same tables. The model of what a source has is that of `test_sources_properties.py`."""
+"""A leader's disk and a replica's that gets the same entries: at every point both have the same queues, and in the
+end the same tables. The model of what a source has is that of `test_sources_properties.py`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from amqpd.replication.log import Link
 from amqpd.replication.replica import (
     Appended,
     Completed,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
 )
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 from tests.journal.disks import DrivenDisk, SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
 from tests.journal.payloads import entry_of
 from tests.journal.test_sources_properties import SourceModel, small
@@ -97,17 +97,17 @@ class Side:
 
 
 class Pair:
-    """A home, a replica, and the log that the home has."""
+    """A leader, a replica, and the log that the leader has."""
 
     def __init__(self, empty: Path, directory: Path) -> None:
-        self.home, self.replica = Side(empty, directory / "home"), Side(empty, directory / "replica")
+        self.leader, self.replica = Side(empty, directory / "leader"), Side(empty, directory / "replica")
         self.model = SourceModel(SOURCE)
         self.log: list[LogEntry] = []
 
     def publish(self, data: st.DataObject) -> None:
         entry = self.model.draw(data)
-        made = appended(self.home.disk, entry)
-        write(self.home.disk, made)
+        made = appended(self.leader.disk, entry)
+        write(self.leader.disk, made)
         self.model.stored(entry)
         self.log.append(made.entry)
 
@@ -121,14 +121,15 @@ class Pair:
         write(self.replica.disk, *writes, committed=None if committed is None else {SOURCE: committed})
 
     def _diverge(self, data: st.DataObject) -> None:
-        """The replica gets what a home of the same epoch wrote and nobody else has."""
+        """The replica gets what a leader of the same epoch wrote and nobody else has."""
         model = self.model
         other = SourceModel(SOURCE, list(model.entries), START, model.epoch, model.idx, model.next_seq.copy())
         other.reserved = model.reserved
-        writes: list[Write] = [Sealed(SOURCE, Seal(model.epoch, "old", 1))]
+        writes: list[Write] = [Voted(SOURCE, Vote(model.epoch, "old", 1))]
         last = self.replica.last
         if last != self.log_end:
-            # It has a divergent tail, of an epoch before: this home has not, and its messages have the same numbers.
+            # It has a divergent tail, of an epoch before: this leader has not, and its messages have the same
+            # numbers.
             writes.append(Undone(SOURCE, last := self.log_end))
         for _ in range(data.draw(st.integers(1, 3), label="divergent")):
             entry = other.draw(data)
@@ -139,9 +140,9 @@ class Pair:
         write(self.replica.disk, *writes)
 
     def catch_up(self, data: st.DataObject) -> None:
-        """By state, from some entry that both have, while the home goes on; what the replica has above that is
+        """By state, from some entry that both have, while the leader goes on; what the replica has above that is
         another's. It may take more than one try."""
-        base, disk = self.home.committed, self.replica.disk
+        base, disk = self.leader.committed, self.replica.disk
         if base < self.replica.committed or base == START:
             return
         both = [each.position for each in self.log if each.position <= min(base, self.replica.last)]
@@ -151,15 +152,15 @@ class Pair:
             self.model.epoch, self.model.idx = self.model.epoch + 1, 0
         before = seen(disk), disk.replicas()
         write(disk, Staged(SOURCE))
-        for part in self.home.disk.state_parts(SOURCE, after, base):
+        for part in self.leader.disk.state_parts(SOURCE, after, base):
             write(disk, StatePart(SOURCE, part))
             what = data.draw(st.sampled_from(["", "publish", "committed", "idle", "restart"]), label="meanwhile")
             if what == "publish":
                 self.publish(data)
             elif what == "committed":
-                self.home.tell(self.home.last)
+                self.leader.tell(self.leader.last)
             elif what == "idle":
-                idle(self.home.disk)
+                idle(self.leader.disk)
             elif what == "restart":
                 self.replica.restart()
                 event("restart in the middle of a state")
@@ -183,7 +184,7 @@ class Pair:
         self._diverge(data)
         if data.draw(st.booleans(), label="restart"):
             self.replica.restart()
-        write(self.replica.disk, Sealed(SOURCE, Seal(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
+        write(self.replica.disk, Voted(SOURCE, Vote(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
         model.epoch, model.idx = model.epoch + 1, 0
         assert seen(self.replica.disk) == before
 
@@ -193,8 +194,8 @@ class Pair:
 
     def check(self) -> None:
         if not self.missing():
-            assert seen(self.home.disk) == seen(self.replica.disk)
-        for side in (self.home, self.replica):
+            assert seen(self.leader.disk) == seen(self.replica.disk)
+        for side in (self.leader, self.replica):
             states = side.disk.replicas()
             if states:
                 above = [each for each in self.log if side.committed < each.position <= side.last]
@@ -204,13 +205,13 @@ class Pair:
 
     def end(self) -> None:
         self.ship(1000)
-        for side in (self.home, self.replica):
+        for side in (self.leader, self.replica):
             side.tell(self.log_end)
             idle(side.disk)
             side.restart()
             idle(side.disk)
         self.check()
-        assert tables(self.home.disk) == tables(self.replica.disk)
+        assert tables(self.leader.disk) == tables(self.replica.disk)
 
 
 STEPS = [
@@ -229,12 +230,12 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_a_replica_is_what_its_home_is(empty, data):
+def test_a_replica_is_what_its_leader_is(empty, data):
     with small(), patch.object(state_module, "PART_BYTES", 100), tempfile.TemporaryDirectory() as directory:
         pair = Pair(empty, Path(directory))
         try:
             for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=4, max_size=16)):
-                side = data.draw(st.sampled_from([pair.home, pair.replica]), label="side")
+                side = data.draw(st.sampled_from([pair.leader, pair.replica]), label="side")
                 if step == "publish":
                     pair.publish(data)
                 elif step == "ship":
@@ -255,7 +256,7 @@ def test_a_replica_is_what_its_home_is(empty, data):
             if pair.log:
                 pair.end()
         finally:
-            pair.home.disk.close()
+            pair.leader.disk.close()
             pair.replica.disk.close()
 
 

@@ -102,17 +102,17 @@ def test_it_is_written_once_in_so_many_and_with_every_other_transaction(disk: Sq
 def test_whatever_is_above_it_when_the_process_is_killed_is_recovered(count: int, tmp_path: Path) -> None:
     disk = SqliteDrive(tmp_path / "first").open()
     disk.recover()
-    for life in range(3):
+    for incarnation in range(3):
         commit_rows(disk, count)
-        drive = killed(disk, tmp_path / str(life))
+        drive = killed(disk, tmp_path / str(incarnation))
         disk.close()
         disk = drive.open()
         recovered = disk.recover()
-        assert recovered.index == disk.index == count * (life + 1)
+        assert recovered.index == disk.index == count * (incarnation + 1)
         found = recovered.queues[1].rows if count else []
         assert [each.first_seq for each in found] == list(range(1, recovered.index + 1))
         # The start has written it, with its epoch.
-        assert record(disk) == (life + 2, recovered.index, recovered.index, -recovered.index)
+        assert record(disk) == (incarnation + 2, recovered.index, recovered.index, -recovered.index)
     disk.close()
     assert not damage(tmp_path / "2")
 

@@ -15,8 +15,8 @@ from amqpd.journal.records import JournalDamaged, Range
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
-from amqpd.replication.replica import Sealed
-from amqpd.replication.seal import NONE, Seal
+from amqpd.replication.replica import Voted
+from amqpd.replication.vote import NONE, Vote
 from amqpd.storage.page_cache import PageCache
 from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo, write
 
@@ -84,7 +84,7 @@ def tail(drive: SqliteDrive) -> Path:
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 1)])
-    write(disk, Sealed(1, Seal(3, "other", 7)))
+    write(disk, Voted(1, Vote(3, "other", 7)))
     disk.set_names(generation="12345")
     disk.close()
     return drive.directory
@@ -158,11 +158,11 @@ def test_a_repair_leaves_every_source_what_it_has(tail):
         ("DELETE FROM tail WHERE idx = 1", "entry (1, 1) of source 1 is missing, behind (0, 0)"),
         ("DELETE FROM tail WHERE idx = 2", "entries of source 1 end with"),
         ("DELETE FROM tail", "entries of source 1 from"),
-        ("UPDATE seal SET epoch = 2", "who is the home of a source does not fit"),
-        ("UPDATE seal SET forwarder = 7", "who is the home of a source does not fit"),
+        ("UPDATE seal SET epoch = 2", "who is the leader of a source does not fit"),
+        ("UPDATE seal SET forwarder = 7", "who is the leader of a source does not fit"),
     ],
 )
-def test_a_damaged_tail_or_seal_is_found_and_after_a_repair_the_disk_is_another(tail, change, said):
+def test_a_damaged_tail_or_vote_is_found_and_after_a_repair_the_disk_is_another(tail, change, said):
     damage(tail, change)
     assert any(said in line for line in found_by_check(tail))
     if "UPDATE" in change:
@@ -176,7 +176,7 @@ def test_a_damaged_tail_or_seal_is_found_and_after_a_repair_the_disk_is_another(
     (state,) = disk.replicas()
     whole = [] if "tail" in change else [(1, 1), (1, 2)]
     assert (state.base, [link.position for link in state.tail]) == ((0, 0) if whole else (1, 2), whole)
-    assert state.seal == (NONE if "seal" in change else Seal(3, "other", 7))
+    assert state.vote == (NONE if "seal" in change else Vote(3, "other", 7))
     assert "generation" not in disk.names
     assert disk.recovered_of({1}).queues[20].counts == {3: 2}
     disk.close()

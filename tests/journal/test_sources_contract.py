@@ -1,5 +1,5 @@
-"""Sources, epochs, what is committed, and undo: what every disk does, one rule a test. Random lives are in
-`test_sources_properties.py`, what only SQLite's tables show in `test_sources.py`, homes and replicas beside each
+"""Sources, epochs, what is committed, and undo: what every disk does, one rule a test. Random incarnations are in
+`test_sources_properties.py`, what only SQLite's tables show in `test_sources.py`, leaders and replicas beside each
 other in `test_replicas.py`."""
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import new_entry
-from amqpd.replication.replica import Appended, Sealed, Undone, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.replica import Appended, Undone, Voted, Write
+from amqpd.replication.vote import Vote
 from tests.journal.disks import (
     Drive,
     DrivenDisk,
@@ -100,7 +100,7 @@ def test_a_dropped_queue_keeps_its_rows_and_its_mark_until_that_is_committed(dis
 
 
 def test_the_order_is_by_epoch_first(disk):
-    """A younger home's journal may have smaller numbers."""
+    """A younger leader's journal may have smaller numbers."""
     store(disk, 1, 1, 100, row(20, 0, 0))
     store(disk, 1, 2, 3, row(20, 1, 1))
     with pytest.raises(ValueError, match="does not follow"):
@@ -209,7 +209,7 @@ def test_of_a_transaction_that_is_refused_nothing_is_written(disk):
     store(disk, 1, 1, 1, row(20, 0, 0), delivered={20: 1})
     before = disk.recovered_of({1}), disk.replicas()
     second, other = SourceEntry(1, 1, 2, [row(20, 1, 1)], delivered={20: 2}), SourceEntry(1, 1, 9)
-    writes: list[Write] = [appended(disk, second), Sealed(1, Seal(3, "b", 1)), appended(disk, other, (1, 7))]
+    writes: list[Write] = [appended(disk, second), Voted(1, Vote(3, "b", 1)), appended(disk, other, (1, 7))]
     with pytest.raises(ValueError, match="follows"):
         write(disk, *writes)
     assert (disk.recovered_of({1}), disk.replicas()) == before
@@ -237,7 +237,7 @@ def test_writes_are_carried_out_in_order(disk):
         appended(disk, first),
         appended(disk, second, (1, 2)),
         Undone(1, (1, 1)),
-        Sealed(1, Seal(2, "b", 4)),
+        Voted(1, Vote(2, "b", 4)),
         appended(disk, instead, (1, 1)),
         committed={1: (1, 1)},
     )
@@ -245,15 +245,15 @@ def test_writes_are_carried_out_in_order(disk):
     assert [(each.first_seq, each.last_seq) for each in queue.rows] == [(0, 9), (10, 14)]
     assert (queue.counts, queue.delivered) == ({3: 1}, 7)
     (state,) = disk.replicas()
-    assert (state.seal, state.base, [link.position for link in state.tail]) == (Seal(2, "b", 4), (1, 1), [(2, 1)])
+    assert (state.vote, state.base, [link.position for link in state.tail]) == (Vote(2, "b", 4), (1, 1), [(2, 1)])
 
 
-def test_a_source_is_known_by_its_seal_alone(drive):
+def test_a_source_is_known_by_its_vote_alone(drive):
     disk = drive.open()
     disk.recover()
-    write(disk, Sealed(7, Seal(1, "a", 1)), Sealed(7, Seal(2, "b", 1)))
+    write(disk, Voted(7, Vote(1, "a", 1)), Voted(7, Vote(2, "b", 1)))
     disk, queues = reopened(drive, disk)
-    assert disk.replicas() == [ReplicaState(7, Seal(2, "b", 1), (0, 0), [], 0)]
+    assert disk.replicas() == [ReplicaState(7, Vote(2, "b", 1), (0, 0), [], 0)]
     assert queues == {}
     disk.close()
 

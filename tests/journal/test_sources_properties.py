@@ -1,5 +1,5 @@
-"""Random lives of a journal with several sources beside a plain model: what is committed lags behind what is stored,
-tails are undone to any (epoch, idx), and the process ends between any two steps."""
+"""Random incarnations of a journal with several sources beside a plain model: what is committed lags behind what is
+stored, tails are undone to any (epoch, idx), and the process ends between any two steps."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ class SourceModel:
 
     def undo(self, position: Position) -> None:
         self.entries = [each for each in self.entries if (each.epoch, each.idx) <= position]
-        # What comes now is of another epoch, whose home's journal may be younger.
+        # What comes now is of another epoch, whose leader's journal may be younger.
         self.epoch, self.idx = self.epoch + 1, 0
 
 
-class Life:
+class Incarnation:
     """A directory, its disk, and the models."""
 
     def __init__(self, drive: Drive) -> None:
@@ -286,33 +286,33 @@ STEPS = ["commit", "commit", "commit", "tell", "undo", "restart", "idle", "new e
 @given(data=st.data())
 def test_undo_at_every_point_and_nothing_leaves_early(kind, data):
     with small(), tempfile.TemporaryDirectory() as directory:
-        life = Life(SqliteDrive(Path(directory)) if kind == "sqlite" else MemoryDrive())
+        incarnation = Incarnation(SqliteDrive(Path(directory)) if kind == "sqlite" else MemoryDrive())
         try:
             for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=3, max_size=14)):
                 source = data.draw(st.sampled_from([1, 2]), label="source")
-                model = life.models[source]
+                model = incarnation.models[source]
                 if step == "commit":
-                    life.commit(data)
+                    incarnation.commit(data)
                 elif step == "tell":
-                    life.tell(source, data.draw(st.sampled_from(life.positions(source))))
+                    incarnation.tell(source, data.draw(st.sampled_from(incarnation.positions(source))))
                 elif step == "undo":
-                    position = data.draw(st.sampled_from(life.positions(source)))
+                    position = data.draw(st.sampled_from(incarnation.positions(source)))
                     event(f"undo of {sum((e.epoch, e.idx) > position for e in model.entries)} entries")
                     model.undo(position)
-                    life.write(Undone(source, position))
-                    life.check_recovered(life.found())
+                    incarnation.write(Undone(source, position))
+                    incarnation.check_recovered(incarnation.found())
                 elif step == "new epoch":
-                    # Its home's journal may be younger: the order is by epoch first.
+                    # Its leader's journal may be younger: the order is by epoch first.
                     model.epoch, model.idx = model.epoch + 1, 0
                     event("new epoch")
                     barrier = SourceEntry(source, model.epoch, 1)
-                    life.write(model.written(life.disk, barrier))
+                    incarnation.write(model.written(incarnation.disk, barrier))
                     model.stored(barrier)
                 elif step == "restart":
-                    life.check_recovered(life.restart())
+                    incarnation.check_recovered(incarnation.restart())
                 else:
-                    life.disk.vacuum_step()
-                life.check_kept()
-            life.check_end()
+                    incarnation.disk.vacuum_step()
+                incarnation.check_kept()
+            incarnation.check_end()
         finally:
-            life.disk.close()
+            incarnation.disk.close()

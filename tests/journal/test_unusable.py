@@ -1,7 +1,7 @@
 """What another node has sent and no disk takes: its source is left out of the transaction, and everything else is
 stored.
 
-What is verified: payloads and states that are cut, of something else, or made up, as a home with a fault would make
+What is verified: payloads and states that are cut, of something else, or made up, as a leader with a fault would make
 them; that what this node made itself still raises. Not verified: what the node does then
 (`tests/cluster/test_lies.py`).
 """

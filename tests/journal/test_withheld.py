@@ -16,8 +16,8 @@ import pytest
 
 from amqpd.audit.kinds import ACKED, DEAD_REJECTED
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.homes import Home
 from amqpd.journal.lane import JournalLane
+from amqpd.journal.led_sources import LedSource
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import Range, SourceEntry
@@ -34,7 +34,7 @@ class Journal:
         self.buffer = buffer = JournalBuffer()
         for source in (1, 2):
             lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
-            buffer.home(source, 7, Numbers(0, NUMBERS_STEP), lane)
+            buffer.lead(source, 7, Numbers(0, NUMBERS_STEP), lane)
         for queue_id, source in ((20, 1), (21, 1), (30, 2)):
             buffer.assign(queue_id, source)
         self.queues = {queue_id: Backlog(queue_id, buffer, True) for queue_id in (10, 20, 21, 30)}
@@ -56,7 +56,7 @@ class Journal:
         return {0: local, **{entry.source: entry for entry in transaction.entries}}
 
     def report(self, source: int) -> None:
-        self.buffer.homes[source].lane.reported = self.buffer.stored_index
+        self.buffer.led_sources[source].lane.reported = self.buffer.stored_index
 
 
 def settled(taken: dict[int, SourceEntry], source: int) -> list[Range]:
@@ -68,7 +68,7 @@ def journal() -> Journal:
     return Journal()
 
 
-def test_a_letter_to_another_source_settles_when_that_has_committed_it(journal: Journal) -> None:
+def test_a_dead_letter_to_another_source_settles_when_that_has_committed_it(journal: Journal) -> None:
     journal.publish(20)
     journal.take()
     journal.goes(20, to=30)
@@ -130,7 +130,7 @@ def test_of_a_queue_that_is_deleted_nothing_comes_later(journal: Journal) -> Non
     assert settled(journal.take(), 1) == []
 
 
-def test_a_row_is_not_settled_as_a_whole_before_a_letter_of_it(journal: Journal) -> None:
+def test_a_row_is_not_settled_as_a_whole_before_a_dead_letter_of_it(journal: Journal) -> None:
     journal.publish(20)
     journal.publish(20)
     journal.take()
@@ -145,13 +145,13 @@ def test_a_row_is_not_settled_as_a_whole_before_a_letter_of_it(journal: Journal)
     assert taken[1].retired == [Range(20, 0, 1)]
 
 
-def test_a_letter_to_a_source_that_goes_elsewhere_is_not_settled(journal: Journal) -> None:
+def test_a_dead_letter_to_a_source_that_goes_elsewhere_is_not_settled(journal: Journal) -> None:
     journal.publish(20)
     journal.publish(20)
     journal.take()
     journal.goes(20, to=30)
     journal.take()
-    lane = journal.buffer.homes[2].lane
+    lane = journal.buffer.led_sources[2].lane
     journal.buffer.leave(2)
     # It has other sources, and goes on.
     lane.reported = journal.buffer.stored_index
@@ -162,17 +162,19 @@ def test_a_letter_to_a_source_that_goes_elsewhere_is_not_settled(journal: Journa
     assert settled(journal.take(), 1) == []
 
 
-def test_a_letter_that_was_not_taken_when_its_source_goes_elsewhere_is_not_settled(journal: Journal) -> None:
+def test_a_dead_letter_that_was_not_taken_when_its_source_goes_to_another_node_is_not_settled(
+    journal: Journal,
+) -> None:
     journal.publish(10)
     journal.take()
     journal.goes(10, to=30)
-    lane = journal.buffer.homes[2].lane
+    lane = journal.buffer.led_sources[2].lane
     journal.buffer.leave(2)
     lane.reported = journal.buffer.index
     assert settled(journal.take(), 0) == []
 
 
-def test_what_came_and_went_before_its_source_goes_elsewhere_is_written(journal: Journal) -> None:
+def test_what_came_and_went_before_its_source_goes_to_another_node_is_written(journal: Journal) -> None:
     journal.publish(10)
     journal.goes(10, to=30)
     journal.buffer.leave(2)
@@ -182,7 +184,7 @@ def test_what_came_and_went_before_its_source_goes_elsewhere_is_written(journal:
 
 
 def test_what_did_not_all_arrive_is_not_settled(journal: Journal) -> None:
-    """A letter to many queues takes several ticks, and one of their homes goes elsewhere in between."""
+    """A dead letter to many queues takes several ticks, and one of their leaders goes elsewhere in between."""
     journal.publish(20)
     journal.take()
     journal.goes(20, to=21)
@@ -210,7 +212,7 @@ def test_what_waits_for_one_source_does_not_wait_for_another(journal: Journal) -
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_a_row_waits_for_all_of_its_letters(journal: Journal, first: int) -> None:
+def test_a_row_waits_for_all_of_its_dead_letters(journal: Journal, first: int) -> None:
     """Its messages went to two sources, in two transactions; either may commit first."""
     for _ in range(2):
         journal.publish(10)
@@ -227,7 +229,7 @@ def test_a_row_waits_for_all_of_its_letters(journal: Journal, first: int) -> Non
     assert settled(journal.take(), 0)[-1] == Range(10, 0, 1)
 
 
-def test_a_row_of_which_a_letter_is_lost_is_never_settled_as_a_whole(journal: Journal) -> None:
+def test_a_row_of_which_a_dead_letter_is_lost_is_never_settled_as_a_whole(journal: Journal) -> None:
     for _ in range(2):
         journal.publish(10)
     journal.take()
@@ -247,13 +249,13 @@ def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> N
     """Counted in calls and lines, not in time."""
 
     def cost(waiting: int) -> int:
-        withheld, lane, home = Withheld(), JournalLane(lambda: None, 0, 0), JournalLane(lambda: None, 0, 0)
-        homes = {2: Home(7, Numbers(0, NUMBERS_STEP), home)}
+        withheld, lane, leader = Withheld(), JournalLane(lambda: None, 0, 0), JournalLane(lambda: None, 0, 0)
+        leaders = {2: LedSource(7, Numbers(0, NUMBERS_STEP), leader)}
         for number in range(waiting):
             transaction = Transaction(number + 1)
             # Each in a queue of four, with gaps in between.
             transaction.settled = [Range(20 + number % 4, 10 * number, 10 * number)]
-            withheld.withhold(transaction, [], {20 + number % 4}, {2}, homes, lane)
+            withheld.withhold(transaction, [], {20 + number % 4}, {2}, leaders, lane)
         if lost:
             withheld.leave(2)
         steps = 0
@@ -270,7 +272,7 @@ def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> N
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            left = withheld.withhold(transaction, rows, (), (), homes, lane)
+            left = withheld.withhold(transaction, rows, (), (), leaders, lane)
         finally:
             sys.settrace(before)
         assert left == transaction.settled == rows[:50]
@@ -307,7 +309,7 @@ def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> 
     commit in any order too. In the end all of it is settled, and each row once."""
     random = Random(seed)
     withheld, lanes = Withheld(), {source: JournalLane(lambda: None, 0, 0) for source in (0, 2, 3)}
-    homes = {source: Home(7, Numbers(0, NUMBERS_STEP), lanes[source]) for source in (2, 3)}
+    leaders = {source: LedSource(7, Numbers(0, NUMBERS_STEP), lanes[source]) for source in (2, 3)}
     left = {(queue_id, 5 * row): set(range(5)) for queue_id in (20, 21) for row in range(20)}
     needs: dict[tuple[int, int], list[tuple[int, int]]] = {row: [] for row in left}
     seen: list[Range] = []
@@ -331,7 +333,7 @@ def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> 
                 del left[queue_id, first]
                 retired.append(Range(queue_id, first, first + 4))
         transaction.settled += retired
-        retired = withheld.withhold(transaction, retired, going, entered, homes, lanes[0])
+        retired = withheld.withhold(transaction, retired, going, entered, leaders, lanes[0])
         withheld.release(transaction, retired)
         for row in retired:
             assert all(lanes[source].reported >= at for source, at in needs[row.queue_id, row.first_seq])

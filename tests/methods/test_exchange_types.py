@@ -91,7 +91,7 @@ def test_local_random_does_not_draw_another_nodes_exclusive_queue() -> None:
     to_it = BindingRecord("/", "l", "foreign", "queue", "", durable=False)
     harness.submit([Put(foreign), Put(to_it)], lambda _: None)
     harness.step()
-    assert ("/", "foreign") in harness.node.elsewhere
+    assert ("/", "foreign") in harness.node.remote
     for i in range(20):
         client.publish(b"%d" % i, "", "l")
     assert len(bodies(client, "here")) == 20

@@ -1,4 +1,5 @@
-"""Quorum queues of a cluster: what a declaration asks of their source, and its answer when the home is elsewhere.
+"""Quorum queues of a cluster: what a declaration asks of their source, and its answer when the leader is another
+node.
 
 What is verified: the node's half, with a cluster that answers as a test says. Not verified here: which source that is
 (`tests/cluster/test_choosing.py`), real nodes (`tests/faults/test_cluster_operators.py`).
@@ -19,7 +20,7 @@ from amqpd.vocabulary.records import PolicyRecord, Put, VhostRecord
 from tests.harness.harness import Client, Harness
 
 Channel, Queue = commands.Channel, commands.Queue
-HERE, ELSEWHERE = 5, 6
+HERE, REMOTE = 5, 6
 QUORUM: dict[str, Any] = {"x-queue-type": "quorum"}
 
 
@@ -29,24 +30,24 @@ class ReplicaLane(Lane):
 
 
 class Cluster:
-    """Source 5 is served here, 6 is at home at `b`, where balanced queues go."""
+    """Source 5 is served here, 6 is led by `b`, where balanced queues go."""
 
     def __init__(self) -> None:
         self.harness = Harness()
         self.node = self.harness.node
         self.wants: list[Wanted] = []
         self.answers: list[Answer] = []
-        self.there: set[int] = {HERE, ELSEWHERE}
+        self.there: set[int] = {HERE, REMOTE}
         cluster = self.harness.cluster
         cluster.replicated, cluster.choose, cluster.want = True, self.choose, self.want
-        cluster.leaders = {HERE: "a", ELSEWHERE: "b"}.__getitem__
-        self.node.journal.home(HERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
+        cluster.leaders = {HERE: "a", REMOTE: "b"}.__getitem__
+        self.node.journal.lead(HERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
         self.node.source_begins(HERE, Recovered(0, {}))
         self.client: Client = self.harness.client()
 
     def choose(self, wanted: Wanted) -> int:
         self.wants.append(wanted)
-        source = ELSEWHERE if wanted.balanced else HERE
+        source = REMOTE if wanted.balanced else HERE
         return source if source in self.there else LOCAL
 
     def want(self, wanted: Wanted, answer: Answer) -> None:
@@ -67,7 +68,7 @@ def cluster() -> Cluster:
 LOCATORS = ["balanced", "random", "least-leaders", "min-masters"]
 
 
-def test_a_queue_is_at_home_where_it_is_declared(cluster: Cluster) -> None:
+def test_a_queue_is_led_by_the_node_where_it_is_declared(cluster: Cluster) -> None:
     cluster.declare("one")
     cluster.declare("two", **{"x-queue-leader-locator": "client-local"})
     assert cluster.wants == [Wanted(), Wanted()]
@@ -75,12 +76,12 @@ def test_a_queue_is_at_home_where_it_is_declared(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("locator", LOCATORS)
-def test_a_balanced_queue_is_declared_with_its_home_elsewhere_and_used_there(cluster: Cluster, locator: str) -> None:
+def test_a_balanced_queue_is_declared_led_by_another_node_and_used_there(cluster: Cluster, locator: str) -> None:
     cluster.client.call(
         Queue.Declare(queue="q", durable=True, arguments={**QUORUM, "x-queue-leader-locator": locator}),
         Queue.DeclareOk,
     )
-    assert (cluster.wants, cluster.source()) == ([Wanted(0, "//q")], ELSEWHERE)
+    assert (cluster.wants, cluster.source()) == ([Wanted(0, "//q")], REMOTE)
     cluster.client.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
     cluster.client.send(commands.Basic.Consume(queue="q"))
     closed = cluster.client.expect(Channel.Close)
@@ -90,7 +91,7 @@ def test_a_balanced_queue_is_declared_with_its_home_elsewhere_and_used_there(clu
     )
 
 
-def test_a_queue_that_is_there_is_not_declared_again_away_from_its_home(cluster: Cluster) -> None:
+def test_a_queue_that_is_there_is_not_declared_again_away_from_its_leader(cluster: Cluster) -> None:
     cluster.declare(**{"x-queue-leader-locator": "balanced"})
     arguments = {**QUORUM, "x-queue-leader-locator": "balanced"}
     cluster.client.send(Queue.Declare(queue="q", durable=True, arguments=arguments))
@@ -107,7 +108,7 @@ def test_a_policys_locator_counts_more_than_the_arguments(cluster: Cluster) -> N
     cluster.declare("two", **{"x-queue-leader-locator": "client-local"})
     policy("client-local")
     cluster.declare("three", **{"x-queue-leader-locator": "balanced"})
-    assert [cluster.source(name) for name in ("one", "two", "three")] == [ELSEWHERE, ELSEWHERE, HERE]
+    assert [cluster.source(name) for name in ("one", "two", "three")] == [REMOTE, REMOTE, HERE]
 
 
 def test_a_policy_for_mirrored_queues_says_nothing_of_quorum_queues(cluster: Cluster) -> None:
@@ -173,7 +174,7 @@ def test_a_declaration_waits_for_a_source(cluster: Cluster) -> None:
 
 
 def test_a_balanced_queue_is_here_when_there_is_no_source_elsewhere_in_time(cluster: Cluster) -> None:
-    cluster.there.remove(ELSEWHERE)
+    cluster.there.remove(REMOTE)
     cluster.client.send(
         Queue.Declare(queue="q", durable=True, arguments={**QUORUM, "x-queue-leader-locator": "balanced"})
     )
@@ -196,7 +197,7 @@ def test_without_a_majority_a_declaration_is_refused(cluster: Cluster) -> None:
 
 
 def test_policies_count_for_a_queue_that_comes_here(cluster: Cluster) -> None:
-    """It was at home elsewhere when they were set: nothing of it was here that they could be applied to."""
+    """It was led by another node when they were set: nothing of it was here that they could be applied to."""
     cluster.declare("q", **{"x-queue-leader-locator": "balanced", "x-max-length": 7})
     definition: dict[str, Any] = {
         "delivery-limit": 3,
@@ -209,8 +210,8 @@ def test_policies_count_for_a_queue_that_comes_here(cluster: Cluster) -> None:
         "dead-letter-strategy": "at-least-once",
     }
     cluster.harness.topology.apply([Put(PolicyRecord("/", "p", ".*", "quorum_queues", definition))])
-    cluster.node.journal.home(ELSEWHERE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
-    cluster.node.source_begins(ELSEWHERE, Recovered(0, {}))
+    cluster.node.journal.lead(REMOTE, 1, Numbers(0, NUMBERS_STEP), ReplicaLane(1, 0))
+    cluster.node.source_begins(REMOTE, Recovered(0, {}))
     settings = cluster.node.queues["/", "q"].settings
     assert (settings.delivery_limit, settings.expires_ms, settings.message_ttl_ms) == (3, 60_000, 9_000)
     assert (settings.max_length, settings.overflow) == (5, "reject-publish")

@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from tests.model.messages import DELIVERY_LIMIT, EXPIRED, MAXLEN, Message, goes_round, letter
+from tests.model.messages import DELIVERY_LIMIT, EXPIRED, MAXLEN, Message, goes_round, made_dead_letter
 from tests.model.queues import ClientChannel, Consumer, ModelQueue
 
 FAN = "fan"
@@ -124,14 +124,14 @@ class Model:
         dying = [self._dying(queue, number, deaths, reason, refused, outer) for number in numbers]
         exchange, key = queue.asked.dead_letter_exchange, queue.asked.word("dead-letter-routing-key")
         assert exchange is not None
-        letters = [letter(message, name, reason, exchange, key) for message in dying]
-        for each in letters:
+        dead_letters = [made_dead_letter(message, name, reason, exchange, key) for message in dying]
+        for each in dead_letters:
             self.expect(each, (q for q in self.route(exchange, each.key) if not goes_round(each, q)))
         self.events[f"dead-lettered {reason}"] += 1
         before = {target: len(left) for target, left in self.incoming.items()}
         taken = dead_letter()
         if queue.asked.at_least_once:
-            self._check_at_least_once(queue, letters, before, taken)
+            self._check_at_least_once(queue, dead_letters, before, taken)
         else:
             assert taken == len(numbers), "who does not wait for a place lets everything go"
             self.refuse_rest(by_client=False, counted=False)
@@ -160,13 +160,13 @@ class Model:
         return found[0]
 
     def _check_at_least_once(
-        self, queue: ModelQueue, letters: list[Message], before: dict[str, int], taken: int
+        self, queue: ModelQueue, dead_letters: list[Message], before: dict[str, int], taken: int
     ) -> None:
-        """Each letter that is taken is in all its queues; who is not, is in none."""
+        """Each dead letter that is taken is in all its queues; who is not, is in none."""
         for name, left in self.incoming.items():
-            assert before[name] - len(left) == taken, f"of {before[name]} letters {len(left)} are not in {name}"
-        if taken < len(letters):
-            each = letters[taken]
+            assert before[name] - len(left) == taken, f"of {before[name]} dead letters {len(left)} are not in {name}"
+        if taken < len(dead_letters):
+            each = dead_letters[taken]
             targets = self.route(each.exchange, each.key)
             full = [
                 self.queues[name]

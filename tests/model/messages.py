@@ -1,7 +1,7 @@
 """A message as the model knows it, and what becomes of one that dies.
 
 What comes in: what a publisher said of the message. What goes out: the dead letter, with its deaths.
-Not here: when a message dies (`queues.py`), where the letter goes (`broker.py`).
+Not here: when a message dies (`queues.py`), where the dead letter goes (`broker.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Message:
     returns: int = 0
 
 
-def letter(message: Message, queue: str, reason: str, exchange: str, key: str | None) -> Message:
+def made_dead_letter(message: Message, queue: str, reason: str, exchange: str, key: str | None) -> Message:
     """The message as it is published again after it died in the queue, to this exchange; its own key by default."""
     known = next((death for death in message.deaths if (death.queue, death.reason) == (queue, reason)), None)
     if known is None:

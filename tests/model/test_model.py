@@ -30,7 +30,7 @@ from tests.model.found import FOUND
 STEPS = int(os.environ.get("AMQPD_MODEL_STEPS", 7_000))
 SEED = os.environ.get("AMQPD_MODEL_SEED", "1")
 LENGTH = 60
-"""commands of one node's life"""
+"""commands of one node's incarnation"""
 SHORTEN_S = 20.0
 
 WANTED = {
@@ -58,8 +58,8 @@ WANTED = {
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
 def test_a_node_does_what_the_model_says(theme: Theme) -> None:
-    for life in range(STEPS // LENGTH // len(THEMES) + 1):
-        seed = f"{SEED} {theme.name} {life}"
+    for incarnation in range(STEPS // LENGTH // len(THEMES) + 1):
+        seed = f"{SEED} {theme.name} {incarnation}"
         commands = draw(theme, random.Random(seed), LENGTH)
         try:
             run(commands)
@@ -80,8 +80,8 @@ def test_the_generator_makes_everything_that_it_should() -> None:
     """Who tests what never occurs tests nothing."""
     made: Counter[str] = Counter()
     for theme in THEMES:
-        for life in range(20):
-            made += run(draw(theme, random.Random(f"{theme.name} {life}"), LENGTH))
+        for incarnation in range(20):
+            made += run(draw(theme, random.Random(f"{theme.name} {incarnation}"), LENGTH))
     assert not WANTED - set(made), "never made"
     assert made["step"] > LENGTH * 20 * len(THEMES)
 

@@ -25,8 +25,8 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
 from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
-from amqpd.queues.home import HomeQueue
 from amqpd.queues.host import Released
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import Getter, Got, Receipt
 from amqpd.queues.queue import Queue
 from amqpd.session import unacked
@@ -47,7 +47,7 @@ class WatchedNode(Node):
     def make_queue(self, record: QueueRecord) -> Queue:
         return WatchedQueue(record, self, self.registry.policy_of(record))
 
-    def dead_letter(self, queue: HomeQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
+    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)
         dead_letter, name = super().dead_letter, queue.record.name
         deaths = len((self.properties.read(run.properties).headers or {}).get("x-death", ()))

@@ -89,7 +89,7 @@ def exclusive(node: str, owner: str = "c9-gone", **more: Any) -> QueueRecord:
     return QueueRecord("/", "mine", 7 << 8, durable=True, exclusive=True, owner=owner, node=node, **more)
 
 
-async def test_a_start_ends_the_exclusive_queues_that_its_own_earlier_life_left() -> None:
+async def test_a_start_ends_the_exclusive_queues_that_its_own_earlier_incarnation_left() -> None:
     space = await space_with(exclusive(ONE.name))
     async with trio.open_nursery() as nursery:
         node = await started(space, ONE, nursery)

@@ -21,7 +21,7 @@ from tests.harness.harness import Client
 from tests.node.test_source_moves import QUORUM, SOURCE, Scene
 
 FEW, MANY = 10, 10_000
-ELSEWHERE = SOURCE + 1
+REMOTE = SOURCE + 1
 Basic, Confirm, Queues = commands.Basic, commands.Confirm, commands.Queue
 
 
@@ -29,7 +29,7 @@ def put_queues(scene: Scene, count: int) -> None:
     """This number of the source that begins here, and of another one."""
     changes = [
         Put(QueueRecord("/", f"{source}-{number}", (source << 40) + (number << 20), arguments=QUORUM, source=source))
-        for source in (SOURCE, ELSEWHERE)
+        for source in (SOURCE, REMOTE)
         for number in range(count)
     ]
     scene.node.topology.apply(changes)
@@ -50,7 +50,7 @@ def cost(count: int) -> Counter[str]:
     put_queues(scene, count)
     scene.begin()
     scene.harness.step()
-    assert len(scene.node.queues) == len(scene.node.elsewhere) == count
+    assert len(scene.node.queues) == len(scene.node.remote) == count
     client = scene.harness.client()
     client.call(Confirm.Select(), Confirm.SelectOk)
     client.call(Basic.Consume(queue=f"{SOURCE}-3"), Basic.ConsumeOk)

@@ -31,8 +31,8 @@ def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
 def test_a_node_does_what_the_model_says(theme: Theme) -> None:
-    for life in range(LIVES):
-        run(draw(theme, random.Random(f"small {theme.name} {life}"), LENGTH))
+    for incarnation in range(LIVES):
+        run(draw(theme, random.Random(f"small {theme.name} {incarnation}"), LENGTH))
 
 
 def test_a_message_and_a_consumer_with_credit_do_not_wait_beside_each_other() -> None:

@@ -2,7 +2,7 @@
 
 What is verified: how many queues are made in one tick, what a client meets that asks for one of the others, what
 becomes of them when the source ends or they are deleted meanwhile. Not verified here: what a queue recovers
-(`tests/queues`), how the home moves (`test_source_moves.py`).
+(`tests/queues`), how the leader moves (`test_source_moves.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from amqpd import KERNEL
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.management.figures.overview import overview, vhosts
-from amqpd.management.messages.home_queues import home_queue
+from amqpd.management.messages.leader_queues import leader_queue
 from amqpd.management.peers.led_queues import ROWS_AT_ONCE
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.routing import MAKING_WORK
-from amqpd.queues.elsewhere import ElsewhereQueue
 from amqpd.queues.queue import Queue
+from amqpd.queues.remote import RemoteQueue
 from amqpd.scrub.found import FENCED, DamagedRow, damage_found
 from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, publish_bytes
@@ -96,7 +96,7 @@ def test_a_tick_makes_some_of_the_queues_until_all_are_there(many: Many) -> None
         assert 0 < many.made - before <= IN_A_TICK_MAX or many.made == QUEUES
         before = many.made
     assert many.made == QUEUES
-    assert not many.node.elsewhere
+    assert not many.node.remote
     assert ticks >= QUEUES // IN_A_TICK_MAX - 1
 
 
@@ -175,7 +175,7 @@ def test_a_message_is_taken_by_a_queue_that_was_not_made_yet(many: Many) -> None
 
 def test_an_operator_who_asks_meets_it_too(many: Many) -> None:
     many.begin_with({QUEUES - 1: 3})
-    assert home_queue(many.node, "/", LAST).ready_count == 3
+    assert leader_queue(many.node, "/", LAST).ready_count == 3
 
 
 def test_messages_of_all_queues_are_theirs_in_the_end(many: Many) -> None:
@@ -191,7 +191,7 @@ def test_a_source_that_ends_before_it_has_begun_leaves_no_queue(many: Many) -> N
     many.begin_with()
     many.end()
     assert many.made == 0
-    assert isinstance(many.node.ports.get(("/", LAST)), ElsewhereQueue)
+    assert isinstance(many.node.ports.get(("/", LAST)), RemoteQueue)
     many.go_on()
     assert many.made == 0
     many.begin_with({QUEUES - 1: 1})

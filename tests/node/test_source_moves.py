@@ -1,7 +1,7 @@
-"""What clients are told, and what is settled, when the home of a queue moves while they wait.
+"""What clients are told, and what is settled, when the leader of a queue moves while they wait.
 
 What is verified: the node's half, with a lane that reports when a test says so. Not verified here: who becomes the
-home (`tests/cluster`), letters to another source (`tests/journal/test_withheld.py`).
+leader (`tests/cluster`), dead letters to another source (`tests/journal/test_withheld.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scene:
         self.lane = ReplicaLane(1, 0)
 
     def begin(self, recovered: Recovered | None = None) -> None:
-        self.node.journal.home(SOURCE, 1, Numbers(0, NUMBERS_STEP), self.lane)
+        self.node.journal.lead(SOURCE, 1, Numbers(0, NUMBERS_STEP), self.lane)
         self.node.source_begins(SOURCE, recovered or Recovered(0, {}))
 
     def end(self) -> None:
@@ -86,10 +86,8 @@ def test_a_commit_is_not_confirmed_by_what_the_lane_reports_of_other_sources(sce
 
 
 @pytest.mark.parametrize("between", [True, False])
-def test_a_commit_publishes_to_a_queue_that_was_elsewhere_and_is_at_home_here_by_now(
-    scene: Scene, between: bool
-) -> None:
-    """`between`: its source had no home when the message came; else it has been away since."""
+def test_a_commit_publishes_to_a_remote_queue_and_is_led_here_by_now(scene: Scene, between: bool) -> None:
+    """`between`: its source had no leader when the message came; else it has been away since."""
     client = declared(scene)
     client.call(Tx.Select(), Tx.SelectOk)
     if between:
@@ -134,7 +132,7 @@ def test_messages_of_a_queue_that_is_not_known_yet_are_its_own_when_it_is(scene:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_only_consumer_gets_nothing_while_the_home_may_have_been_followed(scene: Scene, alone: bool) -> None:
+def test_an_only_consumer_gets_nothing_while_the_leader_may_have_been_followed(scene: Scene, alone: bool) -> None:
     scene.begin()
     client = scene.harness.client()
     client.declare("q", durable=True, arguments={**QUORUM, "x-single-active-consumer": alone})
@@ -183,7 +181,7 @@ def test_confirms_that_come_to_wait_for_a_lane_that_has_reported_are_told(scene:
     assert client.expect(Basic.Ack).delivery_tag == 1
 
 
-def test_a_queue_that_is_kept_while_its_home_moves_gives_nothing(scene: Scene) -> None:
+def test_a_queue_that_is_kept_while_its_leader_moves_gives_nothing(scene: Scene) -> None:
     declared(scene)
     queue = scene.node.queues["/", "q"]
     scene.end()

@@ -57,7 +57,7 @@ async def test_a_new_queue_names_the_node_that_leads_it() -> None:
         one, two = [await started(space, identity, nursery) for identity in (ONE, TWO)]
         await declared(one, durable=True)
         assert record_in(space).node == "one@x"
-        assert list(one.node.queues) == list(two.node.elsewhere) == [("/", "mine")]
+        assert list(one.node.queues) == list(two.node.remote) == [("/", "mine")]
         nursery.cancel_scope.cancel()
 
 
@@ -181,7 +181,7 @@ async def test_a_queue_that_was_deleted_and_declared_again_is_another_one_and_of
         after = record_in(space)
         assert (before.node, after.node) == ("one@x", "two@x")
         assert before.id != after.id
-        assert list(two.node.queues) == list(one.node.elsewhere) == [("/", "mine")]
+        assert list(two.node.queues) == list(one.node.remote) == [("/", "mine")]
         assert two.node.queues["/", "mine"].ready_count == 0
         nursery.cancel_scope.cancel()
 
@@ -197,7 +197,7 @@ async def test_a_queue_without_a_node_is_claimed_once() -> None:
         assert await claim(two.store, [UNCLAIMED], "two@x") == [ours]
         assert await claim(one.store, [UNCLAIMED], "one@x") == []
         await settled(one, two)
-        assert list(two.node.queues) == list(one.node.elsewhere) == [("/", "mine")]
+        assert list(two.node.queues) == list(one.node.remote) == [("/", "mine")]
         assert [node.node.registry.classic_of("") for node in (one, two)] == [[], []]
         nursery.cancel_scope.cancel()
 
@@ -261,7 +261,7 @@ async def test_a_record_that_names_another_node_all_of_a_sudden_drops_no_message
         one.node.applied([Put(replace(record, node="two@x"))])
         await settled(one)
         assert queue.state is QueueState.MOVED
-        assert list(one.node.elsewhere) == [("/", "mine")]
+        assert list(one.node.remote) == [("/", "mine")]
         assert not any(entry.dropped for entry in one.node.journal.take().entries)
         nursery.cancel_scope.cancel()
 

@@ -14,7 +14,7 @@ from amqpd.process.node_name import settled
 
 CLUSTER = {"cluster_store": "etcd://127.0.0.1/test", "cluster_listen": "127.0.0.1:5680"}
 KEPT = {"node_name": "a@old"}
-IN_CLUSTER = {**KEPT, "life": "7"}
+IN_CLUSTER = {**KEPT, "incarnation": "7"}
 
 
 @pytest.fixture(autouse=True)

@@ -31,8 +31,8 @@ def dies(client: Client, **properties: Any) -> Any:
     (message,) = client.messages()
     client.send(Basic.Reject(message.tag, False))
     client.send(Basic.Get(queue="dead", no_ack=True))
-    (letter,) = client.messages()
-    return letter.properties
+    (dead_letter,) = client.messages()
+    return dead_letter.properties
 
 
 @pytest.mark.parametrize("published_deaths", [False, True])

@@ -13,13 +13,14 @@ from tests.harness.harness import Client, Harness, publish_bytes
 MESSAGES = 300
 SPAN_MS = 10_000_000
 """so long that no row is read ahead of its time before the clock jumps"""
-LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
 def filled(harness: Harness, lives: list[int], **arguments: Any) -> Client:
-    """A client of a node that was started on `q` with a message for each of these lives, ten in a row of the disk."""
+    """A client of a node that was started on `q` with a message for each of these incarnations, ten in a row of the
+    disk."""
     client = harness.client()
-    client.declare("q", durable=True, arguments=LETTERS | arguments)
+    client.declare("q", durable=True, arguments=DEAD_LETTERS | arguments)
     client.declare("dead", durable=True)
     for first in range(0, len(lives), 10):
         client.raw(b"".join(_publish(number, lives[number]) for number in range(first, first + 10)))

@@ -157,8 +157,8 @@ def test_a_get_that_meets_it_is_answered_and_the_rest_goes_on() -> None:
 def test_the_log_does_not_name_each_of_very_many() -> None:
     scene = Scene(TOLD_MAX + 30, range(TOLD_MAX + 30))
     rows = scene.harness.rows_of(scene.queue.record.id, 0, 1000)
-    wish = RowsWanted(scene.queue.messages, False, 0, rows[-1].last_seq)
-    scene.harness.node.loaded(scene.queue, wish, rows)
+    request = RowsWanted(scene.queue.messages, False, 0, rows[-1].last_seq)
+    scene.harness.node.loaded(scene.queue, request, rows)
     assert len(scene.told("queue_fenced")) == TOLD_MAX + 1
     assert len(scene.queue.damaged()) == TOLD_MAX + 30
     scene.refused(Basic.Get(queue="q"))
@@ -247,7 +247,7 @@ def test_all_consumers_are_told() -> None:
     check_node(scene.harness.node)
 
 
-def test_each_priority_has_its_own_numbers_where_letters_are_put_back() -> None:
+def test_each_priority_has_its_own_numbers_where_dead_letters_are_put_back() -> None:
     scene = Scene(6, [2, 3], [0, 0, 1, 2, 2, 1], **{"x-max-priority": 3, "x-message-ttl": 5000, **DEAD})
     scene.wait(5001)
     scene.wait(6002)
@@ -300,8 +300,8 @@ def test_with_one_it_stays_and_what_stands_behind_it_expires(known: bool) -> Non
 
 def test_once_nobody_asks_for_its_body_any_more_it_expires() -> None:
     scene = Scene(3, [1], **{"x-message-ttl": 5000})
-    letters = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
-    policy = PolicyRecord("/", "dlx", "q", "queues", letters)
+    dead_letters = {"dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
+    policy = PolicyRecord("/", "dlx", "q", "queues", dead_letters)
     scene.harness._apply([Put(policy)])
     scene.wait(5001)
     scene.wait(6002)

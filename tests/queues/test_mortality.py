@@ -14,7 +14,7 @@ from amqpd.kernel import scan_publishes
 from amqpd.node.dispatching import QUEUES_WORK_MAX
 from amqpd.node.node import DUE_QUEUES_MAX
 from amqpd.publishing import dead_lettering
-from amqpd.publishing.dead_lettering import LETTER_WORK
+from amqpd.publishing.dead_lettering import DEAD_LETTER_WORK
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadletters import dead_letter_of
 from amqpd.queues.dispatchable import LOOK_WORK
@@ -280,7 +280,7 @@ def test_many_that_were_rejected_are_dead_lettered_piece_by_piece(harness: Harne
         left.append(harness.node.queues["/", "q"].backlog.unacked)
     portions = [before - after for before, after in pairwise([25, *left])]
     assert len(portions) > 2
-    assert max(portions) <= 200 // LETTER_WORK + 1
+    assert max(portions) <= 200 // DEAD_LETTER_WORK + 1
     assert left[-1] == 0
     assert [len(get(client, "dead").body) for _ in range(25)] == list(range(25))
 
@@ -315,7 +315,7 @@ def ticks(harness: Harness) -> Iterator[int]:
 def test_a_publish_that_dies_twice_in_each_of_ten_places_does_not_hold_the_others_up(
     harness: Harness, client: Client
 ) -> None:
-    """1,022 letters of up to ten deaths each."""
+    """1,022 dead letters of up to ten deaths each."""
     for level in range(10):
         client.call(
             commands.Exchange.Declare(exchange=f"x{level}", exchange_type="fanout"), commands.Exchange.DeclareOk
@@ -328,9 +328,9 @@ def test_a_publish_that_dies_twice_in_each_of_ten_places_does_not_hold_the_other
     client.declare("end")
     client.call(commands.Queue.Bind(queue="end", exchange="x10"), commands.Queue.BindOk)
     client.connection.receive(publish_bytes(b"x", "", "x0"))
-    letters = list(ticks(harness))
-    assert sum(letters) == 2046
-    assert max(letters) <= QUEUES_WORK_MAX // dead_lettering.COPIED_LETTER_WORK
+    dead_letters = list(ticks(harness))
+    assert sum(dead_letters) == 2046
+    assert max(dead_letters) <= QUEUES_WORK_MAX // dead_lettering.COPIED_DEAD_LETTER_WORK
     assert client.declare("end", passive=True).message_count == 1024
     assert not harness.bugs
 

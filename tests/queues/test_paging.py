@@ -49,10 +49,10 @@ class Paged:
         """The oldest read that was asked for comes back."""
         reads, self.harness.reads = self.harness.reads, []
         reads, later = reads[:1], reads[1:]
-        queue, wish = reads[0]
-        rows = self.harness.rows.get(wish.queue_id, {})
-        found = [row for f, row in sorted(rows.items()) if f <= wish.last and row.last_seq >= wish.first]
-        self.harness.node.loaded(queue, wish, found[:1])
+        queue, request = reads[0]
+        rows = self.harness.rows.get(request.queue_id, {})
+        found = [row for f, row in sorted(rows.items()) if f <= request.last and row.last_seq >= request.first]
+        self.harness.node.loaded(queue, request, found[:1])
         self.harness.reads = later + self.harness.node.tick()
 
 
@@ -186,8 +186,8 @@ def test_a_row_that_is_missing_stops_the_queue_and_is_not_asked_for_again_and_ag
     client.send(Basic.Consume(queue="q", no_ack=True))
     queue_id = paged.harness.node.queues["/", "q"].record.id
     assert paged.harness.reads
-    del paged.harness.rows[queue_id][paged.harness.reads[0].wish.first]
-    missing = paged.harness.reads[0].wish.first
+    del paged.harness.rows[queue_id][paged.harness.reads[0].request.first]
+    missing = paged.harness.reads[0].request.first
     paged.read_once()
     paged.harness.automatic = True
     paged.harness.step()

@@ -1,9 +1,9 @@
 """What is outside queues/ reaches a queue by its port: nothing there looks behind it.
 
-What is verified: the home's queue is imported only by the listed modules, imports for type checkers included, and
-what it looks like to the rest of its node (`queues/home.py`, `queues/dispatchable.py`) only by those that dispatch,
+What is verified: the leader's queue is imported only by the listed modules, imports for type checkers included, and
+what it looks like to the rest of its node (`queues/leader.py`, `queues/dispatchable.py`) only by those that dispatch,
 look after memory and disk, or repair them; no attribute of its own parts (`queue.backlog`, `.consumers`, ...) is read
-of something called a queue; what the port names, the home's queue has.
+of something called a queue; what the port names, the leader's queue has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 
@@ -23,34 +23,34 @@ PACKAGE = Path(__file__).parents[2] / "amqpd"
 BEHIND = {"backlog", "consumers", "settings", "mortality", "messages", "getters"}
 # Names under which queues go.
 QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
-AT_HOME = {
+LED_HERE = {
     "management/attention/watch.py": "the bounds of a full queue are told by the node that has it",
-    "node/queue_registry.py": "the home's queues are made here",
-    "publishing/dead_lettering.py": "a message dies at home, and its queue's settings say what becomes of it",
+    "node/queue_registry.py": "the leader's queues are made here",
+    "publishing/dead_lettering.py": "a message dies at its leader, and its queue's settings say what becomes of it",
 }
 IMPORTS = {
     "amqpd.queues.queue": {
-        "node/node.py": "the home's queues are kept and made here",
+        "node/node.py": "the leader's queues are kept and made here",
         "node/queue_registry.py": "they are made here",
-        "node/ports.py": "what the parts of the home know of them",
-        "node/queue_ports.py": "it has those that are here, and those elsewhere beside them",
+        "node/ports.py": "what the parts of the leader know of them",
+        "node/queue_ports.py": "it has those that are here, and remote ones beside them",
     },
-    "amqpd.queues.home": {
+    "amqpd.queues.leader": {
         "management/attention/watch.py": "what needs attention is told by the node that has the queue",
         "management/figures/queue_facts.py": "the time of the first message is in memory where it is",
         "management/figures/conditions.py": "whether consumers hold all that they may is known where they are",
         "management/figures/totals.py": "what was dispatched, and is a queue of this node",
-        "management/messages/home_queues.py": "which of them an operator means",
+        "management/messages/leader_queues.py": "which of them an operator means",
         "management/messages/operations.py": "an operator's look at what is on this node's disk",
         "node/node.py": "their dead letters come by here",
-        "publishing/dead_lettering.py": "a message dies at home",
-        "publishing/ports.py": "what is published for a queue is its home's work",
+        "publishing/dead_lettering.py": "a message dies at its leader",
+        "publishing/ports.py": "what is published for a queue is its leader's work",
     },
     "amqpd.queues.dispatchable": {
         "limiting/congestion.py": "how fast it drains",
         "management/damage/damaged_rows.py": "damage is on this node's disk",
         "management/figures/totals.py": "what was dispatched, and is a queue of this node",
-        "management/messages/home_queues.py": "whether it is gone",
+        "management/messages/leader_queues.py": "whether it is gone",
         "management/messages/repair.py": "what is taken out of it",
         "node/dispatching.py": "they are dispatched here, and leave memory",
         "node/fence.py": "damage of queues and of delayed messages",
@@ -67,7 +67,7 @@ IMPORTS = {
         "session/world.py": "a read is of this node's disk",
     },
 }
-"""Of the home's queue, of what the rest of the node sees of it, and of what is dispatched: who imports them outside
+"""Of the leader's queue, of what the rest of the node sees of it, and of what is dispatched: who imports them outside
 queues/, and why."""
 
 
@@ -96,7 +96,7 @@ def imports(tree: ast.AST, module: str) -> bool:
 
 
 @pytest.mark.parametrize("module", IMPORTS)
-def test_the_homes_queue_is_imported_by_the_home_only(module: str) -> None:
+def test_the_leaders_queue_is_imported_by_the_leader_only(module: str) -> None:
     importing = {name for name, tree in modules().items() if imports(tree, module)}
     assert importing - IMPORTS[module].keys() == set(), "the type of a queue outside queues/ is QueuePort"
     assert IMPORTS[module].keys() - importing == set(), "take these out of the list"
@@ -139,8 +139,8 @@ def test_nothing_outside_looks_behind_the_port() -> None:
         for name, tree in modules().items()
         if (found := [each for each in reads(tree) if not each.startswith("each.messages")])
     }
-    assert behind.keys() - AT_HOME.keys() == set(), behind
-    assert AT_HOME.keys() - behind.keys() == set(), "take these out of the list"
+    assert behind.keys() - LED_HERE.keys() == set(), behind
+    assert LED_HERE.keys() - behind.keys() == set(), "take these out of the list"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_look_behind_it_is_found(text: str) -> None:
     assert len(reads(ast.parse(text))) == 1
 
 
-def test_the_home_has_all_that_the_port_names() -> None:
+def test_the_leader_has_all_that_the_port_names() -> None:
     (port,) = (each for each in ast.parse((PACKAGE / "queues/port.py").read_text()).body if is_the_port(each))
     assert isinstance(port, ast.ClassDef)
     named = {
@@ -159,11 +159,11 @@ def test_the_home_has_all_that_the_port_names() -> None:
         if isinstance(each, ast.FunctionDef) and "abstractmethod" in map(ast.unparse, each.decorator_list)
     }
     assert {"publish", "capacity", "settle", "requeue", "get", "purging", "consume", "cancel", "statistics"} <= named
-    assert named - has(vars(HomeQueue)) - vars(Queue).keys() == set()
+    assert named - has(vars(LeaderQueue)) - vars(Queue).keys() == set()
 
 
 def has(members: Mapping[str, object]) -> set[str]:
-    """Of the members of a class those that are no wishes to classes below it."""
+    """Of the members of a class those that are no requests to classes below it."""
     return {name for name, each in members.items() if not getattr(each, "__isabstractmethod__", False)}
 
 

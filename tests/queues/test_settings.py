@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.queues.elsewhere import ElsewhereQueue
+from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.settings import settings_of
 from amqpd.vocabulary.records import QueueRecord
 from tests.harness.harness import Harness
@@ -19,7 +19,7 @@ NOTHING = {"x-unknown": 1}
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-queue-type": "classic"}, {"x-queue-type": "quorum"}])
-def test_settings_without_a_wish_are_shared_and_are_the_same(arguments: dict[str, Any]) -> None:
+def test_settings_without_a_request_are_shared_and_are_the_same(arguments: dict[str, Any]) -> None:
     settings = settings_of(arguments, {})
     assert settings is settings_of(dict(arguments), {})
     assert settings == settings_of({**arguments, **NOTHING}, {})
@@ -29,13 +29,13 @@ def test_settings_without_a_wish_are_shared_and_are_the_same(arguments: dict[str
     ("arguments", "policy"),
     [({"x-max-length": 5}, {}), ({"x-queue-type": "quorum", "x-max-length": 5}, {}), ({}, {"max-length": 5})],
 )
-def test_one_wish_is_enough_for_settings_of_its_own(arguments: dict[str, Any], policy: dict[str, Any]) -> None:
+def test_one_request_is_enough_for_settings_of_its_own(arguments: dict[str, Any], policy: dict[str, Any]) -> None:
     assert settings_of(arguments, policy).max_length == 5
 
 
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
-def test_of_a_queue_elsewhere_others_know_its_type_and_its_consumers(kind: str, alone: bool) -> None:
+def test_of_a_remote_queue_others_know_its_type_and_its_consumers(kind: str, alone: bool) -> None:
     arguments = {"x-queue-type": kind, **({"x-single-active-consumer": True} if alone else {})}
-    queue = ElsewhereQueue(QueueRecord("/", "q", 1, arguments=arguments, source=5), Harness().node.journal.lane)
+    queue = RemoteQueue(QueueRecord("/", "q", 1, arguments=arguments, source=5), Harness().node.journal.lane)
     assert (queue.type, queue.quorum, queue.single_active_consumer) == (kind, kind == "quorum", alone)

@@ -41,13 +41,13 @@ def run_of(body: bytes, expiration: str, properties: dict[str, Any], key: str = 
     return run
 
 
-def letter_of(run: Run) -> Run:
+def dead_letter_from(run: Run) -> Run:
     return dead_letter_of(run, READ(run.properties), "q", "expired", SETTINGS, 1000).run
 
 
 def template(run: Run) -> Template | None:
-    letter = letter_of(run)
-    return template_of(STATE, run, READ(letter.properties), (), letter_of)
+    dead_letter = dead_letter_from(run)
+    return template_of(STATE, run, READ(dead_letter.properties), (), dead_letter_from)
 
 
 @given(
@@ -66,7 +66,7 @@ def test_a_copy_is_what_would_have_been_made(
     copied = made.copy(second, 0, STATE)
     assert (copied is not None) == (len(str(numbers[0])) == len(str(numbers[1])))
     if copied is not None:
-        wanted = letter_of(second)
+        wanted = dead_letter_from(second)
         for name in SHAPE:
             assert getattr(copied, name) == getattr(wanted, name), name
 

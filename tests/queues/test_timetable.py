@@ -83,14 +83,14 @@ class World:
         return high - low, 0
 
     def read(self) -> None:
-        while (wish := self.messages.next_copies()) is not None:
-            self.load(wish, self.damaged_copies)
-        while (wish := self.messages.next_read(0)) is not None:
-            self.load(wish, lambda rows: rows)
+        while (request := self.messages.next_copies()) is not None:
+            self.load(request, self.damaged_copies)
+        while (request := self.messages.next_read(0)) is not None:
+            self.load(request, lambda rows: rows)
 
-    def load(self, wish: RowsWanted, seen_as: Callable[[list[Row]], list[Row]]) -> None:
-        row = self.rows.get((wish.queue_id, wish.first))
-        wish.loaded(seen_as([] if row is None else [row]))
+    def load(self, request: RowsWanted, seen_as: Callable[[list[Row]], list[Row]]) -> None:
+        row = self.rows.get((request.queue_id, request.first))
+        request.loaded(seen_as([] if row is None else [row]))
         self.expire()
 
     def until(self, now_ms: int, step_ms: int = 500) -> None:

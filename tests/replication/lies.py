@@ -29,21 +29,21 @@ from amqpd.replication.messages import (
     OpenLane,
     Page,
     Query,
-    RequestSeal,
-    Sealed,
+    RequestVote,
     Told,
+    Voted,
     Would,
 )
 from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 
 SOURCE = 5
 _entry = new_entry(SOURCE, (2, 9), (1, 4), b"payload")
 _state = State(SOURCE, 1, (2, 9), pickle.dumps([]), True, True, (1, 4))
-_ballot = Ballot(True, Seal(2, "b", 1), (1, 4), 7, (1, 4))
+_ballot = Ballot(True, Vote(2, "b", 1), (1, 4), 7, (1, 4))
 
-FROM_HOME: list[Message] = [
+FROM_LEADER: list[Message] = [
     OpenLane(1, 1, Opening(8, (Opened(SOURCE, 2, (1, 4), 12345, 0),), 6)),
     Cut(1, 2, Frame(9, 8, (_entry,), 7, 7, (SOURCE,))),
     Lacked(1, 3, Missed((_entry,))),
@@ -51,7 +51,7 @@ FROM_HOME: list[Message] = [
     Told(1, 5, 6),
     Ended(1, SOURCE, 2),
     Ask(1, SOURCE),
-    RequestSeal(1, SOURCE, Seal(2, "b", 1)),
+    RequestVote(1, SOURCE, Vote(2, "b", 1)),
     FetchEntries(1, SOURCE, (1, 4)),
     FetchParts(1, SOURCE, (1, 4)),
     Query(1, "{}"),
@@ -61,11 +61,11 @@ ANSWERS: list[Message] = [
         1,
         2,
         Answer(
-            9, {SOURCE: (1, 4)}, {SOURCE: Seal(3, "b", 2)}, frozenset({SOURCE}), frozenset({SOURCE}), {SOURCE: (1, 4)}
+            9, {SOURCE: (1, 4)}, {SOURCE: Vote(3, "b", 2)}, frozenset({SOURCE}), frozenset({SOURCE}), {SOURCE: (1, 4)}
         ),
     ),
     Would(1, _ballot),
-    Sealed(1, Seal(2, "a", 1), _ballot),
+    Voted(1, Vote(2, "a", 1), _ballot),
     Entries(1, (_entry,)),
     Fetched(1, _state),
     Page(1, "{}"),

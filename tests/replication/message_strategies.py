@@ -27,14 +27,14 @@ from amqpd.replication.messages import (
     Proof,
     Query,
     Refusal,
-    RequestSeal,
-    Sealed,
+    RequestVote,
     Told,
+    Voted,
     Would,
 )
 from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 
 numbers = st.integers(0, NUMBER_MAX)
 epochs = st.integers(0, EPOCH_MAX)
@@ -47,7 +47,7 @@ texts = names | st.integers(0, 60_000).map(lambda length: "x" * length)
 positions = st.tuples(epochs, numbers)
 ranges = st.tuples(positions, positions).map(sorted)
 payloads = st.binary(max_size=300) | st.integers(0, 100_000).map(bytes)
-seals = st.builds(Seal, epochs, names, numbers)
+votes = st.builds(Vote, epochs, names, numbers)
 
 
 @st.composite
@@ -71,15 +71,15 @@ answers = st.builds(
     Answer,
     numbers,
     st.dictionaries(sources, positions, max_size=4),
-    st.dictionaries(sources, seals, max_size=4),
+    st.dictionaries(sources, votes, max_size=4),
     st.frozensets(sources, max_size=4),
     st.frozensets(sources, max_size=4),
     st.dictionaries(sources, positions, max_size=4),
 )
 frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
 ballots = st.builds(
-    lambda granted, seal, ends, generation: Ballot(granted, seal, ends[1], generation, ends[0]),
-    *(st.booleans(), seals, ranges, drawn),
+    lambda granted, vote, ends, generation: Ballot(granted, vote, ends[1], generation, ends[0]),
+    *(st.booleans(), votes, ranges, drawn),
 )
 hellos = st.builds(Hello, st.just(VERSION), names, names, numbers, drawn)
 nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
@@ -97,8 +97,8 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Answered: st.builds(Answered, lanes, numbers, answers),
     Ask: st.builds(Ask, numbers, sources),
     Would: st.builds(Would, numbers, ballots),
-    RequestSeal: st.builds(RequestSeal, numbers, sources, seals),
-    Sealed: st.builds(Sealed, numbers, seals, ballots),
+    RequestVote: st.builds(RequestVote, numbers, sources, votes),
+    Voted: st.builds(Voted, numbers, votes, ballots),
     FetchEntries: st.builds(FetchEntries, numbers, sources, positions),
     Entries: st.builds(Entries, numbers, entries),
     FetchParts: st.builds(FetchParts, numbers, sources, positions),
@@ -113,7 +113,7 @@ EXAMPLES: list[Message] = [
     Greeting(Hello(VERSION, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
     OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
-    Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Seal(3, "b", 2)}, frozenset({5}), frozenset({7}))),
+    Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
     Page(7, '{"rows":[]}'),
 ]

@@ -46,12 +46,12 @@ from amqpd.replication.messages import (
     Proof,
     Query,
     Refusal,
-    RequestSeal,
+    RequestVote,
     Told,
 )
 from amqpd.replication.receiver import Answer, Opened, Opening, State
-from amqpd.replication.seal import Seal
-from tests.replication.lies import ANSWERS, FROM_HOME, lies_in
+from amqpd.replication.vote import Vote
+from tests.replication.lies import ANSWERS, FROM_LEADER, lies_in
 from tests.replication.message_strategies import BY_KIND, EXAMPLES, messages
 
 
@@ -155,14 +155,14 @@ OUT_OF_ORDER = LogEntry(1, (2, 5), (2, 5), b"", checksum_of(1, (2, 5), (2, 5), b
 
 @pytest.mark.parametrize("entry", [LogEntry(1, (2, 5), (2, 3), b"payload", 17), OUT_OF_ORDER])
 def test_an_entry_that_is_not_as_it_was_made_is_malformed(entry: LogEntry) -> None:
-    with pytest.raises(MalformedMessage, match="not as its home made it"):
+    with pytest.raises(MalformedMessage, match="not as its leader made it"):
         decode(bytes_of(Entries(1, (entry,))))
 
 
 def test_a_flipped_bit_of_a_payload_is_found() -> None:
     whole = bytearray(bytes_of(Entries(1, (new_entry(1, (1, 1), START, bytes(1000)),))))
     whole[-500] ^= 4
-    with pytest.raises(MalformedMessage, match="not as its home made it"):
+    with pytest.raises(MalformedMessage, match="not as its leader made it"):
         decode(whole)
 
 
@@ -257,9 +257,9 @@ DRAWN = {"generation"}
 """random numbers: all that are not below zero"""
 
 
-@pytest.mark.parametrize("message", [*FROM_HOME, *ANSWERS], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS], ids=lambda message: type(message).__name__)
 def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message) -> None:
-    """Of `RequestSeal` with epoch 2^63-1, which was granted, the next epoch was no number of the disk any more."""
+    """Of `RequestVote` with epoch 2^63-1, which was granted, the next epoch was no number of the disk any more."""
 
     def absurd(name: str) -> list[int]:
         if name in WIDTHS:
@@ -275,7 +275,7 @@ def test_every_number_of_a_message_is_bounded_where_it_comes_in(message: Message
     assert tried
 
 
-@pytest.mark.parametrize("message", [*FROM_HOME, *ANSWERS], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", [*FROM_LEADER, *ANSWERS], ids=lambda message: type(message).__name__)
 def test_epochs_and_sources_have_bounds_of_their_own(message: Message) -> None:
     def absurd(name: str) -> list[int]:
         return {"epoch": [EPOCH_MAX + 1], "source": [0, SOURCES_MAX + 1]}.get(name, [])
@@ -302,4 +302,4 @@ def test_a_list_that_is_longer_than_any_forwarder_sends_is_malformed() -> None:
 
 def test_a_name_that_no_forwarder_has_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="the limit is"):
-        decode(bytes_of(RequestSeal(1, 1, Seal(1, "x" * (NAME_BYTES_MAX + 1), 1))))
+        decode(bytes_of(RequestVote(1, 1, Vote(1, "x" * (NAME_BYTES_MAX + 1), 1))))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from amqpd.replication.entry import START, Position, new_entry
-from amqpd.replication.home import HomeLane
+from amqpd.replication.leader import LeaderLane
 from tests.replication.test_lane import ALL_OF_11, MEMBERS
 
 
 def test_source_that_has_a_majority_again_does_not_keep_what_only_a_peer_that_is_away_lacks() -> None:
-    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    lane = LeaderLane(MEMBERS, 10, kept_bytes_max=50)
     for source in (1, 2):
         lane.begin(source, 1, START, [])
     lane.open("b")
@@ -25,7 +25,7 @@ def test_source_that_has_a_majority_again_does_not_keep_what_only_a_peer_that_is
 
 
 def test_what_a_source_brings_with_it_is_not_kept_for_a_peer_that_is_away() -> None:
-    before, lane = HomeLane(MEMBERS, 10), HomeLane(MEMBERS, 15, kept_bytes_max=50)
+    before, lane = LeaderLane(MEMBERS, 10), LeaderLane(MEMBERS, 15, kept_bytes_max=50)
     before.begin(1, 1, START, [])
     for number in range(11, 16):
         before.cut(number, {1: bytes(20)})
@@ -40,7 +40,9 @@ def test_what_a_source_brings_with_it_is_not_kept_for_a_peer_that_is_away() -> N
     assert (lane.committed_of(1), lane.open_bytes_of(1)) == (16, 0)
 
 
-def again_in(lane: HomeLane, peer: str, number: int, lacks: dict[int, Position]) -> tuple[list[Position], list[int]]:
+def again_in(
+    lane: LeaderLane, peer: str, number: int, lacks: dict[int, Position]
+) -> tuple[list[Position], list[int]]:
     """What the peer is sent when it says this; and sources whose state it needs."""
     missed, behind = lane.answered(peer, replace(ALL_OF_11, number=number, lacks=lacks))
     return [entry.position for each in missed for entry in each.entries], behind
@@ -48,7 +50,7 @@ def again_in(lane: HomeLane, peer: str, number: int, lacks: dict[int, Position])
 
 def test_a_peer_that_has_not_answered_since_a_source_began_again_may_lack_something_of_it() -> None:
     """Numbers of before were taken for an answer, and it was sent the state in the place of one entry."""
-    lane = HomeLane(MEMBERS, 10)
+    lane = LeaderLane(MEMBERS, 10)
     lane.begin(1, 1, START, [])
     for name in ("b", "c"):
         lane.open(name)
@@ -57,7 +59,7 @@ def test_a_peer_that_has_not_answered_since_a_source_began_again_may_lack_someth
     lane.answered("b", ALL_OF_11)
     lane.answered("c", replace(ALL_OF_11, lacks={1: START}))
     lane.end(1)
-    lane.begin(1, 3, START, [first, new_entry(1, (2, 7), first.position, b"of another home")])
+    lane.begin(1, 3, START, [first, new_entry(1, (2, 7), first.position, b"of another leader")])
     lane.answered("c", ALL_OF_11)  # on its way before the opening
     lane.cut(12, {1: b"two"})
     lane.is_stored(12)
@@ -68,10 +70,10 @@ def test_a_peer_that_has_not_answered_since_a_source_began_again_may_lack_someth
     assert lane.open_bytes_of(1) == 0
 
 
-def connects_again(nbytes: int) -> HomeLane:
+def connects_again(nbytes: int) -> LeaderLane:
     """`c` lacks all of two sources, of which there are 48 bytes and this once more of each, and has just connected
     again; `b` has everything."""
-    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    lane = LeaderLane(MEMBERS, 10, kept_bytes_max=50)
     for source in (1, 2):
         lane.begin(source, 1, START, [])
     for name in ("b", "c"):

@@ -1,4 +1,4 @@
-"""A lane between a home and one peer: `HomeLane` and `Receiver`, message by message."""
+"""A lane between a leader and one peer: `LeaderLane` and `Receiver`, message by message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqpd.replication.entry import START, BrokenConnection, Frame
-from amqpd.replication.home import HomeLane
+from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Answer, Missed, Receiver, State
 from amqpd.replication.replica import (
@@ -16,14 +16,14 @@ from amqpd.replication.replica import (
     Dropped,
     Replica,
     Replicas,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
 )
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 
 MEMBERS = ("a", "b", "c")
 ALL_OF_11 = Answer(11, {}, {}, frozenset(), frozenset())
@@ -32,25 +32,25 @@ ALL_OF_11 = Answer(11, {}, {}, frozenset(), frozenset())
 class Peer:
     """The peer's end, with an empty log of sources 1 and 2."""
 
-    def __init__(self, home: str = "a", life: int = 1) -> None:
+    def __init__(self, leader: str = "a", incarnation: int = 1) -> None:
         self.replicas = Replicas(Replica(source, Log(START)) for source in (1, 2))
         self.writes: list[Write] = []
-        self.receiver = Receiver(home, life, self.replicas)
+        self.receiver = Receiver(leader, incarnation, self.replicas)
 
-    def again(self, home: str = "a", life: int = 1) -> None:
+    def again(self, leader: str = "a", incarnation: int = 1) -> None:
         """A new connection."""
-        self.receiver = Receiver(home, life, self.replicas)
+        self.receiver = Receiver(leader, incarnation, self.replicas)
 
 
-def home_of(*sources: int, epoch: int = 1, number: int = 10) -> HomeLane:
-    lane = HomeLane(MEMBERS, number)
+def leader_of(*sources: int, epoch: int = 1, number: int = 10) -> LeaderLane:
+    lane = LeaderLane(MEMBERS, number)
     for source in sources:
         lane.begin(source, epoch, START, [])
     return lane
 
 
-def test_frame_is_committed_when_the_home_and_one_of_two_peers_have_it() -> None:
-    lane, peer = home_of(1, 2), Peer()
+def test_frame_is_committed_when_the_leader_and_one_of_two_peers_have_it() -> None:
+    lane, peer = leader_of(1, 2), Peer()
     opened = peer.receiver.open(lane.open("b"), peer.writes)
     lane.answered("b", opened)
     frame = lane.cut(11, {1: b"one", 2: b"two"})
@@ -60,14 +60,14 @@ def test_frame_is_committed_when_the_home_and_one_of_two_peers_have_it() -> None
     lane.is_stored(11)
     assert lane.committed == 11
     assert peer.writes == [
-        Sealed(1, Seal(1, "a", 1)),
-        Sealed(2, Seal(1, "a", 1)),
+        Voted(1, Vote(1, "a", 1)),
+        Voted(2, Vote(1, "a", 1)),
         *(Appended(entry) for entry in frame.entries),
     ]
 
 
 def test_peers_alone_commit_nothing() -> None:
-    lane = home_of(1)
+    lane = leader_of(1)
     for name in ("b", "c"):
         lane.open(name)
     lane.cut(11, {1: b""})
@@ -77,7 +77,7 @@ def test_peers_alone_commit_nothing() -> None:
 
 
 def test_lost_frame_ends_the_connection() -> None:
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     lane.cut(11, {1: b"lost"})
     with pytest.raises(ValueError, match="frame 12 follows 11, the last one here is 10"):
@@ -85,7 +85,7 @@ def test_lost_frame_ends_the_connection() -> None:
 
 
 def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     lost = lane.cut(11, {1: b"lost"})
     lane.close("b")
@@ -103,7 +103,7 @@ def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
 
 
 def test_source_that_does_not_match_holds_up_only_what_needs_it() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     lane.cut(11, {1: b"before the peer came"})
     lane.is_stored(11)
     answer = peer.receiver.open(lane.open("b"), peer.writes)
@@ -118,12 +118,12 @@ def test_source_that_does_not_match_holds_up_only_what_needs_it() -> None:
 
 
 def test_first_of_several_gaps_says_from_where_to_send() -> None:
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     chain = [lane.cut(number, {1: b"%d" % number}).entries[0] for number in range(11, 16)]
     opening = lane.open("b")
     peer.receiver.open(opening, peer.writes)
     for entry in chain[:1]:
-        peer.replicas[1].take(Seal(1, "a", 1), entry, peer.writes)
+        peer.replicas[1].take(Vote(1, "a", 1), entry, peer.writes)
     for number in (16, 17):
         answer = peer.receiver.receive(lane.cut(number, {1: b""}), peer.writes)
         assert answer.lacks == {1: START}
@@ -132,10 +132,10 @@ def test_first_of_several_gaps_says_from_where_to_send() -> None:
 
 
 def test_divergent_tail_is_undone_where_it_differs() -> None:
-    old, new, peer = home_of(1), HomeLane(MEMBERS, 20), Peer()
+    old, new, peer = leader_of(1), LeaderLane(MEMBERS, 20), Peer()
     peer.receiver.open(old.open("b"), peer.writes)
     shared = old.cut(11, {1: b"shared"})
-    for frame in (shared, old.cut(12, {1: b"of the old home only"})):
+    for frame in (shared, old.cut(12, {1: b"of the old leader only"})):
         peer.receiver.receive(frame, peer.writes)
     new.begin(1, 2, START, shared.entries)
     peer.again("c")
@@ -147,37 +147,37 @@ def test_divergent_tail_is_undone_where_it_differs() -> None:
     assert peer.writes == [Undone(1, (1, 11)), Appended(frame.entries[0])]
 
 
-def test_fenced_home_is_told_by_whom() -> None:
-    lane, peer = home_of(1, 2), Peer()
+def test_fenced_leader_is_told_by_whom() -> None:
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    assert peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
+    assert peer.replicas.cast_vote(1, Vote(5, "c", 3), peer.writes)
     answer = peer.receiver.receive(lane.cut(11, {1: b"", 2: b""}), peer.writes)
-    assert answer.fenced == {1: Seal(5, "c", 3)}
+    assert answer.fenced == {1: Vote(5, "c", 3)}
     lane.answered("b", answer)
     assert lane.fenced == {1: 5}
 
 
-def test_each_answer_says_what_was_sealed_before_it() -> None:
-    lane, peer = home_of(1, 2), Peer()
+def test_each_answer_says_what_was_voted_for_before_it() -> None:
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.replicas.vote(1, Seal(5, "c", 3), peer.writes)
-    assert peer.receiver.told(10, peer.writes).fenced == {1: Seal(5, "c", 3)}
-    assert not peer.receiver.follows(1, Seal(1, "a", 1))
-    assert peer.receiver.follows(2, Seal(1, "a", 1))
+    peer.replicas.cast_vote(1, Vote(5, "c", 3), peer.writes)
+    assert peer.receiver.told(10, peer.writes).fenced == {1: Vote(5, "c", 3)}
+    assert not peer.receiver.follows(1, Vote(1, "a", 1))
+    assert peer.receiver.follows(2, Vote(1, "a", 1))
 
 
-def test_home_that_ended_its_reign_is_not_waited_for() -> None:
-    lane, peer = home_of(1, 2), Peer()
+def test_leader_that_ended_its_leader_lease_is_not_waited_for() -> None:
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.ended(1, 1)
-    assert not peer.receiver.follows(1, Seal(1, "a", 1))
-    assert peer.receiver.sources == {2: Seal(1, "a", 1)}
+    assert not peer.receiver.follows(1, Vote(1, "a", 1))
+    assert peer.receiver.sources == {2: Vote(1, "a", 1)}
 
 
-def test_home_that_was_fenced_and_won_again_is_heard_over_the_same_connection() -> None:
-    lane, peer = home_of(1), Peer()
+def test_leader_that_was_fenced_and_won_again_is_heard_over_the_same_connection() -> None:
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.replicas.vote(1, Seal(2, "c", 1), peer.writes)
+    peer.replicas.cast_vote(1, Vote(2, "c", 1), peer.writes)
     assert peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes).fenced
     lane.end(1)
     peer.receiver.open(lane.begin(1, 3, START, []), peer.writes)
@@ -185,14 +185,14 @@ def test_home_that_was_fenced_and_won_again_is_heard_over_the_same_connection() 
     assert (answer.fenced, answer.lacks) == ({}, {})
 
 
-def test_second_home_of_one_epoch_is_fenced() -> None:
-    lane, peer = home_of(1), Peer("c")
-    peer.replicas.vote(1, Seal(1, "b", 1), peer.writes)
-    assert peer.receiver.open(lane.open("b"), peer.writes).fenced == {1: Seal(1, "b", 1)}
+def test_second_leader_of_one_epoch_is_fenced() -> None:
+    lane, peer = leader_of(1), Peer("c")
+    peer.replicas.cast_vote(1, Vote(1, "b", 1), peer.writes)
+    assert peer.receiver.open(lane.open("b"), peer.writes).fenced == {1: Vote(1, "b", 1)}
 
 
 def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
-    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane, peer = LeaderLane(MEMBERS, 30), Peer()
     lane.begin(1, 4, (3, 25), [])
     answer = peer.receiver.open(lane.open("b"), peer.writes)
     answer = peer.receiver.receive(lane.cut(31, {1: b""}), peer.writes)
@@ -210,7 +210,7 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
 
 
 def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.receive(lane.cut(11, {1: b"had"}), peer.writes)
     lane.cut(12, {1: b"lacks"})
@@ -221,13 +221,13 @@ def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
     assert answer.incomplete == {1}
     assert peer.replicas[1].log.last == (1, 11)
     peer.writes.clear()
-    assert peer.replicas.vote(1, Seal(9, "c", 1), peer.writes)
-    assert peer.writes == [Dropped(1), Sealed(1, Seal(9, "c", 1))]
+    assert peer.replicas.cast_vote(1, Vote(9, "c", 1), peer.writes)
+    assert peer.writes == [Dropped(1), Voted(1, Vote(9, "c", 1))]
 
 
 def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
     """It was sent after an old answer; the peer has acknowledged more since."""
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.receive(lane.cut(11, {1: b"acknowledged"}), peer.writes)
     peer.writes.clear()
@@ -237,7 +237,7 @@ def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
 
 
 def test_state_of_an_epoch_that_has_ended_does_not_mix_with_the_next() -> None:
-    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane, peer = LeaderLane(MEMBERS, 30), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     for epoch, base in ((4, (3, 25)), (5, (3, 28))):
         peer.receiver.open(lane.begin(1, epoch, base, []), peer.writes)
@@ -251,7 +251,7 @@ def test_state_of_an_epoch_that_has_ended_does_not_mix_with_the_next() -> None:
 
 
 def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> None:
-    lane, peer = HomeLane(MEMBERS, 30), Peer()
+    lane, peer = LeaderLane(MEMBERS, 30), Peer()
     lane.begin(1, 4, (3, 25), [])
     state = State(1, 4, (3, 25), b"old", first=True, last=False)
     peer.receiver.open(lane.open("b"), peer.writes)
@@ -268,7 +268,7 @@ def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> No
 
 
 def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> None:
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.receive(lane.cut(11, {1: b"acknowledged"}), peer.writes)
     lane.cut(12, {1: b"missed"})
@@ -282,8 +282,8 @@ def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> No
     assert peer.replicas[1].log.last == (1, 12)
 
 
-def test_empty_disk_is_behind_a_home_that_keeps_nothing() -> None:
-    lane, peer = HomeLane(MEMBERS, 30), Peer()
+def test_empty_disk_is_behind_a_leader_that_keeps_nothing() -> None:
+    lane, peer = LeaderLane(MEMBERS, 30), Peer()
     lane.begin(1, 4, (3, 25), [])
     answer = peer.receiver.open(lane.open("b", [1]), peer.writes)
     assert answer.lacks == {1: START}
@@ -292,7 +292,7 @@ def test_empty_disk_is_behind_a_home_that_keeps_nothing() -> None:
 
 
 def test_committed_frames_are_known_at_the_peer_with_the_next_one() -> None:
-    lane, peer = home_of(1), Peer()
+    lane, peer = leader_of(1), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.receive(lane.cut(11, {1: b""}), peer.writes)
     assert peer.replicas[1].log.base == START
@@ -301,7 +301,7 @@ def test_committed_frames_are_known_at_the_peer_with_the_next_one() -> None:
 
 
 def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None:
-    lane = home_of(1, 2)
+    lane = leader_of(1, 2)
     lane.open("b", [1])
     lane.cut(11, {1: b""})
     lane.is_stored(11)
@@ -318,7 +318,7 @@ def test_disk_that_the_record_does_not_name_counts_when_it_is_admitted() -> None
 
 
 def test_entries_for_a_peer_that_is_away_are_bounded() -> None:
-    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=50), Peer()
+    lane, peer = LeaderLane(MEMBERS, 10, kept_bytes_max=50), Peer()
     lane.begin(1, 1, START, [])
     lane.open("c")
     for number in range(11, 31):
@@ -332,7 +332,7 @@ def test_entries_for_a_peer_that_is_away_are_bounded() -> None:
 
 
 def test_what_every_member_has_is_not_kept() -> None:
-    lane = home_of(1)
+    lane = leader_of(1)
     for name in ("b", "c"):
         lane.open(name)
     lane.cut(11, {1: bytes(10)})
@@ -344,7 +344,7 @@ def test_what_every_member_has_is_not_kept() -> None:
 
 
 def test_what_a_peer_lacks_is_known_in_bytes() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     assert lane.lacks_bytes("b", 1) is None  # it is away
     lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
     first, second = lane.cut(11, {1: b"four"}), lane.cut(12, {1: b"fives", 2: b""})
@@ -366,11 +366,11 @@ def test_what_a_peer_lacks_is_known_in_bytes() -> None:
 
 def test_only_members_get_a_lane() -> None:
     with pytest.raises(ValueError, match="d is no member"):
-        home_of(1).open("d")
+        leader_of(1).open("d")
 
 
 def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:
-    lane, peer = HomeLane(MEMBERS, 10, missed_bytes_max=1), Peer()
+    lane, peer = LeaderLane(MEMBERS, 10, missed_bytes_max=1), Peer()
     lane.begin(1, 1, START, [])
     for number in range(11, 31):
         lane.cut(number, {1: b"1"})
@@ -383,8 +383,8 @@ def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:
 
 
 def test_report_of_a_lower_position_is_answered_from_there() -> None:
-    """The peer has something of an older home up to the first one, which the home cannot know."""
-    lane = home_of(1)
+    """The peer has something of an older leader up to the first one, which the leader cannot know."""
+    lane = leader_of(1)
     shared = lane.cut(11, {1: b"shared"})
     lane.cut(13, {1: b"lacks"})
     lane.open("b")
@@ -394,7 +394,7 @@ def test_report_of_a_lower_position_is_answered_from_there() -> None:
 
 
 def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
-    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    lane = LeaderLane(MEMBERS, 10, kept_bytes_max=50)
     for source in (1, 2):
         lane.begin(source, 1, START, [])
     for name in ("b", "c"):
@@ -412,7 +412,7 @@ def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
 
 
 def test_source_without_a_majority_does_not_stop_its_lane() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     lane.cut(11, {1: b"before the peer came"})
     lane.is_stored(11)
     lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
@@ -431,7 +431,7 @@ def test_source_without_a_majority_does_not_stop_its_lane() -> None:
 
 
 def test_peer_commits_nothing_of_a_source_that_is_left_out() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     frame = lane.cut(11, {1: b"", 2: b""})
     peer.receiver.receive(frame, peer.writes)
@@ -442,7 +442,7 @@ def test_peer_commits_nothing_of_a_source_that_is_left_out() -> None:
 
 
 def test_left_out_source_is_kept_until_it_has_a_majority() -> None:
-    lane = HomeLane(MEMBERS, 10, kept_bytes_max=50)
+    lane = LeaderLane(MEMBERS, 10, kept_bytes_max=50)
     for source in (1, 2):
         lane.begin(source, 1, START, [])
     for name in ("b", "c"):
@@ -457,7 +457,7 @@ def test_left_out_source_is_kept_until_it_has_a_majority() -> None:
 
 
 def test_damaged_entry_breaks_the_connection_and_nothing_of_its_frame_is_taken() -> None:
-    lane, peer = home_of(1, 2), Peer()
+    lane, peer = leader_of(1, 2), Peer()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.writes.clear()
     frame = lane.cut(11, {1: b"whole", 2: b"damaged"})

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amqpd.replication.commit import majority
 from amqpd.replication.entry import START
-from amqpd.replication.home import HomeLane
+from amqpd.replication.leader import LeaderLane
 from amqpd.replication.receiver import Answer
 
 SOURCES = (1, 2, 3)
@@ -26,7 +26,7 @@ class Copies:
 
     def __init__(self, peers: int) -> None:
         self.peers = PEERS[:peers]
-        self.lane = HomeLane(("a", *self.peers), 10, kept_bytes_max=40)
+        self.lane = LeaderLane(("a", *self.peers), 10, kept_bytes_max=40)
         for source in SOURCES:
             self.lane.begin(source, 1, START, [])
         self.entries: dict[tuple[int, int], set[str]] = {}

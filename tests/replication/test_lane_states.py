@@ -1,4 +1,4 @@
-"""State that a home sends over a lane: as a difference, in rounds, and what stands at the peer meanwhile."""
+"""State that a leader sends over a lane: as a difference, in rounds, and what stands at the peer meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqpd.replication.entry import START, BrokenConnection, Frame, new_entry
-from amqpd.replication.home import HomeLane
+from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Link, Log
 from amqpd.replication.receiver import Opened, Opening, State
 from amqpd.replication.replica import (
@@ -15,23 +15,23 @@ from amqpd.replication.replica import (
     Dropped,
     Replica,
     Replicas,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
+    Voted,
 )
-from amqpd.replication.seal import Seal
-from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, home_of
+from amqpd.replication.vote import Vote
+from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, leader_of
 
 
-def behind_with_base() -> tuple[HomeLane, Peer]:
-    """The peer knows (1, 11) to be committed, has (1, 12) of a home that lost it, and lacks what is not kept."""
-    old, peer = home_of(1), Peer()
+def behind_with_base() -> tuple[LeaderLane, Peer]:
+    """The peer knows (1, 11) to be committed, has (1, 12) of a leader that lost it, and lacks what is not kept."""
+    old, peer = leader_of(1), Peer()
     peer.receiver.open(old.open("b"), peer.writes)
     peer.receiver.receive(old.cut(11, {1: b"committed"}), peer.writes)
     peer.receiver.told(11, peer.writes)
     peer.receiver.receive(old.cut(12, {1: b"lost"}), peer.writes)
-    lane = HomeLane(MEMBERS, 30)
+    lane = LeaderLane(MEMBERS, 30)
     lane.begin(1, 4, (3, 25), [])
     peer.again("c")
     peer.writes.clear()
@@ -68,19 +68,19 @@ def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> 
     assert (peer.writes, peer.replicas[1].usable) == ([], True)
 
 
-def test_seal_in_the_middle_of_a_difference_leaves_what_stood() -> None:
+def test_vote_in_the_middle_of_a_difference_leaves_what_stood() -> None:
     lane, peer = behind_with_base()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
-    assert peer.replicas.vote(1, Seal(9, "b", 1), peer.writes)
+    assert peer.replicas.cast_vote(1, Vote(9, "b", 1), peer.writes)
     assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
     answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
-    assert answer.fenced == {1: Seal(9, "b", 1)}
-    assert peer.writes[-2:] == [Dropped(1), Sealed(1, Seal(9, "b", 1))]
+    assert answer.fenced == {1: Vote(9, "b", 1)}
+    assert peer.writes[-2:] == [Dropped(1), Voted(1, Vote(9, "b", 1))]
 
 
 def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
-    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20), Peer()
+    lane, peer = LeaderLane(MEMBERS, 10, kept_bytes_max=20), Peer()
     lane.begin(1, 1, START, [])
     lane.open("c")
     commit_many(lane, range(11, 20))
@@ -97,7 +97,7 @@ def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
 
 
-def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
+def commit_many(lane: LeaderLane, numbers: range) -> list[Frame]:
     """With the vote of c."""
     frames = []
     for number in numbers:
@@ -109,7 +109,7 @@ def commit_many(lane: HomeLane, numbers: range) -> list[Frame]:
 
 def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one() -> None:
     """Which is a difference to the first one: a large backlog is not sent twice."""
-    lane, peer = HomeLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
+    lane, peer = LeaderLane(MEMBERS, 10, kept_bytes_max=20, behind_bytes_max=50), Peer()
     lane.begin(1, 1, START, [])
     lane.open("c")
     commit_many(lane, range(11, 20))
@@ -140,10 +140,10 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
     assert (lane.sent.transfers_begun, lane.sent.transfers_done, lane.sent.transfers_followed) == (2, 2, 1)
 
 
-def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_home() -> None:
+def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_leader() -> None:
     """It may be what a majority rests on."""
     peer = Peer()
-    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Seal(2, "c", 1))])
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
     peer.again()
     peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
     whole = State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5))
@@ -157,7 +157,7 @@ def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_h
 
 def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
     peer = Peer()
-    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Seal(2, "c", 1))])
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
     peer.again()
     peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
     peer.receiver.replace(State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5)), peer.writes)
@@ -169,7 +169,7 @@ def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
 
 def test_what_is_not_committed_ends_no_transfer_of_state() -> None:
     """It is kept in any case."""
-    lane = HomeLane(MEMBERS, 30, behind_bytes_max=50)
+    lane = LeaderLane(MEMBERS, 30, behind_bytes_max=50)
     lane.begin(1, 4, (3, 25), [])
     lane.open("b")
     transfer = lane.sends_state("b", 1, (3, 25))

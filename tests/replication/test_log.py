@@ -77,7 +77,7 @@ def test_commit_takes_only_what_was_matched() -> None:
     assert log.last == (1, 5)
 
 
-def test_what_an_older_home_left_waits_for_an_entry_of_the_present_one() -> None:
+def test_what_an_older_leader_left_waits_for_an_entry_of_the_present_one() -> None:
     log = log_of(FIRST, SECOND)
     log.held(SECOND.position)
     assert log.commit((2, 3)) == START
@@ -86,10 +86,10 @@ def test_what_an_older_home_left_waits_for_an_entry_of_the_present_one() -> None
     assert log.commit((2, 4)) == (2, 4)
 
 
-def test_new_home_has_matched_nothing_but_the_base() -> None:
+def test_new_leader_has_matched_nothing_but_the_base() -> None:
     log = log_of(SECOND, THIRD, base=(1, 1))
     log.held(THIRD.position)
-    log.new_home()
+    log.new_leader()
     assert log.matched == (1, 1)
 
 

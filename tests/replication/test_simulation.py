@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from tests.harness.slow import slow
-from tests.replication.simulation import bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets, bugs_of_starts
+from tests.replication.simulation import bugs_of_copies, bugs_of_disks, bugs_of_leaders, bugs_of_sets, bugs_of_starts
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.planted import PLANTED
@@ -36,18 +36,18 @@ HAPPENS = (
         "take-over asked for",
         "take-over won",
         "take-over lost",
-        "seal refused",
-        "home lost to another one",
-        "would not seal",
+        "vote refused",
+        "leader lost to another one",
+        "would not vote",
     ),
-    *("crash", "crash of a home", "crash with writes under way", "connection broken", "partition"),
+    *("crash", "crash of a leader", "crash with writes under way", "connection broken", "partition"),
     *("store did not answer", "swap of unknown outcome", "store put back", "converged", "membership ended"),
-    *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "seal forgotten"),
-    *("taker answered", "outcome unknown", "publishers wait", "letter to another source", "disk restored"),
-    *("disk wiped", "disk admitted", "process stopped", "delivered", "seal put off", "home cut off"),
+    *("damage noticed on the way", "damage found at restart", "disk stalled", "member late", "vote forgotten"),
+    *("taker answered", "outcome unknown", "publishers wait", "dead letter to another source", "disk restored"),
+    *("disk wiped", "disk admitted", "process stopped", "delivered", "vote put off", "leader cut off"),
     *("answers wait for a disk", "third of five comes back", "left out, then lost"),
     "refused, then confirmed by a resend",
-    *("wish", "wish fulfilled", "member learns", "member added", "member removed", "set becomes even"),
+    *("desired_set", "desired set fulfilled", "member learns", "member added", "member removed", "set becomes even"),
     *("source handed over", "copy dropped"),
     *("start killed", "start paused", "store stalled at a start", "claim came when its process had ended"),
 )
@@ -103,7 +103,7 @@ def test_planted_mistake_is_found(bug: type[NoBug]) -> None:
 def test_no_mistake_is_forgotten() -> None:
     made = {
         each
-        for module in (bugs_of_copies, bugs_of_disks, bugs_of_homes, bugs_of_sets, bugs_of_starts)
+        for module in (bugs_of_copies, bugs_of_disks, bugs_of_leaders, bugs_of_sets, bugs_of_starts)
         for each in vars(module).values()
         if isinstance(each, type) and issubclass(each, NoBug) and each.__module__ == module.__name__
     }

@@ -1,4 +1,4 @@
-"""How a member becomes the home, step by step."""
+"""How a member becomes the leader, step by step."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from amqpd.replication.replica import (
     Fenced,
     Replica,
     Replicas,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
 )
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import (
     Ask,
     Ballot,
@@ -36,8 +35,9 @@ from amqpd.replication.take_over import (
     Swap,
     TakeOver,
 )
+from amqpd.replication.vote import Vote
 
-OLD = Seal(4, "c", 1)
+OLD = Vote(4, "c", 1)
 RECORD = SourceRecord(1, OLD, ("a", "b", "c"), (1, 1, 2), 17)
 DISK = {"a": 1, "b": 1, "c": 2}
 FIRST = new_entry(1, (4, 1), START, b"first")
@@ -48,12 +48,12 @@ def replica(*entries: LogEntry) -> Replica:
     return Replica(1, Log(START, [Link(each.position, each.before, each.checksum) for each in entries]), OLD)
 
 
-def ballot(member: str, seal: Seal, last: Position, *, granted: bool = True) -> Ballot:
-    return Ballot(granted, seal, last, DISK.get(member, 1))
+def ballot(member: str, vote: Vote, last: Position, *, granted: bool = True) -> Ballot:
+    return Ballot(granted, vote, last, DISK.get(member, 1))
 
 
 def would(member: str, *, granted: bool = True, epoch: int = 4) -> Ballot:
-    return ballot(member, Seal(epoch, "c", 1), (4, 1), granted=granted)
+    return ballot(member, Vote(epoch, "c", 1), (4, 1), granted=granted)
 
 
 def swapped(own: Replica, writes: list[Write] | None = None) -> TakeOver:
@@ -64,32 +64,32 @@ def swapped(own: Replica, writes: list[Write] | None = None) -> TakeOver:
     attempt.would("a", would("a"))
     step = attempt.would("b", would("b"))
     assert isinstance(step, Swap)
-    assert attempt.swapped(step.record, writes) == Request(Seal(5, "a", 7))
+    assert attempt.swapped(step.record, writes) == Request(Vote(5, "a", 7))
     return attempt
 
 
-def test_store_is_not_asked_before_a_majority_would_seal() -> None:
+def test_store_is_not_asked_before_a_majority_would_vote() -> None:
     attempt = TakeOver("a", 7, Replicas([replica(FIRST)]), RECORD)
     attempt.begin()
     assert attempt.would("a", would("a")) is None
     assert attempt.would("b", would("b", granted=False)) is None
-    assert attempt.would("c", would("c")) == Swap(replace(RECORD, home=Seal(5, "a", 7)))
+    assert attempt.would("c", would("c")) == Swap(replace(RECORD, leader=Vote(5, "a", 7)))
 
 
-def test_epoch_is_above_every_one_that_was_sealed() -> None:
+def test_epoch_is_above_every_one_that_was_voted_for() -> None:
     attempt = TakeOver("a", 7, Replicas([replica(FIRST)]), RECORD)
     attempt.begin()
     attempt.would("b", would("b", epoch=8))
     step = attempt.would("a", would("a"))
     assert isinstance(step, Swap)
-    assert step.record.home == Seal(9, "a", 7)
+    assert step.record.leader == Vote(9, "a", 7)
 
 
-def test_own_replica_seals_before_any_other_is_asked() -> None:
+def test_own_replica_votes_before_any_other_is_asked() -> None:
     own = replica(FIRST)
-    assert own.seal == OLD
+    assert own.vote == OLD
     swapped(own)
-    assert own.seal == Seal(5, "a", 7)
+    assert own.vote == Vote(5, "a", 7)
 
 
 def test_somebody_else_was_first() -> None:
@@ -102,59 +102,59 @@ def test_somebody_else_was_first() -> None:
 
 def test_own_log_is_the_best() -> None:
     attempt = swapped(replica(FIRST, SECOND))
-    assert attempt.sealed("b", attempt.seal, ballot("b", attempt.seal, (4, 1))) is None
-    assert attempt.phase is Phase.SEALING
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, (4, 2)))
+    assert attempt.voted("b", attempt.vote, ballot("b", attempt.vote, (4, 1))) is None
+    assert attempt.phase is Phase.VOTING
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, (4, 2)))
     assert attempt.phase is Phase.WON
 
 
 def test_two_others_are_no_majority_without_the_taker() -> None:
     attempt = swapped(replica(FIRST))
     for member in ("b", "c"):
-        attempt.sealed(member, attempt.seal, ballot(member, attempt.seal, (4, 1)))
-    assert attempt.phase is Phase.SEALING
+        attempt.voted(member, attempt.vote, ballot(member, attempt.vote, (4, 1)))
+    assert attempt.phase is Phase.VOTING
 
 
 def test_missing_entries_are_fetched_and_what_differs_is_undone() -> None:
-    mine = new_entry(1, (3, 9), START, b"of a home that lost it")
+    mine = new_entry(1, (3, 9), START, b"of a leader that lost it")
     own = replica(mine)
     writes: list[Write] = []
     attempt = swapped(own, writes)
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, (3, 9)))
-    step = attempt.sealed("b", attempt.seal, ballot("b", attempt.seal, (4, 2)))
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, (3, 9)))
+    step = attempt.voted("b", attempt.vote, ballot("b", attempt.vote, (4, 2)))
     assert step == Fetch("b", START)
     step = attempt.fetched("b", [FIRST], writes)
     assert step == Fetch("b", (4, 1))
     attempt.fetched("b", [SECOND], writes)
     assert attempt.phase is Phase.WON
-    assert writes == [Sealed(1, attempt.seal), Undone(1, START), Appended(FIRST), Appended(SECOND)]
+    assert writes == [Voted(1, attempt.vote), Undone(1, START), Appended(FIRST), Appended(SECOND)]
 
 
-def test_higher_seal_ends_the_attempt() -> None:
+def test_higher_vote_ends_the_attempt() -> None:
     attempt = swapped(replica(FIRST))
-    attempt.sealed("b", attempt.seal, ballot("b", Seal(6, "b", 1), (4, 1), granted=False))
+    attempt.voted("b", attempt.vote, ballot("b", Vote(6, "b", 1), (4, 1), granted=False))
     assert attempt.phase is Phase.LOST
 
 
 def test_refusal_by_an_incomplete_replica_does_not() -> None:
     attempt = swapped(replica(FIRST))
-    attempt.sealed("b", attempt.seal, ballot("b", OLD, START, granted=False))
-    assert attempt.phase is Phase.SEALING
+    attempt.voted("b", attempt.vote, ballot("b", OLD, START, granted=False))
+    assert attempt.phase is Phase.VOTING
 
 
-def test_late_answers_to_another_seal_count_for_nothing() -> None:
+def test_late_answers_to_another_vote_count_for_nothing() -> None:
     attempt = swapped(replica(FIRST))
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, (4, 1)))
-    attempt.sealed("b", Seal(3, "a", 7), ballot("b", Seal(3, "a", 7), (4, 1)))
-    attempt.sealed("d", attempt.seal, ballot("d", attempt.seal, (4, 1)))
-    assert attempt.phase is Phase.SEALING
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, (4, 1)))
+    attempt.voted("b", Vote(3, "a", 7), ballot("b", Vote(3, "a", 7), (4, 1)))
+    attempt.voted("d", attempt.vote, ballot("d", attempt.vote, (4, 1)))
+    assert attempt.phase is Phase.VOTING
 
 
 def test_disk_that_the_record_does_not_name_has_no_vote() -> None:
     attempt = swapped(replica(FIRST))
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, (4, 1)))
-    attempt.sealed("c", attempt.seal, replace(ballot("c", attempt.seal, START), generation=3))
-    assert attempt.phase is Phase.SEALING
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, (4, 1)))
+    attempt.voted("c", attempt.vote, replace(ballot("c", attempt.vote, START), generation=3))
+    assert attempt.phase is Phase.VOTING
     admitted = RECORD.admitted("c", 3)
     assert admitted.counts("c", 3)
     assert not admitted.counts("c", 2)
@@ -182,8 +182,8 @@ def fetching(own: Replica, writes: list[Write], base: Position = START) -> tuple
     """b has up to THIRD, and knows what is up to `base` to be committed."""
     attempt = swapped(own, writes)
     last = own.log.last
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, last))
-    step = attempt.sealed("b", attempt.seal, replace(ballot("b", attempt.seal, THIRD.position), base=base))
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, last))
+    step = attempt.voted("b", attempt.vote, replace(ballot("b", attempt.vote, THIRD.position), base=base))
     writes.clear()
     return attempt, step
 
@@ -248,13 +248,13 @@ def test_damaged_entry_is_not_taken() -> None:
 def test_member_that_does_not_get_it_on_is_left_for_the_next() -> None:
     writes: list[Write] = []
     attempt = swapped(replica(FIRST))
-    attempt.sealed("a", attempt.seal, ballot("a", attempt.seal, START))
-    attempt.phase = Phase.SEALING
+    attempt.voted("a", attempt.vote, ballot("a", attempt.vote, START))
+    attempt.phase = Phase.VOTING
     attempt._ballots = {
-        "a": ballot("a", attempt.seal, FIRST.position),
-        "b": replace(ballot("b", attempt.seal, THIRD.position), base=SECOND.position),
+        "a": ballot("a", attempt.vote, FIRST.position),
+        "b": replace(ballot("b", attempt.vote, THIRD.position), base=SECOND.position),
     }
-    step = attempt.sealed("c", attempt.seal, ballot("c", attempt.seal, THIRD.position))
+    step = attempt.voted("c", attempt.vote, ballot("c", attempt.vote, THIRD.position))
     # Entries before state.
     assert step == Fetch("c", START)
     assert attempt.fetched("c", [THIRD], writes) == FetchState("b", START)
@@ -278,11 +278,11 @@ def test_state_that_does_not_fit_is_not_taken() -> None:
     assert attempt.reason == "the state of b goes from (4, 1) to (4, 2)"
 
 
-def test_late_answer_leaves_what_a_later_home_has_staged() -> None:
+def test_late_answer_leaves_what_a_later_leader_has_staged() -> None:
     writes: list[Write] = []
     own = replica(FIRST)
     attempt, _ = fetching(own, writes)
-    own.stage(Seal(9, "c", 1), writes)
+    own.stage(Vote(9, "c", 1), writes)
     with pytest.raises(Fenced):
         attempt.fetched("b", [], writes)
     assert own.staged is not None

@@ -403,7 +403,7 @@ def everybody_leaves(scene: Scene) -> None:
         assert connection.channels_closing == 0
     for queue in node.queues.values():
         assert not queue.consumers
-        assert not queue.letters
+        assert not queue.dead_letters_under_way
         if queue.crash_reason is None:
             assert queue.backlog.unacked == 0 or queue.mortality.pending
 

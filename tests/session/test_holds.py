@@ -295,9 +295,9 @@ def wide_dead_letters(harness: Harness, sources: int = 1) -> Client:
     return client
 
 
-def test_many_letters_do_not_keep_others_from_their_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_dead_letters_do_not_keep_others_from_their_confirms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holds, "HOLD_WORK_MAX", 1_000)
-    # So a letter takes 3,000 in 150 steps, and seldom ends with the tick.
+    # So a dead letter takes 3,000 in 150 steps, and seldom ends with the tick.
     monkeypatch.setattr("amqpd.publishing.dead_lettering.COPIES_AT_ONCE", 10)
     harness = Harness()
     attacker, victim = wide_dead_letters(harness, 8), confirming(harness)
@@ -317,7 +317,7 @@ def test_many_letters_do_not_keep_others_from_their_confirms(monkeypatch: pytest
     assert {queue.backlog.ready for (_, name), queue in harness.node.queues.items() if name[0] == "q"} == {8}
 
 
-def test_letters_that_end_release_the_journal_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_that_end_release_the_journal_also_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness()
     attacker = wide_dead_letters(harness)
     harness.automatic = False
@@ -337,7 +337,7 @@ def test_letters_that_end_release_the_journal_also_after_an_error(monkeypatch: p
     assert [str(bug) for bug in harness.bugs] == ["a bug"]
 
 
-def test_a_vhost_that_is_deleted_while_its_letters_are_on_their_way_releases_the_journal() -> None:
+def test_a_vhost_that_is_deleted_while_its_dead_letters_are_on_their_way_releases_the_journal() -> None:
     harness = Harness()
     harness._apply(plans.create_vhost("other"))
     client = Client(harness)

@@ -2,7 +2,7 @@
 
 What is verified, after each step: each publish is answered once; acknowledgements keep tag order; none comes before
 every lane of that publish, and of those before it, has reported; none waits longer than that; a refusal comes at
-once. The lanes are those of the local source and of two others with their home here. Not verified: the disk
+once. The lanes are those of the local source and of two others led here. Not verified: the disk
 (`tests/journal`), queues that refuse later (`tests/publishing/test_late_refusals.py`).
 """
 
@@ -47,7 +47,7 @@ class Lanes:
         self.harness = harness = Harness()
         self.journal = harness.node.journal
         for source in (1, 2):
-            self.journal.home(
+            self.journal.lead(
                 source,
                 1,
                 Numbers(0, 1 << 40),
@@ -91,7 +91,7 @@ class Lanes:
             self.journal.committed(number)
         else:
             self.journal.source_committed(SOURCES[name], number)
-            self.journal.homes[SOURCES[name]].lane.reported = number
+            self.journal.led_sources[SOURCES[name]].lane.reported = number
         self.harness.node.reported(self.lanes[name])
         self.harness.tick()
 

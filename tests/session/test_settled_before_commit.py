@@ -252,7 +252,7 @@ def test_a_queue_that_has_another_message_again_waits_for_that_one_too(world: Wo
     assert world.told[0] == 2
 
 
-def test_a_message_that_became_a_dead_letter_waits_for_the_letter(world: World) -> None:
+def test_a_message_that_became_a_dead_letter_waits_for_the_dead_letter(world: World) -> None:
     world.publish(0, "r", 1)
     world.look()
     world.rejecting.send(Basic.Reject(world.to_reject.pop(), requeue=False))

@@ -14,7 +14,7 @@ from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.publishing import dead_lettering
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
-from amqpd.publishing.dead_lettering import LETTER_WORK
+from amqpd.publishing.dead_lettering import DEAD_LETTER_WORK
 from amqpd.queues.deadletters import DEATHS_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
@@ -147,7 +147,7 @@ def test_a_dead_letter_to_very_many_queues_goes_out_with_the_death_in_one_transa
     assert not harness.bugs
 
 
-def test_a_letter_that_has_not_begun_when_its_virtual_host_goes_is_no_fault() -> None:
+def test_a_dead_letter_that_has_not_begun_when_its_virtual_host_goes_is_no_fault() -> None:
     """Nor a delayed message."""
     harness = Harness()
     harness._apply(plans.create_vhost("other"))
@@ -243,7 +243,7 @@ def test_a_queue_with_dead_letters_does_not_wait_for_those_of_other_queues() -> 
         victim.connection.receive(publish_bytes(b"%d" % number, "v"))
         served: list[bytes] = []
         for _ in range(3):
-            node.work_left = QUEUES_SHARE_MIN + 1_000  # a letter takes several ticks
+            node.work_left = QUEUES_SHARE_MIN + 1_000  # a dead letter takes several ticks
             node.tick(fresh=False)
             served += victim.bodies()
         assert served == [b"%d" % number]
@@ -257,28 +257,28 @@ def test_a_queue_with_dead_letters_does_not_wait_for_those_of_other_queues() -> 
     assert not harness.bugs
 
 
-def test_letters_of_different_queues_take_turns() -> None:
+def test_dead_letters_of_different_queues_take_turns() -> None:
     harness = Harness()
     node, served = harness.node, []
     wide(harness, queues=2)
 
-    def letter(name: str) -> Iterator[None]:
+    def dead_letter(name: str) -> Iterator[None]:
         for _ in range(20):
             node.work_left -= 500
             served.append(name)
             yield
 
     for number in range(10):
-        node.dispatching.carry_out(letter("first"), node.queues["/", "q0"])
-        node.dispatching.carry_out(letter("second"), node.queues["/", "q1"]) if number == 5 else None
+        node.dispatching.carry_out(dead_letter("first"), node.queues["/", "q0"])
+        node.dispatching.carry_out(dead_letter("second"), node.queues["/", "q1"]) if number == 5 else None
     harness.step()
     assert served.index("second") < 30
     assert served[-1] == "first"
-    assert not node.queues["/", "q0"].letters
+    assert not node.queues["/", "q0"].dead_letters_under_way
 
 
 @pytest.mark.slow
-def test_whoever_looks_at_a_queue_does_not_make_it_send_ever_more_letters() -> None:
+def test_whoever_looks_at_a_queue_does_not_make_it_send_ever_more_dead_letters() -> None:
     harness = Harness()
     node, client, looker = harness.node, wide(harness), harness.client()
     client.declare("dying", arguments={"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 50})
@@ -295,8 +295,8 @@ def test_whoever_looks_at_a_queue_does_not_make_it_send_ever_more_letters() -> N
         looker.connection.receive(frame.marshal(commands.Basic.Get(queue="dying"), 1))
         node.turns.next()
         node.tick()
-        most = max(most, node.queues["/", "dying"].letters)
-    assert 0 < most <= QUEUES_WORK_MAX // LETTER_WORK
+        most = max(most, node.queues["/", "dying"].dead_letters_under_way)
+    assert 0 < most <= QUEUES_WORK_MAX // DEAD_LETTER_WORK
     assert most < 300
     looker.take(commands.Queue.DeclareOk)
     harness.automatic = True
@@ -335,7 +335,7 @@ def test_dead_letters_of_what_a_full_queue_turns_away_are_work_of_the_publisher(
     assert not harness.bugs
 
 
-def test_small_letters_of_what_a_full_queue_turns_away_end_the_publishers_turn_too() -> None:
+def test_small_dead_letters_of_what_a_full_queue_turns_away_end_the_publishers_turn_too() -> None:
     """They were charged to what queues may do, which did not keep the publisher from going on."""
     harness = Harness()
     node, client = harness.node, harness.client()
@@ -347,7 +347,7 @@ def test_small_letters_of_what_a_full_queue_turns_away_end_the_publishers_turn_t
     node.turns.begin(1)
     client.connection.receive(b"".join(publish_bytes(b"x", "full", message_id=str(n)) for n in range(1000)))
     assert client.connection.intake.throttled
-    assert node.queues["/", "dead"].backlog.ready <= TURN_WORK_MAX // LETTER_WORK + 1
+    assert node.queues["/", "dead"].backlog.ready <= TURN_WORK_MAX // DEAD_LETTER_WORK + 1
     assert node.work_left >= 0
     harness.automatic = True
     harness.step()
@@ -374,7 +374,7 @@ def test_what_takes_long_may_begin_more_that_does() -> None:
     assert not harness.bugs
 
 
-def test_a_large_letter_that_nobody_takes_is_not_tried_in_each_tick() -> None:
+def test_a_large_dead_letter_that_nobody_takes_is_not_tried_in_each_tick() -> None:
     """One try uses up the budget of a tick, which must not count as if nothing had been tried."""
     harness = Harness()
     client = harness.client()

@@ -1,4 +1,4 @@
-"""Histories of more than one queue, or of a broker of their own: letters, priorities, gaps.
+"""Histories of more than one queue, or of a broker of their own: dead letters, priorities, gaps.
 
 What comes in: a log. What goes out: events in it.
 Not here: histories of one queue (`conservation_stories.py`), the account (`test_conservation.py`).
@@ -17,7 +17,7 @@ _ids = count(500)
 
 def special(log: Log) -> None:
     """Stories of more than one queue, or of a broker of their own."""
-    letters(log)
+    dead_letters(log)
     chains(log)
     old_source(log)
     priorities(log)
@@ -26,9 +26,9 @@ def special(log: Log) -> None:
     untold(log)
 
 
-def letters(log: Log) -> None:
-    """Three messages become dead letters; the kill undoes the first, the second's letter is lost, the third is safe.
-    A fourth is released from its delay, and that is undone; a fifth is moved, and stays so."""
+def dead_letters(log: Log) -> None:
+    """Three messages become dead letters; the kill undoes the first, the second's dead letter is lost, the third is
+    safe. A fourth is released from its delay, and that is undone; a fifth is moved, and stays so."""
     source, target = Queue(log, "source", next(_ids)), Queue(log, "target", next(_ids))
     source.routed(5, tag=1)
     source.confirmed(1, 5)
@@ -40,25 +40,25 @@ def letters(log: Log) -> None:
 
 
 def chains(log: Log) -> None:
-    """Letters that are absent, of sources that are absent too; some came over another queue. By number in the last
-    queue: what they come from."""
+    """Dead letters that are absent, of sources that are absent too; some came over another queue. By number in the
+    last queue: what they come from."""
     source, middle, end = (Queue(log, name, next(_ids)) for name in ("chain", "chain middle", "chain end"))
     source.routed(5, tag=1)
     source.routed(tag=6, first=5, publication=source.queue_id * 100 + 5, persistent=False)
     for tag in (2, 4, 5, 6):
         source.confirmed(tag)
 
-    def letter(queue: Queue, number: int, target: Queue, as_number: int) -> None:
+    def dead_letter(queue: Queue, number: int, target: Queue, as_number: int) -> None:
         publication = target.queue_id * 100 + as_number
         queue.add("dead_lettered", number, publication=publication)
         target.routed(first=as_number, publication=publication, connection=None, reason="dead_letter")
 
-    letter(source, 0, end, 0)  # an unconfirmed publish
-    letter(source, 1, end, 1)  # a confirmed one
+    dead_letter(source, 0, end, 0)  # an unconfirmed publish
+    dead_letter(source, 1, end, 1)  # a confirmed one
     for number in (0, 1, 2):
-        letter(source, number + 2, middle, number)
-        letter(middle, number, end, number + 2)  # an unconfirmed one, a confirmed one, one that is back
-    letter(source, 5, end, 5)  # a confirmed one that was not persistent
+        dead_letter(source, number + 2, middle, number)
+        dead_letter(middle, number, end, number + 2)  # an unconfirmed one, a confirmed one, one that is back
+    dead_letter(source, 5, end, 5)  # a confirmed one that was not persistent
     end.routed(first=6, publication=end.queue_id * 100 + 6, connection=None)  # nothing that the log has
     source.anchor((1, 4, 1))
     middle.anchor()
@@ -66,14 +66,14 @@ def chains(log: Log) -> None:
 
 
 def old_source(log: Log) -> None:
-    """A message that was safe becomes a dead letter in the life after, and both are gone."""
-    source, target = Queue(log, "old source", next(_ids)), Queue(log, "letter of old", next(_ids))
+    """A message that was safe becomes a dead letter in the incarnation after, and both are gone."""
+    source, target = Queue(log, "old source", next(_ids)), Queue(log, "dead letter of old", next(_ids))
     source.routed()
     source.anchor((1, 0, 1))
-    source.add("dead_lettered", life=2, epoch=1, publication=9500)
-    target.routed(life=2, publication=9500, connection=None, reason="dead_letter")
-    source.anchor(life=3)
-    target.anchor(life=3)
+    source.add("dead_lettered", incarnation=2, epoch=1, publication=9500)
+    target.routed(incarnation=2, publication=9500, connection=None, reason="dead_letter")
+    source.anchor(incarnation=3)
+    target.anchor(incarnation=3)
 
 
 def priorities(log: Log) -> None:
@@ -89,46 +89,53 @@ def gap(log: Log) -> None:
     queues = [Queue(log, name, next(_ids), "n2") for name in ("over the gap", "lost before", "lost after")]
     for queue in queues:
         queue.routed(2)
-    queues[1].anchor((1, 0, 1), life=1, reason="level")
+    queues[1].anchor((1, 0, 1), incarnation=1, reason="level")
     log.add("gap", at=60, node="n2", reason="disk_full", detail=json.dumps({"from": "2026-11-22T05:00:30Z"}))
     for queue in queues:
-        queue.anchor((1, 0, 1), life=1, reason="gap", first=2)
-    queues[2].anchor(life=1, reason="stopped", first=2)
+        queue.anchor((1, 0, 1), incarnation=1, reason="gap", first=2)
+    queues[2].anchor(incarnation=1, reason="stopped", first=2)
 
 
 def full_at_the_start(log: Log) -> None:
-    """The disk had no space when a life began, so its first anchor is that behind the gap; the next life is orderly.
-    Of another broker's life nothing was written: its numbers were given out again."""
+    """The disk had no space when an incarnation began, so its first anchor is that behind the gap; the next
+    incarnation is orderly. Of another broker's incarnation nothing was written: its numbers were given out again."""
     queue = Queue(log, "full at the start", next(_ids), "n4")
     log.add("started", node="n4")
-    queue.anchor(life=1)
+    queue.anchor(incarnation=1)
     queue.routed(4)
     queue.confirmed(1, count=4)
     queue.add("acked", 0)
-    log.add("started", life=2, node="n4")
+    log.add("started", incarnation=2, node="n4")
     _gap_of_space(log, "n4")
-    # Two of life 1 are gone, one stands, and two came in the gap.
-    queue.anchor((1, 1, 1), (2, 4, 2), life=2, reason="gap", first=6)
-    queue.routed(2, first=6, life=2, publication=900)
-    queue.add("acked", 5, count=2, life=2, epoch=2)
-    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), life=2, reason="stopped", first=8)
-    log.add("stopped", life=2, node="n4")
-    log.add("started", life=3, node="n4")
-    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), life=3, first=8)
+    # Two of incarnation 1 are gone, one stands, and two came in the gap.
+    queue.anchor((1, 1, 1), (2, 4, 2), incarnation=2, reason="gap", first=6)
+    queue.routed(2, first=6, incarnation=2, publication=900)
+    queue.add("acked", 5, count=2, incarnation=2, epoch=2)
+    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), incarnation=2, reason="stopped", first=8)
+    log.add("stopped", incarnation=2, node="n4")
+    log.add("started", incarnation=3, node="n4")
+    queue.anchor((1, 1, 1), (2, 4, 1), (2, 7, 1), incarnation=3, first=8)
 
     queue = Queue(log, "full from start to end", next(_ids), "n5")
     log.add("started", node="n5")
     queue.routed(3)
     queue.add("acked", 2)
-    log.add("started", life=2, node="n5")
+    log.add("started", incarnation=2, node="n5")
     _gap_of_space(log, "n5")
-    # Numbers 2 and 3 are those of messages of the life between, of which no row was written.
+    # Numbers 2 and 3 are those of messages of the incarnation between, of which no row was written.
     queue.anchor((1, 2, 2), first=4)
-    queue.add("acked", 2, count=2, life=2, epoch=1)
+    queue.add("acked", 2, count=2, incarnation=2, epoch=1)
 
 
 def _gap_of_space(log: Log, node: str) -> None:
-    log.add("gap", life=2, at=60, node=node, reason="disk_full", detail=json.dumps({"from": "2026-11-22T05:00:30Z"}))
+    log.add(
+        "gap",
+        incarnation=2,
+        at=60,
+        node=node,
+        reason="disk_full",
+        detail=json.dumps({"from": "2026-11-22T05:00:30Z"}),
+    )
 
 
 def untold(log: Log) -> None:

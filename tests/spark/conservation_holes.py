@@ -19,10 +19,10 @@ ROWS = 10
 """in a file that is lost"""
 
 
-def lose(queue: Queue, life: int = 1) -> None:
+def lose(queue: Queue, incarnation: int = 1) -> None:
     """The next rows were in a file that is not there: nobody says so, as when a disk lost it."""
-    queue.log._numbers[queue.node, life] += ROWS
-    queue.log._reached[queue.node][life] = queue.log._numbers[queue.node, life]
+    queue.log._numbers[queue.node, incarnation] += ROWS
+    queue.log._reached[queue.node][incarnation] = queue.log._numbers[queue.node, incarnation]
 
 
 def history(books: str, findings: str = LOST) -> Callable[[Story], Story]:
@@ -63,7 +63,7 @@ def a_transient_one_may_have_ended_in_a_hole(queue: Queue) -> None:
 
 
 @history("accepted 1, transient 1")
-def a_hole_of_a_later_life_is_no_doubt_about_a_transient_one(queue: Queue) -> None:
+def a_hole_of_a_later_incarnation_is_no_doubt_about_a_transient_one(queue: Queue) -> None:
     queue.routed(persistent=False)
     lose(queue, 2)
     queue.anchor()
@@ -78,14 +78,14 @@ def it_entered_in_a_hole(queue: Queue) -> None:
 @history("", f"{LOST}, never_routed 5")
 def an_anchor_behind_the_hole_did_not_have_it(queue: Queue) -> None:
     lose(queue)
-    queue.anchor(life=1, reason="level")
+    queue.anchor(incarnation=1, reason="level")
     queue.add("acked", 5)
 
 
 @history("unseen 1, standing 1")
 def it_was_delivered_and_no_more(queue: Queue) -> None:
     lose(queue, 3)
-    queue.add("delivered", life=3)
+    queue.add("delivered", incarnation=3)
 
 
 @history("unseen 1, uncertain 1")
@@ -96,7 +96,7 @@ def whether_it_was_persistent_is_in_the_hole(queue: Queue) -> None:
 
 
 @history("accepted 1, acked 1", f"ended_twice 0, {LOST}")
-def an_end_cannot_be_undone_within_a_life(queue: Queue) -> None:
+def an_end_cannot_be_undone_within_an_incarnation(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     lose(queue)
@@ -108,7 +108,7 @@ def the_anchor_between_two_ends_is_in_the_hole(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     lose(queue, 2)
-    queue.add("acked", life=2, epoch=1)
+    queue.add("acked", incarnation=2, epoch=1)
 
 
 @history("accepted 1, acked 1", f"ended_twice 0, {LOST}")
@@ -117,7 +117,7 @@ def the_anchor_between_two_ends_is_there_and_has_it_not(queue: Queue) -> None:
     queue.add("acked")
     queue.anchor()
     lose(queue, 2)
-    queue.add("acked", life=2, epoch=1)
+    queue.add("acked", incarnation=2, epoch=1)
 
 
 @history("accepted 1, uncertain 1")
@@ -145,7 +145,7 @@ def a_hole_before_it_was_seen_last_excuses_nothing(queue: Queue) -> None:
 
 
 @history("accepted 1, uncertain 1")
-def the_source_of_a_letter_may_be_in_the_hole(queue: Queue) -> None:
+def the_source_of_a_dead_letter_may_be_in_the_hole(queue: Queue) -> None:
     lose(queue)
     queue.routed(connection=None)
     queue.anchor()
@@ -183,7 +183,7 @@ def an_anchor_behind_the_hole_has_more(queue: Queue) -> None:
 @history("accepted 1, found 1, standing 2", f"{LOST}, unrecorded 0")
 def an_anchor_has_what_the_one_behind_the_hole_had_not(queue: Queue) -> None:
     lose(queue)
-    queue.anchor(life=1, reason="level")
+    queue.anchor(incarnation=1, reason="level")
     queue.routed(first=5)
     queue.anchor((1, 0, 1), (1, 5, 1))
 
@@ -201,14 +201,14 @@ def half_of_an_anchor_says_nothing(queue: Queue) -> None:
     queue.confirmed(1, 2)
     queue.anchor((1, 0, 1), follow=2)
     lose(queue, 2)
-    queue.routed(life=2)
+    queue.routed(incarnation=2)
 
 
 @history("accepted 1, standing 1", "returned_from_the_dead 0")
 def an_ack_before_an_orderly_stop_is_for_ever(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor(life=1, reason="stopped")
+    queue.anchor(incarnation=1, reason="stopped")
     queue.anchor((1, 0, 1))
 
 
@@ -216,9 +216,9 @@ def an_ack_before_an_orderly_stop_is_for_ever(queue: Queue) -> None:
 def it_comes_back_and_is_acked_again(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor(life=1, reason="stopped")
+    queue.anchor(incarnation=1, reason="stopped")
     queue.anchor((1, 0, 1))
-    queue.add("acked", life=2, epoch=1)
+    queue.add("acked", incarnation=2, epoch=1)
 
 
 @history("accepted 1, standing 1", "")
@@ -232,7 +232,7 @@ def an_ack_before_a_kill_may_be_undone(queue: Queue) -> None:
 def a_level_anchor_proves_nothing(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor(life=1, reason="level")
+    queue.anchor(incarnation=1, reason="level")
     queue.anchor((1, 0, 1))
 
 
@@ -241,14 +241,14 @@ def absent_at_one_start_and_there_at_the_next(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     queue.anchor()
-    queue.anchor((1, 0, 1), life=3)
+    queue.anchor((1, 0, 1), incarnation=3)
 
 
 @history("accepted 1, standing 1", "")
 def the_stop_was_not_flushed(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor(life=1, reason="stopped")
+    queue.anchor(incarnation=1, reason="stopped")
     queue.log.add("stopped", node=queue.node, detail=json.dumps({"flushed": False}))
     queue.anchor((1, 0, 1))
 
@@ -257,7 +257,7 @@ def the_stop_was_not_flushed(queue: Queue) -> None:
 def half_of_a_stops_anchor_proves_nothing(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor(life=1, reason="stopped", follow=1)
+    queue.anchor(incarnation=1, reason="stopped", follow=1)
     queue.anchor((1, 0, 1))
 
 
@@ -266,5 +266,5 @@ def a_hole_does_not_excuse_what_came_back(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     lose(queue)
-    queue.anchor(life=1, reason="stopped")
+    queue.anchor(incarnation=1, reason="stopped")
     queue.anchor((1, 0, 1))

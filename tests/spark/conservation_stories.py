@@ -17,7 +17,7 @@ STORIES: dict[str, tuple[Story, str, str]] = {}
 
 
 class Queue:
-    """A queue of a log, at node `n1` with two lives, or at a node of its own."""
+    """A queue of a log, at node `n1` with two incarnations, or at a node of its own."""
 
     def __init__(self, log: Log, name: str, queue_id: int, node: str = "n1") -> None:
         self.log, self.name, self.queue_id, self.node = log, name, queue_id, node
@@ -37,13 +37,15 @@ class Queue:
         self.log.add("published", **about)
         self.log.add("confirmed", **about)
 
-    def anchor(self, *stretches: tuple[int, int, int], life: int = 2, follow: int | None = None, **head: Any) -> None:
+    def anchor(
+        self, *stretches: tuple[int, int, int], incarnation: int = 2, follow: int | None = None, **head: Any
+    ) -> None:
         """`stretches`: epoch, first, count."""
         told = str(len(stretches) if follow is None else follow)
         head = {"reason": "recovered", "first": 0, **head}
-        self.add("standing", count=0, life=life, detail=told, **head)
+        self.add("standing", count=0, incarnation=incarnation, detail=told, **head)
         for epoch, first, many in stretches:
-            self.add("standing", first, epoch=epoch, count=many, life=life, persistent=True)
+            self.add("standing", first, epoch=epoch, count=many, incarnation=incarnation, persistent=True)
 
 
 def story(books: str, findings: str = "") -> Callable[[Story], Story]:
@@ -72,7 +74,7 @@ def each_end_has_its_column(queue: Queue) -> None:
 
 @story("accepted 2, standing 2")
 def without_an_anchor_after_it_a_message_stands(queue: Queue) -> None:
-    queue.anchor(life=1)
+    queue.anchor(incarnation=1)
     queue.routed(2)
     queue.add("delivered")
     queue.add("requeued")
@@ -115,34 +117,34 @@ def without_confirms_nobody_was_promised_anything(queue: Queue) -> None:
 
 
 @story("accepted 1, missing 1", "missing 0")
-def absent_in_the_life_it_was_seen_in_is_missing(queue: Queue) -> None:
+def absent_in_the_incarnation_it_was_seen_in_is_missing(queue: Queue) -> None:
     queue.routed(persistent=False)
-    queue.anchor(life=1, reason="stopped")
+    queue.anchor(incarnation=1, reason="stopped")
 
 
 @story("accepted 1, missing 1", "missing 0")
 def recovered_once_and_absent_later_is_missing(queue: Queue) -> None:
     queue.routed()
     queue.anchor((1, 0, 1))
-    queue.anchor(life=3)
+    queue.anchor(incarnation=3)
 
 
 @story("accepted 1, missing 1", "missing 0")
 def stopped_in_order_and_not_recovered_is_missing(queue: Queue) -> None:
     queue.routed()
-    queue.anchor((1, 0, 1), life=1, reason="stopped")
+    queue.anchor((1, 0, 1), incarnation=1, reason="stopped")
     queue.anchor()
 
 
 @story("accepted 2, transient 2")
-def a_transient_message_ends_with_the_life(queue: Queue) -> None:
+def a_transient_message_ends_with_the_incarnation(queue: Queue) -> None:
     queue.routed(2, persistent=False)
     queue.add("delivered")
     queue.anchor()
 
 
 @story("accepted 2, transient 2")
-def a_transient_queue_ends_with_the_life_without_an_anchor(queue: Queue) -> None:
+def a_transient_queue_ends_with_the_incarnation_without_an_anchor(queue: Queue) -> None:
     queue.routed(2, persistent=False)
 
 
@@ -167,11 +169,11 @@ def expired_and_then_acked(queue: Queue) -> None:
 
 
 @story("accepted 1, acked 1", "ended_twice 0")
-def acked_in_two_lives_and_not_recovered_between(queue: Queue) -> None:
+def acked_in_two_incarnations_and_not_recovered_between(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     queue.anchor()
-    queue.add("acked", life=2, epoch=1)
+    queue.add("acked", incarnation=2, epoch=1)
 
 
 @story("accepted 1, acked 1")
@@ -179,8 +181,8 @@ def an_ack_that_a_kill_undid_is_no_end(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     queue.anchor((1, 0, 1))
-    queue.add("delivered", life=2, epoch=1, redelivered=True)
-    queue.add("acked", life=2, epoch=1)
+    queue.add("delivered", incarnation=2, epoch=1, redelivered=True)
+    queue.add("acked", incarnation=2, epoch=1)
 
 
 @story("accepted 1, acked 1", "ended_twice 0")
@@ -188,16 +190,16 @@ def two_acks_after_the_one_that_a_kill_undid(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
     queue.anchor((1, 0, 1))
-    queue.add("acked", life=2, epoch=1)
-    queue.anchor(life=3)
-    queue.add("acked", life=3, epoch=1)
+    queue.add("acked", incarnation=2, epoch=1)
+    queue.anchor(incarnation=3)
+    queue.add("acked", incarnation=3, epoch=1)
 
 
 @story("accepted 1, acked 1", "ended_yet_standing 0")
-def ended_and_in_an_anchor_of_the_same_life(queue: Queue) -> None:
+def ended_and_in_an_anchor_of_the_same_incarnation(queue: Queue) -> None:
     queue.routed()
     queue.add("acked")
-    queue.anchor((1, 0, 1), life=1, reason="stopped")
+    queue.anchor((1, 0, 1), incarnation=1, reason="stopped")
 
 
 @story("", "never_routed 4")
@@ -207,7 +209,7 @@ def delivered_and_never_routed(queue: Queue) -> None:
 
 @story("found 2, acked 1, standing 1")
 def what_was_there_when_recording_began_is_found(queue: Queue) -> None:
-    queue.anchor((1, 0, 2), life=1, reason="level", first=2)
+    queue.anchor((1, 0, 2), incarnation=1, reason="level", first=2)
     queue.add("acked")
 
 
@@ -220,14 +222,14 @@ def numbers_that_were_never_used_are_a_hole(queue: Queue) -> None:
 @story("accepted 1, standing 1", "hole 1")
 def a_hole_at_the_end_is_told_by_the_next_number(queue: Queue) -> None:
     queue.routed()
-    queue.anchor((1, 0, 1), life=1, reason="stopped", first=4)
+    queue.anchor((1, 0, 1), incarnation=1, reason="stopped", first=4)
 
 
 @story("accepted 4, acked 2, standing 2")
 def a_level_that_was_off_between_is_no_hole(queue: Queue) -> None:
     queue.routed(2)
     queue.add("acked", 0, count=2)
-    queue.anchor(life=1, reason="level", first=6)
+    queue.anchor(incarnation=1, reason="level", first=6)
     queue.routed(2, first=6)
 
 
@@ -240,7 +242,7 @@ def in_an_anchor_and_never_routed_is_a_gap_of_the_log(queue: Queue) -> None:
 @story("accepted 3, moved 2, standing 1")
 def parked_without_a_name_and_partly_adopted(queue: Queue) -> None:
     """The metadata lost its queue: the broker knows no more than the number."""
-    nameless: dict[str, Any] = {"queue": None, "vhost": None, "life": 2}
+    nameless: dict[str, Any] = {"queue": None, "vhost": None, "incarnation": 2}
     queue.routed(3)
     queue.add("standing", count=0, reason="recovered", detail="1", **nameless)
     queue.add("standing", count=3, persistent=True, epoch=1, **nameless)

@@ -28,7 +28,7 @@ TYPES: dict[str, pa.DataType] = {
         ("consumer", "reason", "message_id", "correlation_id", "address", "object", "detail"), pa.string()
     ),
     **dict.fromkeys(("number", "queue_id", "first", "count", "publication", "confirm_tag", "body_bytes"), pa.int64()),
-    **dict.fromkeys(("life", "epoch", "channel", "source", "source_epoch"), pa.int32()),
+    **dict.fromkeys(("incarnation", "epoch", "channel", "source", "source_epoch"), pa.int32()),
     **dict.fromkeys(("persistent", "redelivered", "auto"), pa.bool_()),
     "time": pa.timestamp("us", tz="UTC"),
 }
@@ -44,36 +44,43 @@ Row = dict[str, Any]
 
 
 class Log:
-    """Rows get the numbers 1, 2, 3 ... of their life; `path` is what jobs take as their input."""
+    """Rows get the numbers 1, 2, 3 ... of their incarnation; `path` is what jobs take as their input."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files: list[Path] = []
         """written so far"""
         self.removed: dict[str, tuple[int, int]] = {}
-        """node -> (life, last row) of what retention is said to have removed"""
+        """node -> (incarnation, last row) of what retention is said to have removed"""
         self._rows: list[Row] = []
         self._numbers: dict[tuple[str, int], int] = defaultdict(int)
         self._dropped: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self._counted: dict[tuple[str, int], int] = defaultdict(int)
         self._reached: dict[str, dict[int, int]] = defaultdict(dict)
 
-    def add(self, event: str, at: float = 0.0, life: int = 1, **columns: Any) -> Row:
-        """An event `at` seconds after START; of a queue's message, `epoch` is the life if nothing else is said."""
-        row = {**DEFAULTS, "event": event, "time": START + timedelta(seconds=at), "life": life, **columns}
+    def add(self, event: str, at: float = 0.0, incarnation: int = 1, **columns: Any) -> Row:
+        """An event `at` seconds after START; of a queue's message, `epoch` is the incarnation if nothing else is
+        said."""
+        row = {
+            **DEFAULTS,
+            "event": event,
+            "time": START + timedelta(seconds=at),
+            "incarnation": incarnation,
+            **columns,
+        }
         if row["queue_id"] and "epoch" not in columns:
-            row["epoch"] = life
-        key = row["node"], life
+            row["epoch"] = incarnation
+        key = row["node"], incarnation
         self._numbers[key] += 1
         row.setdefault("number", self._numbers[key])
         self._rows.append(row)
         return row
 
-    def drop(self, rows: int, life: int = 1, node: str = "n1") -> list[int]:
+    def drop(self, rows: int, incarnation: int = 1, node: str = "n1") -> list[int]:
         """The next numbers have no rows, and the broker says so in the file that follows; the range."""
-        first = self._numbers[node, life] + 1
-        self._numbers[node, life] += rows
-        self._dropped[node, life].append([first, first + rows - 1])
+        first = self._numbers[node, incarnation] + 1
+        self._numbers[node, incarnation] += rows
+        self._dropped[node, incarnation].append([first, first + rows - 1])
         return [first, first + rows - 1]
 
     def write(self) -> str:
@@ -88,25 +95,31 @@ class Log:
 
     def write_as_broker(self, rows_per_file: int | None = None) -> str:
         """Files of the rows since the last call, each with what the broker says of it; then `_log` of each node. A
-        file has `rows_per_file` rows of one life, else those of an hour; the folder."""
-        lives: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        file has `rows_per_file` rows of one incarnation, else those of an hour; the folder."""
+        incarnations: dict[tuple[str, int], list[Row]] = defaultdict(list)
         for row in self._rows:
-            lives[row["node"], row["life"]].append(row)
-        for (node, life), of_life in lives.items():
-            for rows in _split(sorted(of_life, key=lambda row: int(row["number"])), rows_per_file):
-                self._counted[node, life] += 1
+            incarnations[row["node"], row["incarnation"]].append(row)
+        for (node, incarnation), of_incarnation in incarnations.items():
+            for rows in _split(sorted(of_incarnation, key=lambda row: int(row["number"])), rows_per_file):
+                self._counted[node, incarnation] += 1
                 first, last = rows[0]["number"], rows[-1]["number"]
                 times = [round(row["time"].timestamp() * 1e6) for row in rows]
-                said = {"node": node, "life": life, "file": self._counted[node, life], "first": first, "last": last}
+                said = {
+                    "node": node,
+                    "incarnation": incarnation,
+                    "file": self._counted[node, incarnation],
+                    "first": first,
+                    "last": last,
+                }
                 said |= {"rows": len(rows), "from_us": min(times), "to_us": max(times)}
-                dropped = self._dropped[node, life]
+                dropped = self._dropped[node, incarnation]
                 declared = [each for each in dropped if each[1] < first]
-                self._dropped[node, life] = [each for each in dropped if each[1] > first]
+                self._dropped[node, incarnation] = [each for each in dropped if each[1] > first]
                 if declared:
                     said["declared"] = declared
                 footer = {"amqpd.audit.format": "1", "amqpd.audit.rows": json.dumps(said, separators=(",", ":"))}
-                self._write(rows, f"{node}-{life}-{self._counted[node, life]}", footer)
-                self._reached[node][life] = max(last, self._reached[node].get(life, 0))
+                self._write(rows, f"{node}-{incarnation}-{self._counted[node, incarnation]}", footer)
+                self._reached[node][incarnation] = max(last, self._reached[node].get(incarnation, 0))
         self._rows = []
         for node in self._reached:
             self.write_log(node)
@@ -115,14 +128,17 @@ class Log:
     def write_log(self, node: str = "n1", made_from: str = "broker") -> Path:
         """What the broker says of the whole log, from what was written and `removed`."""
         removed = self.removed.get(node)
-        lives = {
-            life: last for life, last in self._reached[node].items() if removed is None or (life, last) > removed
+        incarnations = {
+            incarnation: last
+            for incarnation, last in self._reached[node].items()
+            if removed is None or (incarnation, last) > removed
         }
         known: Row = {"format": 1, "node": node}
-        known["lives"] = {
-            str(life): {"last": last, "ended": life < max(lives)} for life, last in sorted(lives.items())
+        known["incarnations"] = {
+            str(incarnation): {"last": last, "ended": incarnation < max(incarnations)}
+            for incarnation, last in sorted(incarnations.items())
         }
-        known["removed"] = None if removed is None else {"life": removed[0], "last": removed[1]}
+        known["removed"] = None if removed is None else {"incarnation": removed[0], "last": removed[1]}
         known["from"] = made_from
         path = self.path / f"_log-{node}.json"
         path.write_text(json.dumps({**known, "crc": crc32(json.dumps(known).encode())}))

@@ -37,8 +37,8 @@ def missing_one(log: Log) -> Log:
     log.add("published", publication=1, confirm_tag=1, user="u", connection="c", exchange="")
     log.add("routed", publication=1, confirm_tag=1, persistent=True, connection="c", exchange="", **common)
     log.add("confirmed", publication=1, confirm_tag=1, connection="c")
-    log.add("started", life=2)
-    log.add("standing", life=2, first=1, count=0, detail="0", reason="recovered", epoch=1, **common)
+    log.add("started", incarnation=2)
+    log.add("standing", incarnation=2, first=1, count=0, detail="0", reason="recovered", epoch=1, **common)
     log.write_as_broker()
     return log
 

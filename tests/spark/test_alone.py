@@ -49,18 +49,18 @@ def job(tmp_path: Path) -> Job:
 
 
 def history(log: Log, standing: int = 10) -> Path:
-    """Fifty messages in three hours and two lives: they are acked, expire, or stand in the second life's anchor. And
-    a gap, which is no fault."""
-    log.add("started", life=1)
+    """Fifty messages in three hours and two incarnations: they are acked, expire, or stand in the second
+    incarnation's anchor. And a gap, which is no fault."""
+    log.add("started", incarnation=1)
     queue = Queue(log, "orders", 1)
     queue.routed(50, tag=1)
     queue.confirmed(1, 50)
     queue.add("acked", at=3700, count=30)
     queue.add("expired", 30, at=7300, count=10)
-    log.add("stopped", at=7301, life=1)
-    log.add("started", at=7302, life=2)
+    log.add("stopped", at=7301, incarnation=1)
+    log.add("started", at=7302, incarnation=2)
     queue.anchor((1, 40, standing), at=7303, next=50)
-    log.add("gap", at=7304, life=2, reason="disk_full", detail='{"from": "2026-11-22T07:01:43.500Z"}')
+    log.add("gap", at=7304, incarnation=2, reason="disk_full", detail='{"from": "2026-11-22T07:01:43.500Z"}')
     log.write_as_broker()
     return log.path
 

@@ -28,12 +28,12 @@ def run(spark: SparkSession, source: str, target: str, rows_per_file: int = 100)
 
 
 def files(target: str) -> Found:
-    """Folder -> its files' rows, as (life, number)."""
+    """Folder -> its files' rows, as (incarnation, number)."""
     found: Found = {}
     for path in sorted(Path(target).rglob("*.parquet")):
-        table = pq.ParquetFile(path).read(columns=["life", "number"]).to_pydict()
+        table = pq.ParquetFile(path).read(columns=["incarnation", "number"]).to_pydict()
         name = path.parent.relative_to(target).as_posix()
-        found.setdefault(name, []).append(list(zip(table["life"], table["number"], strict=True)))
+        found.setdefault(name, []).append(list(zip(table["incarnation"], table["number"], strict=True)))
     return {name: sorted(parts) for name, parts in found.items()}
 
 

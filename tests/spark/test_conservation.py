@@ -48,8 +48,8 @@ def run(where: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFacto
     """All stories in one log, accounted for by the command: its answer, and where its tables are."""
     folder = tmp_path_factory.mktemp("stories")
     log = Log(folder / "events")
-    for life in (1, 2, 3):
-        log.add("started", life=life)
+    for incarnation in (1, 2, 3):
+        log.add("started", incarnation=incarnation)
     for queue_id, (name, (tell, _, _)) in enumerate(STORIES.items(), 1):
         tell(Queue(log, name, queue_id))
     special(log)
@@ -89,14 +89,14 @@ def test_a_dead_letter_is_undone_with_its_source_or_missing(told: dict[str, tupl
     assert told["target"] == ("accepted 5, unconfirmed 2, standing 2, missing 1", "missing 1")
 
 
-def test_a_letter_was_promised_if_the_publish_that_it_comes_from_was(told: dict[str, tuple[str, str]]):
+def test_a_dead_letter_was_promised_if_the_publish_that_it_comes_from_was(told: dict[str, tuple[str, str]]):
     assert told["chain"] == ("accepted 6, dead_lettered 5, standing 1", "")
     assert told["chain middle"] == ("accepted 3, dead_lettered 3", "")
     assert told["chain end"] == ("accepted 7, unconfirmed 4, missing 3", "missing 1, missing 3, missing 6")
 
 
-def test_a_letter_of_a_message_that_was_safe_is_missing_with_it(told: dict[str, tuple[str, str]]):
-    assert told["letter of old"] == ("accepted 1, missing 1", "missing 0")
+def test_a_dead_letter_of_a_message_that_was_safe_is_missing_with_it(told: dict[str, tuple[str, str]]):
+    assert told["dead letter of old"] == ("accepted 1, missing 1", "missing 0")
 
 
 def test_levels_of_a_priority_queue_have_their_own_numbers(told: dict[str, tuple[str, str]]):
@@ -109,7 +109,7 @@ def test_over_a_gap_messages_are_uncertain(told: dict[str, tuple[str, str]]):
     assert told["lost after"] == ("accepted 2, uncertain 1, missing 1", "missing 0")
 
 
-def test_a_life_that_began_on_a_full_disk_is_no_fault(told: dict[str, tuple[str, str]]):
+def test_an_incarnation_that_began_on_a_full_disk_is_no_fault(told: dict[str, tuple[str, str]]):
     assert told["full at the start"] == ("accepted 6, found 2, acked 3, standing 3, uncertain 2", "")
     assert told["full from start to end"] == ("accepted 3, found 1, acked 2, uncertain 2", "unrecorded 3")
     assert told["n4"] == told["n5"] == ("", "gap None")
@@ -124,8 +124,8 @@ def test_a_file_that_came_twice_changes_nothing(
     spark: SparkSession, told: dict[str, tuple[str, str]], tmp_path: Path
 ):
     log = Log(tmp_path / "events")
-    for life in (1, 2, 3):
-        log.add("started", life=life)
+    for incarnation in (1, 2, 3):
+        log.add("started", incarnation=incarnation)
     for queue_id, (name, (tell, _, _)) in enumerate(STORIES.items(), 1):
         tell(Queue(log, name, queue_id))
     again = list(log._rows)

@@ -22,8 +22,8 @@ def told(where: None, spark: SparkSession, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("histories")
     log = Log(folder / "events")
     for queue_id, (name, (tell, _, _)) in enumerate(HISTORIES.items(), 1):
-        for life in (1, 2, 3):
-            log.add("started", life=life, node=name)
+        for incarnation in (1, 2, 3):
+            log.add("started", incarnation=incarnation, node=name)
         tell(Queue(log, name, queue_id, node=name))
     answer = called(log.write_as_broker(), folder / "out")
     assert answer.exit_code == 1, answer.output

@@ -22,13 +22,13 @@ from amqpd_spark import footers
 from amqpd_spark.inventory import Inventory, take
 from tests.audit.written import Written, files_of
 
-LIVES, FILES = 2, 10
+INCARNATIONS, FILES = 2, 10
 
 
 async def _write(folder: Path) -> None:
-    for life in range(1, LIVES + 1):
-        written = Written(folder, life)
-        written.now_us += life * 600_000_000
+    for incarnation in range(1, INCARNATIONS + 1):
+        written = Written(folder, incarnation)
+        written.now_us += incarnation * 600_000_000
         for number in range(FILES):
             for _ in range(number + 1):
                 written.act("a")
@@ -57,12 +57,12 @@ def taken(spark: SparkSession, files: list[Path], since: datetime | None = None)
 
 
 def lost(found: Inventory) -> list[tuple[int, int, int]]:
-    return [(hole.life, hole.first, hole.last) for hole in found.lost]
+    return [(hole.incarnation, hole.first, hole.last) for hole in found.lost]
 
 
 def ranges(file: Path) -> tuple[int, int, int]:
-    rows = pq.read_table(file, columns=["life", "number"], partitioning=None).to_pylist()
-    return rows[0]["life"], rows[0]["number"], rows[-1]["number"]
+    rows = pq.read_table(file, columns=["incarnation", "number"], partitioning=None).to_pylist()
+    return rows[0]["incarnation"], rows[0]["number"], rows[-1]["number"]
 
 
 def as_of_an_earlier_version(file: Path) -> None:
@@ -72,10 +72,10 @@ def as_of_an_earlier_version(file: Path) -> None:
 
 
 def test_of_twenty_files_each_is_missed(spark: SparkSession, log: list[Path]):
-    assert len(log) == LIVES * FILES
+    assert len(log) == INCARNATIONS * FILES
     whole = taken(spark, log)
     assert (whole.holes, whole.removed_rows, whole.edges) == ([], [], ("n",))
-    said = sorted((file.life or 0, file.first or 0, file.last or 0) for file in whole.files)
+    said = sorted((file.incarnation or 0, file.first or 0, file.last or 0) for file in whole.files)
     assert said == [ranges(file) for file in log]
     for file in log:
         data = file.read_bytes()
@@ -111,12 +111,12 @@ def test_a_period_looks_at_its_own_files(spark: SparkSession, log: list[Path]):
     assert len(lost(taken(spark, log, datetime(2026, 11, 22, tzinfo=UTC)))) == 1
     later = taken(spark, log, datetime(2030, 1, 1, tzinfo=UTC))
     assert lost(later) == []
-    assert len(later.files) == LIVES
+    assert len(later.files) == INCARNATIONS
 
 
 def test_a_footer_longer_than_is_read_at_first(spark: SparkSession, log: list[Path], monkeypatch: pytest.MonkeyPatch):
     as_of_an_earlier_version(log[4])
     found = taken(spark, log)
-    assert len(found.files) == LIVES * FILES
+    assert len(found.files) == INCARNATIONS * FILES
     monkeypatch.setattr(footers, "TAIL", 9)
     assert taken(spark, log).files == found.files

@@ -15,7 +15,7 @@ US = 1_795_000_000_000_000
 def finding(detail: str | None, reason: str | None = "disk_full", us: int = US) -> tuple[object, ...]:
     row = Rare("gap", "n1", 2, "n1", 2, 9, us, 0, 0, reason, detail)
     (found,) = of_gaps(Digest(rare=[row]))
-    assert (found["kind"], found["node"], found["life"]) == ("gap", "n1", 2)
+    assert (found["kind"], found["node"], found["incarnation"]) == ("gap", "n1", 2)
     return found["entered"], found["detail"]
 
 

@@ -19,7 +19,9 @@ from amqpd_spark.stretches.scan import of_dataframe
 from amqpd_spark.traffic.cycle import Plan, cycle
 from amqpd_spark.traffic.rows import rows
 
-PLAN = Plan(events=3_000, queues=4, hours=3, lives=3, stretch=3, seed=1, start=datetime(2026, 11, 22, tzinfo=UTC))
+PLAN = Plan(
+    events=3_000, queues=4, hours=3, incarnations=3, stretch=3, seed=1, start=datetime(2026, 11, 22, tzinfo=UTC)
+)
 
 
 def checksum(rows: DataFrame) -> tuple[int, int]:
@@ -33,10 +35,10 @@ def planted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tu
     return folder, write(spark, PLAN, folder, frozenset(PLANTS))
 
 
-def test_an_hour_with_three_lives_is_made(spark: SparkSession, tmp_path: Path):
-    """A life of 20 minutes is few enough microseconds for an int, and three of them are not."""
+def test_an_hour_with_three_incarnations_is_made(spark: SparkSession, tmp_path: Path):
+    """An incarnation of 20 minutes is few enough microseconds for an int, and three of them are not."""
     write(spark, replace(PLAN, events=500, hours=1), str(tmp_path / "events"))
-    last = events.read(spark, str(tmp_path / "events")).agg(F.max("life")).collect()[0][0]
+    last = events.read(spark, str(tmp_path / "events")).agg(F.max("incarnation")).collect()[0][0]
     assert last == 3
 
 
@@ -59,7 +61,7 @@ def test_what_was_planted_is_found_and_named_and_nothing_else(spark: SparkSessio
 def test_a_late_file_lies_in_a_later_folder_and_one_came_twice(spark: SparkSession, planted: tuple[str, list[str]]):
     read = spark.read.parquet(planted[0])
     assert read.where(F.col("hour").cast("int") == F.hour("time") + 2).count() > 0
-    assert read.count() > read.select("node", "life", "number").distinct().count()
+    assert read.count() > read.select("node", "incarnation", "number").distinct().count()
 
 
 def test_the_same_seed_makes_the_same_rows(spark: SparkSession):
@@ -69,7 +71,7 @@ def test_the_same_seed_makes_the_same_rows(spark: SparkSession):
 
 def test_numbers_are_unique_and_events_about_as_many_as_asked_for(spark: SparkSession):
     made = rows(spark, PLAN, cycle(PLAN), None, None)
-    row = made.agg(F.sum("count"), F.count("*"), F.countDistinct("life", "number")).collect()[0]
+    row = made.agg(F.sum("count"), F.count("*"), F.countDistinct("incarnation", "number")).collect()[0]
     assert 0.5 < row[0] / PLAN.events < 2
     assert row[1] == row[2]
 

@@ -24,7 +24,7 @@ MESSAGES = 6
 
 
 def broker(folder: Path, node: str) -> Log:
-    """A log of a whole life."""
+    """A log of a whole incarnation."""
     log = Log(folder)
     log.add("started", node=node)
     for number in range(MESSAGES):

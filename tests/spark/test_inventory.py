@@ -19,20 +19,20 @@ from amqpd_spark.inventory import Cut, Gap, Read, Removed, _meant, judged
 SECOND = 1_000_000
 
 
-def file(life: int, first: int, last: int, node: str = "n1", rows: int | None = None, **more: object) -> File:
+def file(incarnation: int, first: int, last: int, node: str = "n1", rows: int | None = None, **more: object) -> File:
     """Row 1 is of the second 1."""
-    path = f"/log/{node}-{life}-{first}.parquet"
+    path = f"/log/{node}-{incarnation}-{first}.parquet"
     many = last - first + 1 if rows is None else rows
-    return File(path, 1, many, BROKER, node, life, first, last, first * SECOND, last * SECOND, **more)  # type: ignore[arg-type]
+    return File(path, 1, many, BROKER, node, incarnation, first, last, first * SECOND, last * SECOND, **more)  # type: ignore[arg-type]
 
 
 def lost(*files: File, edge: Edge | None = None, **more: object) -> list[tuple[int, int, int]]:
     found = judged(files, [], [edge] if edge else [], **more)  # type: ignore[arg-type]
-    return [(hole.life, hole.first, hole.last) for hole in found.lost]
+    return [(hole.incarnation, hole.first, hole.last) for hole in found.lost]
 
 
-def reached(removed: tuple[int, int] | None = None, **lives: int) -> Edge:
-    return Edge("n1", {int(life[1:]): last for life, last in lives.items()}, removed)
+def reached(removed: tuple[int, int] | None = None, **incarnations: int) -> Edge:
+    return Edge("n1", {int(incarnation[1:]): last for incarnation, last in incarnations.items()}, removed)
 
 
 def test_ranges_that_meet_are_whole():
@@ -48,7 +48,7 @@ def test_two_holes_are_two():
     assert lost(file(1, 1, 10), file(1, 21, 30), file(1, 41, 50)) == [(1, 11, 20), (1, 31, 40)]
 
 
-def test_a_later_life_begins_with_row_1():
+def test_a_later_incarnation_begins_with_row_1():
     assert lost(file(1, 1, 10), file(2, 6, 9)) == [(2, 1, 5)]
 
 
@@ -61,7 +61,7 @@ def test_the_newest_file_is_missed():
     assert lost(file(1, 1, 10), file(2, 1, 5), edge=reached(_1=30, _2=5)) == [(1, 11, 30)]
 
 
-def test_the_oldest_file_is_missed_and_a_whole_life():
+def test_the_oldest_file_is_missed_and_a_whole_incarnation():
     assert lost(file(1, 11, 20), edge=reached(_1=20)) == [(1, 1, 10)]
     assert lost(file(1, 1, 9), file(3, 1, 9), edge=reached(_1=9, _2=7, _3=9)) == [(2, 1, 7)]
     assert lost(edge=reached(_1=9)) == [(1, 1, 9)]
@@ -86,7 +86,7 @@ def test_a_log_file_that_was_made_again_says_nothing_of_the_oldest():
 
 def test_an_older_copy_in_place_of_a_file_is_a_hole_and_a_duplicate():
     found = judged([file(1, 1, 10), file(1, 1, 10), file(2, 1, 4), file(2, 9, 12)], [])
-    assert [(hole.life, hole.first, hole.last) for hole in found.lost] == [(2, 5, 8)]
+    assert [(hole.incarnation, hole.first, hole.last) for hole in found.lost] == [(2, 5, 8)]
 
 
 def test_what_the_broker_declared_is_no_hole():
@@ -107,8 +107,8 @@ def test_beside_a_file_that_says_nothing_of_its_rows_others_are_missed():
     assert [(hole.first, hole.last) for hole in judged(files, []).lost] == [(11, 20)]
 
 
-def of_rows(life: int, first: int, last: int) -> File:
-    return replace(file(life, first, last), path="", made_by=UNKNOWN)
+def of_rows(incarnation: int, first: int, last: int) -> File:
+    return replace(file(incarnation, first, last), path="", made_by=UNKNOWN)
 
 
 def test_rows_that_were_read_count_with_those_of_footers():
@@ -190,7 +190,7 @@ def test_a_log_file_that_is_damaged_counts_as_missing(spoilt: str):
 
 
 def test_a_log_file_as_the_broker_writes_it():
-    told = {"format": 1, "node": "n1", "lives": {"3": {"last": 9, "ended": True}}}
-    told |= {"removed": {"life": 1, "last": 5}, "from": "broker"}
+    told = {"format": 1, "node": "n1", "incarnations": {"3": {"last": 9, "ended": True}}}
+    told |= {"removed": {"incarnation": 1, "last": 5}, "from": "broker"}
     assert edge(json.dumps({**told, "crc": crc32(json.dumps(told).encode())})) == Edge("n1", {3: 9}, (1, 5))
     assert edge(json.dumps({**told, "crc": 1})) is None

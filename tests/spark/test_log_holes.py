@@ -39,33 +39,34 @@ class Run:
     def holes(self) -> list[tuple[int, int, int]]:
         """All that was found, which has to be holes."""
         assert {row["kind"] for row in self.findings} <= {"log_hole"}, self.answer.output
-        return sorted((row["life"], row["rows_from"], row["rows_to"]) for row in self.findings)
+        return sorted((row["incarnation"], row["rows_from"], row["rows_to"]) for row in self.findings)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Log:
-    """Two lives, the first one stopped in order: publishes, confirms, deliveries and acks that reach over files."""
+    """Two incarnations, the first one stopped in order: publishes, confirms, deliveries and acks that reach over
+    files."""
     log = Log(tmp_path_factory.mktemp("twenty") / "events")
-    for life in (1, 2):
-        log.add("started", life=life)
-        queue: dict[str, Any] = {"queue": "q", "queue_id": 1, "life": life}
+    for incarnation in (1, 2):
+        log.add("started", incarnation=incarnation)
+        queue: dict[str, Any] = {"queue": "q", "queue_id": 1, "incarnation": incarnation}
         for stretch in range(MESSAGES // 2):
-            at, first, publication = life * 1000 + stretch, 2 * stretch, 1 + 2 * stretch
+            at, first, publication = incarnation * 1000 + stretch, 2 * stretch, 1 + 2 * stretch
             sent: dict[str, Any] = {"publication": publication, "confirm_tag": publication, "count": 2}
-            sent |= {"connection": "c", "channel": 1, "life": life}
+            sent |= {"connection": "c", "channel": 1, "incarnation": incarnation}
             log.add("published", at, **sent)
             log.add("routed", at, **(queue | sent), first=first, persistent=True)
             log.add("confirmed", at, **sent)
             log.add("delivered", at, **queue, first=first, count=2)
             if stretch >= 5:
                 log.add("acked", at, **queue, first=first - 10, count=2)
-        stop: dict[str, Any] = {"at": life * 1000 + 900, **queue, "reason": "stopped"}
-        log.add("standing", **stop, count=0, first=MESSAGES, detail=str(life))
-        for epoch in range(1, life + 1):
+        stop: dict[str, Any] = {"at": incarnation * 1000 + 900, **queue, "reason": "stopped"}
+        log.add("standing", **stop, count=0, first=MESSAGES, detail=str(incarnation))
+        for epoch in range(1, incarnation + 1):
             log.add("standing", **stop, epoch=epoch, first=MESSAGES - 10, count=10, persistent=True)
-        log.add("stopped", life * 1000 + 900, life=life)
-        if life == 1:
-            start: dict[str, Any] = {"at": 2000, **queue, "life": 2, "epoch": 1, "reason": "recovered"}
+        log.add("stopped", incarnation * 1000 + 900, incarnation=incarnation)
+        if incarnation == 1:
+            start: dict[str, Any] = {"at": 2000, **queue, "incarnation": 2, "epoch": 1, "reason": "recovered"}
             log.add("standing", **start, count=0, first=MESSAGES, detail="1")
             log.add("standing", **start, first=MESSAGES - 10, count=10, persistent=True)
     log.write_as_broker(rows_per_file=ROWS_PER_FILE)
@@ -90,9 +91,9 @@ def run(files: list[Path], *options: str) -> Run:
 
 
 def range_of(file: Path) -> tuple[int, int, int]:
-    """Life, first row, last row."""
-    table = pq.read_table(file, columns=["life", "number"], partitioning=None).to_pylist()
-    return table[0]["life"], table[0]["number"], table[-1]["number"]
+    """Incarnation, first row, last row."""
+    table = pq.read_table(file, columns=["incarnation", "number"], partitioning=None).to_pylist()
+    return table[0]["incarnation"], table[0]["number"], table[-1]["number"]
 
 
 def test_of_a_whole_log_nothing_is_said(spark: SparkSession, copy: list[Path]):
@@ -131,7 +132,7 @@ def test_without_a_log_file_the_newest_is_not_missed_and_that_is_said(spark: Spa
     assert "there is no _log file" in found.answer.output
 
 
-def test_an_older_life_s_file_in_the_place_of_another(spark: SparkSession, copy: list[Path]):
+def test_an_older_incarnation_s_file_in_the_place_of_another(spark: SparkSession, copy: list[Path]):
     gone = range_of(copy[15])
     shutil.copy(copy[2], copy[15])
     assert run(copy).holes == [gone]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd_spark.books.lookup import ANCHORS, GAPS, Lookup
-from amqpd_spark.books.moments import LIFE_SHIFT, NONE
+from amqpd_spark.books.moments import INCARNATION_SHIFT, NONE
 from amqpd_spark.books.queues import Moments, Slot
 from amqpd_spark.books.returned import Proof, Returned, returned
 
@@ -29,7 +29,7 @@ def slot(number: int, of: int) -> Slot:
 
 
 def known(of: list[tuple[list[int], list[int], list[tuple[int, int]]]]) -> Lookup:
-    """Two queues, with two lives each."""
+    """Two queues, with two incarnations each."""
     each = [
         Moments(number, "n", number, anchors, gaps, [], [{"from": low, "to": high} for low, high in holes], [])
         for number, (anchors, gaps, holes) in enumerate(of)
@@ -67,15 +67,15 @@ def test_figures_are_those_of_the_slot_and_nothing_of_one_that_is_not_known():
     assert found.epoch.tolist() == [1, 0, 0, 0]
     assert found.begun.tolist() == [False, False, True, False]
     assert found.recorded.tolist() == [True, False, True, False]
-    assert found.last_life.tolist() == [3, 0, 3, 0]
+    assert found.last_incarnation.tolist() == [3, 0, 3, 0]
 
 
 def naive(ends: list[int], stands: list[int], proofs: list[Proof]) -> Returned | None:
     for end in ends:
         again = [stood for stood in stands if stood > end]
         for proof in proofs:
-            life, of_end = proof.begin >> LIFE_SHIFT, end >> LIFE_SHIFT
-            lasting = life > of_end or (proof.stopped and life == of_end)
+            incarnation, of_end = proof.begin >> INCARNATION_SHIFT, end >> INCARNATION_SHIFT
+            lasting = incarnation > of_end or (proof.stopped and incarnation == of_end)
             if again and proof.begin > end and proof.end < min(again) and lasting:
                 return Returned(end, proof.begin, min(again))
     return None
@@ -83,10 +83,10 @@ def naive(ends: list[int], stands: list[int], proofs: list[Proof]) -> Returned |
 
 @given(moments, moments, moments, st.lists(st.booleans(), min_size=6, max_size=6), st.integers(0, 2))
 def test_the_first_end_that_a_proof_follows_is_named(
-    ends: list[int], stands: list[int], anchors: list[int], stops: list[bool], per_life: int
+    ends: list[int], stands: list[int], anchors: list[int], stops: list[bool], per_incarnation: int
 ):
     def placed(numbers: list[int]) -> list[int]:
-        return [(number >> per_life << LIFE_SHIFT) + number for number in numbers]
+        return [(number >> per_incarnation << INCARNATION_SHIFT) + number for number in numbers]
 
     proofs = [Proof(at, at + 1, stop) for at, stop in zip(placed(anchors), stops, strict=False)]
     assert returned(placed(ends), placed(stands), proofs) == naive(placed(ends), placed(stands), proofs)

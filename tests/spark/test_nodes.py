@@ -92,7 +92,7 @@ def moved(log: Log) -> None:
     """A queue of source 5 that was at `n1` in epoch 1 and is at `n2` in epoch 2, where three of four stand."""
     source: dict[str, Any] = {**QUEUE, "source": 5, "epoch": 1}
     log.add("routed", source_epoch=1, count=4, **source)
-    # Its end was not committed: it stands at the next home.
+    # Its end was not committed: it stands at the next leader.
     log.add("acked", at=1, source_epoch=1, first=3, **source)
     log.add("standing", at=10, node="n2", source_epoch=2, count=3, first=1, **source)
     log.add("acked", at=20, node="n2", source_epoch=2, first=1, **source)
@@ -123,8 +123,8 @@ def test_a_queue_of_a_cluster_that_is_used_at_one_node_is_idle_at_none(spark: Sp
 
 
 def test_counts_of_a_queue_that_moved_are_those_of_one_queue(spark: SparkSession, log: Log):
-    """They do not name its source, but its homes said that they were homes of one; and this log does not go back to
-    when it was declared."""
+    """They do not name its source, but its leaders said that they were leaders of one; and this log does not go back
+    to when it was declared."""
     log.add("source_begins", node="n1", source=5, source_epoch=1)
     log.add("counted", node="n1", detail="accepted", **QUEUE)
     log.add("source_begins", at=DAY, node="n2", source=5, source_epoch=2)

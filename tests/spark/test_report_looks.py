@@ -62,7 +62,18 @@ def of_jobs(folder: Path, hours: int) -> Path:
     """The page of all jobs on made-up traffic with faults in it."""
     log, tables, objectives = folder / "events", folder / "tables", folder / "slo.toml"
     objectives.write_text(OBJECTIVES)
-    size = ("--events", "8000", "--queues", "12", "--hours", hours, "--lives", "3", "--plant", "lost,duplicate")
+    size = (
+        "--events",
+        "8000",
+        "--queues",
+        "12",
+        "--hours",
+        hours,
+        "--incarnations",
+        "3",
+        "--plant",
+        "lost,duplicate",
+    )
     assert run("generate", "--output", log, *size) == 0
     # What was planted is found.
     assert run("all", "--input", log, "--output", tables, "--objectives", objectives, "--title", "Shop") == 1

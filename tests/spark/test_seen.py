@@ -194,7 +194,7 @@ def test_ranges_are_merged():
     assert len(merged([cut, cut._replace(first=1 << 20, last=1 << 20)])) == 2
 
 
-def test_ranges_meet_within_a_life():
+def test_ranges_meet_within_an_incarnation():
     one = Taken("a", 1, 5, 9)
     assert met([one], [Taken("a", 1, 9, 12)]) == [one]
     assert met([one], [Taken("a", 1, 10, 12), Taken("a", 1, 1, 4), Taken("a", 2, 5, 9), Taken("b", 1, 5, 9)]) == []

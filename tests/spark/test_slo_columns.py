@@ -159,12 +159,12 @@ def test_stretches_that_overlap_are_counted_as_their_messages_one_by_one_are(log
     assert measured(rows + again)[0] == message_by_message(rows)
 
 
-def test_rates_count_a_row_once_and_rows_of_other_lives_and_nodes_by_themselves(log: Log):
+def test_rates_count_a_row_once_and_rows_of_other_incarnations_and_nodes_by_themselves(log: Log):
     rows = [log.add("routed", first=0, count=9, **QUEUE), log.add("requeued", first=0, count=2, **QUEUE)]
     # Over the edge of a block: two pieces of one row.
     rows += [log.add("delivered", first=BLOCK - 3, count=7, redelivered=True, **QUEUE)]
     rows += [log.add("published", count=5, **PUBLISHER), log.add("published", count=5, reason="dead_letter")]
-    rows += [log.add("routed", first=0, count=1, life=2, **QUEUE)]
+    rows += [log.add("routed", first=0, count=1, incarnation=2, **QUEUE)]
     rows += [log.add("routed", first=0, count=1, node="n2", **QUEUE)]
     minute = round(rows[0]["time"].timestamp()) // 60
     expected = {

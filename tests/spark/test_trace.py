@@ -1,4 +1,4 @@
-"""A message's life: what it is found by, across hops both ways, the timeline, the bounds."""
+"""A message's history: what it is found by, across hops both ways, the timeline, the bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amqpd_spark import events, hops, trace
 from tests.spark.log import START, Log
 
 
-def life_with_a_dead_letter(log: Log) -> str:
+def trace_with_a_dead_letter(log: Log) -> str:
     """Publications 10 to 12 go to orders; the second is rejected there, and comes to failed as publication 20."""
     who: dict[str, Any] = {"user": "alice", "connection": "10.0.0.1:5000", "channel": 1, "exchange": "shop"}
     stretch: dict[str, Any] = {"count": 3, "publication": 10, "confirm_tag": 5, "body_bytes": 100, **who}
@@ -57,8 +57,8 @@ WHOLE = [
         ("publication", "1:20"),
     ],
 )
-def test_a_life_is_whole_from_wherever_it_is_looked_for(spark: SparkSession, log: Log, by: str, value: str):
-    assert found(spark, life_with_a_dead_letter(log), by, value) == WHOLE
+def test_an_incarnation_is_whole_from_wherever_it_is_looked_for(spark: SparkSession, log: Log, by: str, value: str):
+    assert found(spark, trace_with_a_dead_letter(log), by, value) == WHOLE
 
 
 def test_an_identifier_that_was_used_twice_finds_two_messages(spark: SparkSession, log: Log):
@@ -70,13 +70,13 @@ def test_an_identifier_that_was_used_twice_finds_two_messages(spark: SparkSessio
     assert found(spark, folder, "correlation_id", "c") == two
 
 
-def test_a_message_is_followed_into_the_next_life_of_the_broker(spark: SparkSession, log: Log):
+def test_a_message_is_followed_into_the_next_incarnation_of_the_broker(spark: SparkSession, log: Log):
     log.add("routed", at=1, queue="q", queue_id=7, first=3, publication=9, exchange="")
-    log.add("standing", at=60, life=2, queue="q", queue_id=7, epoch=1, first=0, count=10, reason="recovered")
-    log.add("acked", at=61, life=2, queue="q", queue_id=7, epoch=1, first=3)
+    log.add("standing", at=60, incarnation=2, queue="q", queue_id=7, epoch=1, first=0, count=10, reason="recovered")
+    log.add("acked", at=61, incarnation=2, queue="q", queue_id=7, epoch=1, first=3)
     # Another message of the queue with the same number, and a publication of that number: neither is meant.
-    log.add("acked", at=62, life=2, queue="q", queue_id=7, epoch=2, first=3)
-    log.add("published", at=62, life=2, publication=9)
+    log.add("acked", at=62, incarnation=2, queue="q", queue_id=7, epoch=2, first=3)
+    log.add("published", at=62, incarnation=2, publication=9)
     assert found(spark, log.write(), "publication", "1:9") == [
         (1, "routed", "q", 3),
         (1, "standing", "q", 3),
@@ -85,7 +85,7 @@ def test_a_message_is_followed_into_the_next_life_of_the_broker(spark: SparkSess
 
 
 def test_a_message_that_is_delivered_at_another_node_is_one(spark: SparkSession, log: Log):
-    """Of a quorum queue: its home moved, and its numbers are those of the source."""
+    """Of a quorum queue: its leader moved, and its numbers are those of the source."""
     queue: dict[str, Any] = {"queue": "orders", "queue_id": 7, "epoch": 1, "first": 3, "source": 5}
     log.add("published", at=1, publication=10)
     log.add("routed", at=1, publication=10, source_epoch=1, **queue)
@@ -103,7 +103,7 @@ def test_a_message_that_is_delivered_at_another_node_is_one(spark: SparkSession,
 
 
 def test_the_same_file_twice_changes_nothing(spark: SparkSession, log: Log):
-    folder = life_with_a_dead_letter(log)
+    folder = trace_with_a_dead_letter(log)
     for file in list(log.path.rglob("*.parquet")):
         shutil.copy(file, file.with_name("again.parquet"))
     assert found(spark, folder, "publication", "1:11") == WHOLE
@@ -113,7 +113,7 @@ def test_more_messages_than_fit_in_a_filter_are_found_all_the_same(
     spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(hops, "LISTED_MAX", 0)
-    assert found(spark, life_with_a_dead_letter(log), "publication", "1:11") == WHOLE
+    assert found(spark, trace_with_a_dead_letter(log), "publication", "1:11") == WHOLE
 
 
 def test_a_confirm_belongs_to_its_publication_though_a_later_connection_has_the_same_name(
@@ -141,7 +141,7 @@ def test_a_bound_that_was_met_is_said(spark: SparkSession, log: Log):
 
 
 def test_the_timeline_says_when_what_where_who_and_why(spark: SparkSession, log: Log):
-    rows = events.read(spark, life_with_a_dead_letter(log))
+    rows = events.read(spark, trace_with_a_dead_letter(log))
     lines = trace.told(trace.table(trace.run(rows, "publication", "1:11")))
     assert lines[:2] == [
         "Message 1 of 1: 100 bytes, 2026-11-22, virtual host /",
@@ -152,7 +152,7 @@ def test_the_timeline_says_when_what_where_who_and_why(spark: SparkSession, log:
 
 
 def test_the_command_writes_the_table_where_it_is_asked_to(spark: SparkSession, log: Log, tmp_path: Path):
-    folder, tables = life_with_a_dead_letter(log), tmp_path / "tables"
+    folder, tables = trace_with_a_dead_letter(log), tmp_path / "tables"
     said = CliRunner().invoke(
         trace.command, ["--input", folder, "--output", str(tables), "--publication", "1:11"], catch_exceptions=False
     )

@@ -107,8 +107,8 @@ def test_the_same_file_twice_changes_nothing(spark: SparkSession, log: Log):
 
 def age_of(spark: SparkSession, folder: str, end: float) -> dict[str, dict[str, Any]]:
     rows = events.read(spark, folder)
-    lives = usage.census(rows).last_lives
-    found = ages.queue_ages(of_dataframe(rows), lives, START + timedelta(seconds=end), parts=2)
+    incarnations = usage.census(rows).last_incarnations
+    found = ages.queue_ages(of_dataframe(rows), incarnations, START + timedelta(seconds=end), parts=2)
     return {row["queue"]: row.asDict() for row in found.collect()}
 
 
@@ -122,9 +122,9 @@ def test_the_age_of_a_queue_is_that_of_its_oldest_message_without_an_end(spark: 
 
 def test_what_did_not_outlive_a_restart_does_not_stand_there(spark: SparkSession, log: Log):
     log.add("routed", at=0, queue="q", queue_id=1, first=0, count=3)
-    log.add("standing", at=60, life=2, queue="q", queue_id=1, epoch=1, first=2, count=1, reason="recovered")
+    log.add("standing", at=60, incarnation=2, queue="q", queue_id=1, epoch=1, first=2, count=1, reason="recovered")
     # One that entered before the log begins.
-    log.add("standing", at=60, life=2, queue="old", queue_id=2, epoch=1, first=5, count=1, reason="recovered")
+    log.add("standing", at=60, incarnation=2, queue="old", queue_id=2, epoch=1, first=5, count=1, reason="recovered")
     found = age_of(spark, log.write(), end=100)
     assert (found["q"]["standing"], found["q"]["oldest_age_s"]) == (1, 100)
     assert (found["old"]["oldest_age_s"], found["old"]["oldest_is_at_least"]) == (40, True)

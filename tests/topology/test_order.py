@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amqpd.topology import plans
-from amqpd.topology.order import BINDINGS_MAX, CHANGES_MAX, ChangeOrder, Resume, Wish
+from amqpd.topology.order import BINDINGS_MAX, CHANGES_MAX, ChangeOrder, OrderedRequest, Resume
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord
 
@@ -26,8 +26,10 @@ class World:
         self.largest = 0
         """changes in one transaction"""
 
-    def submit(self, changes: Sequence[Change], resume: Resume, _: Iterable[Key], wishes: Sequence[Wish]) -> None:
-        assert wishes
+    def submit(
+        self, changes: Sequence[Change], resume: Resume, _: Iterable[Key], requests: Sequence[OrderedRequest]
+    ) -> None:
+        assert requests
         if any(isinstance(change, Delete) for change in changes):
             assert not self.submitted, "a removal beside others"
         self.largest = max(self.largest, len(changes))

@@ -119,7 +119,7 @@ def test_a_deleted_user_loses_its_permissions_everywhere() -> None:
     assert set(topology.permissions) == set(topology.topic_permissions) == {("v", "other"), ("w", "other")}
 
 
-def test_wishing_away_what_is_absent_gives_no_changes() -> None:
+def test_removing_what_is_absent_gives_no_changes() -> None:
     topology, vhost = topology_of()
     assert delete_vhost(topology, "none") == []
     assert delete_user(topology, "none") == []

@@ -67,7 +67,7 @@ async def test_a_flipped_byte_of_a_record_is_seen(tmp_path: Path, record: str) -
 async def test_a_header_that_keeps_sqlite_from_writing_is_seen_before_anything_is_written(
     tmp_path: Path, state: str
 ) -> None:
-    """It can be read: the journal would begin its life, and the metadata refuse the first note."""
+    """It can be read: the journal would begin its incarnation, and the metadata refuse the first note."""
     files = getattr(made(), state)
     path = put(tmp_path, {**files, NAME: flipped(files[NAME], 18, 5)})
     assert "its header is" in await refusal(path)

@@ -31,7 +31,7 @@ KEYS = st.sampled_from(["a", "a/b", "a/c", "b", "é"])
 
 
 @dataclass(frozen=True)
-class Wish:
+class Commit:
     """A transaction before revisions and leases are known: `expected` says what it compares with."""
 
     store: int
@@ -45,9 +45,9 @@ OPERATIONS = st.lists(
     max_size=3,
     unique_by=lambda operation: operation[0],
 )
-WISHES = st.builds(Wish, st.integers(0, 1), EXPECTED.map(tuple), OPERATIONS.map(tuple))
+COMMITS = st.builds(Commit, st.integers(0, 1), EXPECTED.map(tuple), OPERATIONS.map(tuple))
 # One step: transactions that one store takes together, or "the second store is closed and opened again".
-STEPS = st.lists(st.lists(WISHES, min_size=1, max_size=4) | st.none(), max_size=8)
+STEPS = st.lists(st.lists(COMMITS, min_size=1, max_size=4) | st.none(), max_size=8)
 
 
 @dataclass
@@ -84,18 +84,18 @@ class Run:
         self.leases = leases
         self.answers: list[object] = []
 
-    async def transact(self, store: int, wishes: list[Wish]) -> None:
+    async def transact(self, store: int, commits: list[Commit]) -> None:
         entries = {entry.key: entry for entry in (await self.stores[store].range("")).entries}
         transactions = []
-        for wish in wishes:
+        for commit in commits:
             compares = []
-            for key, expected in wish.expected:
+            for key, expected in commit.expected:
                 now = entries[key].mod_revision if key in entries else 0
                 wanted = {"absent": 0, "present": None, "unchanged": now, "other": 2**80}[expected]
                 compares.append(Compare(key, wanted))
             operations: list[Operation] = [
                 DeleteKey(key) if kind == "delete" else PutKey(key, value, self.leases[store] * (kind == "leased"))
-                for key, kind, value in wish.operations
+                for key, kind, value in commit.operations
             ]
             transactions.append(Transaction(tuple(compares), tuple(operations)))
         outcomes = await self.stores[store].transact_all(transactions)
@@ -107,7 +107,7 @@ class Run:
             self.answers.append([(entry.key, entry.value, bool(entry.lease)) for entry in snapshot.entries])
 
 
-def expected_answers(steps: list[list[Wish] | None]) -> list[object]:
+def expected_answers(steps: list[list[Commit] | None]) -> list[object]:
     model, answers = Model(), []
     for step in steps:
         if step is None:
@@ -116,7 +116,7 @@ def expected_answers(steps: list[list[Wish] | None]) -> list[object]:
         store = step[0].store
         before, done = model.of(store), []
         touched: set[str] = set()
-        for wish in step:
+        for commit in step:
             now = model.of(store)
             holds = all(
                 {
@@ -126,10 +126,10 @@ def expected_answers(steps: list[list[Wish] | None]) -> list[object]:
                     "unchanged": (key in now and key not in touched) if key in before else key not in now,
                     "other": False,
                 }[expected]
-                for key, expected in wish.expected
+                for key, expected in commit.expected
             )
             done.append(holds)
-            for key, kind, value in wish.operations if holds else ():
+            for key, kind, value in commit.operations if holds else ():
                 if kind != "delete":
                     touched.add(key)
                 {"put": model.put, "leased": model.lease}.get(kind, lambda *a: model.delete(*a[:2]))(
@@ -142,7 +142,7 @@ def expected_answers(steps: list[list[Wish] | None]) -> list[object]:
     return answers
 
 
-async def run_sqlite(steps: list[list[Wish] | None], path: Path) -> list[object]:
+async def run_sqlite(steps: list[list[Commit] | None], path: Path) -> list[object]:
     stores = [await SqliteStore.open(path, poll_s=3600) for _ in range(2)]
     run = Run(list(stores), [await store.grant_lease(10) for store in stores])
     watch, replayed, events = stores[0].watch(0), {}, []
@@ -174,7 +174,7 @@ def replay(event: Event, onto: dict[str, str]) -> None:
             del onto[operation.key]
 
 
-async def run_memory(steps: list[list[Wish] | None]) -> list[object]:
+async def run_memory(steps: list[list[Commit] | None]) -> list[object]:
     store = MemoryStore(MemorySpace())
     run = Run([store, store], [await store.grant_lease(10)] * 2)
     watch, replayed, revision = store.watch(0), {}, 0
@@ -189,7 +189,7 @@ async def run_memory(steps: list[list[Wish] | None]) -> list[object]:
     return run.answers
 
 
-async def run_etcd(steps: list[list[Wish]], endpoint: str) -> list[object]:
+async def run_etcd(steps: list[list[Commit]], endpoint: str) -> list[object]:
     """As `run_memory`, on a key space of its own."""
     async with etcd_stores(endpoint, new_prefix()) as open_one:
         store = await open_one()
@@ -211,15 +211,15 @@ async def put_last(store: MetadataStore) -> int:
 
 
 @given(STEPS)
-def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[list[Wish] | None]) -> None:
+def test_two_embedded_stores_on_one_file_agree_with_a_dictionary(steps: list[list[Commit] | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         answers = trio.run(run_sqlite, steps, Path(directory) / "metadata.db")
     assert answers == expected_answers(steps)
 
 
-@given(st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=8))
-def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(steps: list[list[Wish]]) -> None:
-    alone = [[Wish(0, wish.expected, wish.operations) for wish in step] for step in steps]
+@given(st.lists(st.lists(COMMITS, min_size=1, max_size=4), max_size=8))
+def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(steps: list[list[Commit]]) -> None:
+    alone = [[Commit(0, commit.expected, commit.operations) for commit in step] for step in steps]
     expected = expected_answers(list(alone))
     # Both of its "stores" are one, so both show the first one's keys.
     shown = [answer for at, answer in enumerate(expected) if at % 3 != 2]
@@ -231,9 +231,9 @@ def test_the_memory_store_agrees_with_a_dictionary_and_with_the_embedded_one(ste
 
 # Each example is some hundred requests to a real etcd.
 @settings(max_examples=10)
-@given(st.lists(st.lists(WISHES, min_size=1, max_size=4), max_size=8))
-def test_the_store_in_etcd_agrees_with_a_dictionary(shared_etcd: EtcdProcess, steps: list[list[Wish]]) -> None:
-    alone = [[Wish(0, wish.expected, wish.operations) for wish in step] for step in steps]
+@given(st.lists(st.lists(COMMITS, min_size=1, max_size=4), max_size=8))
+def test_the_store_in_etcd_agrees_with_a_dictionary(shared_etcd: EtcdProcess, steps: list[list[Commit]]) -> None:
+    alone = [[Commit(0, commit.expected, commit.operations) for commit in step] for step in steps]
     expected = [answer for at, answer in enumerate(expected_answers(list(alone))) if at % 3 != 2]
     answers = trio.run(run_etcd, alone, shared_etcd.endpoint)
     assert [answer for at, answer in enumerate(answers) if at % 3 != 2] == expected
@@ -241,8 +241,8 @@ def test_the_store_in_etcd_agrees_with_a_dictionary(shared_etcd: EtcdProcess, st
 
 def test_the_model_tells_outcomes_apart() -> None:
     """The generator must reach both outcomes, else the properties above say nothing."""
-    create = Wish(0, (("a", "absent"),), (("a", "put", "x"),))
+    create = Commit(0, (("a", "absent"),), (("a", "put", "x"),))
     (done, *_) = expected_answers([[create, create]])
     assert done == [True, False]
     with pytest.raises(KeyError):
-        expected_answers([[Wish(0, (("a", "no such expectation"),), ())]])
+        expected_answers([[Commit(0, (("a", "no such expectation"),), ())]])

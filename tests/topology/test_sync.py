@@ -402,7 +402,7 @@ async def test_everything_is_read_again_in_parts_between_which_others_run(tmp_pa
     await other.aclose()
 
 
-async def test_bootstrap_happens_once_in_the_life_of_a_store() -> None:
+async def test_bootstrap_happens_once_in_the_lifetime_of_a_store() -> None:
     space = MemorySpace()
     one, two = MemoryStore(space), MemoryStore(space)
     made: list[bool] = []

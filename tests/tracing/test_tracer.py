@@ -153,8 +153,8 @@ def test_a_dead_letter_goes_on_in_its_trace(node: Told, client: Client) -> None:
     client.send(Basic.Get(queue="w"))
     client.send(Basic.Reject(1, requeue=False))
     assert node.only("reject w").attributes["amqpd.outcome"] == "dead_lettered"
-    letter = node.only("dead-letter w")
-    assert (letter.attributes["amqpd.reason"], letter.parent_id) == ("rejected", 0xB7AD6B7169203331)
+    dead_letter = node.only("dead-letter w")
+    assert (dead_letter.attributes["amqpd.reason"], dead_letter.parent_id) == ("rejected", 0xB7AD6B7169203331)
     client.send(Basic.Get(queue="dead"))
     assert node.only("get dead").link_id == node.only("publish amq.default").span_id
 

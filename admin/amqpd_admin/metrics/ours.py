@@ -135,7 +135,10 @@ def _cluster(facts: Mapping[str, Any]) -> Iterator[Part]:
             yield one(f"amqpd_cluster_{name}", GAUGE, f"Now: {words}", number)
     for name in LAGS if facts.get("peers") else ():
         family = Family(
-            f"amqpd_cluster_peer_{name}", GAUGE, f"Of a peer of a set whose home this is: {name}", ("peer", "members")
+            f"amqpd_cluster_peer_{name}",
+            GAUGE,
+            f"Of a peer of a set whose leader this is: {name}",
+            ("peer", "members"),
         )
         yield family, [((lag["peer"], ",".join(lag["members"])), lag[name]) for lag in facts["peers"]]
 

@@ -4,7 +4,7 @@ What comes in: the node, which groups of families are wanted, which queues. What
 each queue; or of all of them together.
 Rules: 1. The groups have the names of RabbitMQ's tables, which `/metrics/detailed` asks for. 2. Each queue is asked
 once, whatever number of families is wanted, and only the numbers are kept. 3. A queue that is gone when its turn
-comes is left out, and so is one whose home is another node.
+comes is left out, and so is one whose leader is another node.
 Not here: which endpoint has which (`endpoints.py`).
 
 Source: prometheus_rabbitmq_core_metrics_collector.erl of RabbitMQ (groups and names).

@@ -1,8 +1,8 @@
 """The cluster: its nodes, its sources, what is not well, in words. Our own; RabbitMQ has no such route.
 
 What comes in: a request. What goes out: the same as `amqpd cluster status` and `amqpd quorum status` say.
-Rules: 1. It is what this node has heard; how far copies are it says of the sources that it is the home of. 2. Nothing
-is changed here.
+Rules: 1. It is what this node has heard; how far copies are it says of the sources that it is the leader of. 2.
+Nothing is changed here.
 Not here: what the sentences are (`amqpd/cluster/overview.py`), moves (`amqpd quorum`).
 """
 

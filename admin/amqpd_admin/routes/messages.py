@@ -6,7 +6,7 @@ Rules: 1. Nothing is done without `yes`: the answer is then what would be done. 
 and of bytes of bodies. 3. Who accepts lines of JSON (`application/x-ndjson`) is told each second what is done so far,
 and ends the act after a step by leaving; for others it goes on. What is refused within that second is a refusal as
 elsewhere; later it is the last line.
-Not here: what the words mean (`amqpd/management/messages/wishes.py`), who may do what, and how
+Not here: what the words mean (`amqpd/management/messages/requests.py`), who may do what, and how
 (`amqpd/management/messages/operations.py`).
 """
 
@@ -21,7 +21,7 @@ from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from amqpd.management.errors import BadArgument, ManagementError
-from amqpd.management.messages.wishes import Wish
+from amqpd.management.messages.requests import MessagesRequest
 from amqpd_admin.answers import reply
 from amqpd_admin.bodies import body_of
 from amqpd_admin.guarded import api_router
@@ -62,8 +62,8 @@ async def browse(
     said["held_by"] = who.monitors
     rows: list[bytes] = []
     nbytes = 0
-    wish = Wish.of_listing({"vhost": vhost, "queue": name, **said})
-    async with aclosing(who.behind.messages.list(wish, who.operator)) as pages:
+    wanted = MessagesRequest.of_listing({"vhost": vhost, "queue": name, **said})
+    async with aclosing(who.behind.messages.list(wanted, who.operator)) as pages:
         async for page in pages:
             for row in page:
                 rows.append(written(row))
@@ -78,16 +78,16 @@ async def browse(
 async def delete(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """`ids` (pairs of first and last), `from` and `count`, `message_id`, `headers` (pairs), or `all`; and `yes`."""
     body = await body_of(request)
-    wish = Wish.of_act({**body, "vhost": vhost, "queue": name})
-    return await _answer(request, who.behind.messages.delete(wish, who.operator))
+    wanted = MessagesRequest.of_act({**body, "vhost": vhost, "queue": name})
+    return await _answer(request, who.behind.messages.delete(wanted, who.operator))
 
 
 @router.post("/{vhost}/{name}/move")
 async def move(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
     """As `delete`; and `to_queue`, `to_vhost`."""
     body = await body_of(request)
-    wish = Wish.of_act({"to_vhost": vhost, **body, "vhost": vhost, "queue": name})
-    return await _answer(request, who.behind.messages.move(wish, who.operator))
+    wanted = MessagesRequest.of_act({"to_vhost": vhost, **body, "vhost": vhost, "queue": name})
+    return await _answer(request, who.behind.messages.move(wanted, who.operator))
 
 
 async def _answer(request: Request, pages: Pages) -> Response:

@@ -64,7 +64,7 @@ def _listing(request: Request, who: Who, vhosts: Collection[str], samples: Sampl
 
 
 def _add_samples(who: Who, samples: SamplesAsked, queue: QueuePort, row: Row, *, alone: bool = False) -> None:
-    """Its home has those of another one."""
+    """Its leader has those of another one."""
     if ("lengths" in samples or "msg_rates" in samples) and not queue.is_remote:
         add_to_queue(row, who.behind.samples.of_queue(queue, alone=alone), samples)
 
@@ -81,7 +81,7 @@ async def _listed(request: Request, listing: Listing[QueuePort]) -> Response:
 
     def meant(queue: QueuePort) -> QueuePort | None:
         if queue.is_remote:
-            # Of what its home does not say nothing holds.
+            # Of what its leader does not say nothing holds.
             row = listing.whole(queue) or {}
             messages, consumers = row.get("messages"), row.get("consumers")
         else:
@@ -130,7 +130,7 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
     row |= {"incoming": [], "deliveries": []}
     row["consumer_details"] = await each(queue.subscribers(), consumer)
     if queue.is_remote:
-        # Whoever consumes is at its home.
+        # Whoever consumes is at its leader.
         told = await others.listed(
             who, "consumers", lambda row: (row["vhost"], row["queue"]) == (vhost, name), vhost=vhost, queue=name
         )

@@ -76,7 +76,7 @@ async def _led(who: Who, vhost: str | None = None, pattern: str = "") -> Respons
     if who.behind.cluster is None:
         return answer()  # a node alone leads all of its queues
     standings = who.behind.cluster().standings({})
-    led = set(await each(standings, lambda it: it.source if it.has_majority and it.home in it.living else None))
+    led = set(await each(standings, lambda it: it.source if it.has_majority and it.leader in it.living else None))
     return await _about(who, UNLED, lambda source: source not in led, vhost, matches)
 
 

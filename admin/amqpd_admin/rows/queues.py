@@ -1,6 +1,6 @@
 """A queue in RabbitMQ's fields.
 
-What comes in: a queue, where it is at home. What goes out: a row of few fields, which costs nothing, or of all.
+What comes in: a queue, where it is led here. What goes out: a row of few fields, which costs nothing, or of all.
 Rules: what RabbitMQ has and amqpd has not (`reductions`, `garbage_collection`, what is paged out) is left out and not
 made up.
 
@@ -54,7 +54,7 @@ TOTALS = ("messages", "messages_ready", "messages_unacknowledged")
 OURS: Row = {"internal": False, "internal_owner": False}
 """no queue is of the broker's own, and hidden"""
 RECORD = ("vhost", "name", "type", "state", "durable", "auto_delete", "exclusive", "effective_policy_definition")
-"""what is known of a queue of which its home says nothing"""
+"""what is known of a queue of which its leader says nothing"""
 
 
 def small(queue: QueuePort) -> Row:

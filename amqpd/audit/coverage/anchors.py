@@ -1,4 +1,4 @@
-"""What stands in a queue, said at once: what the books of a life begin and end with.
+"""What stands in a queue, said at once: what the books of an incarnation begin and end with.
 
 What comes in: queues with books. What goes out: records, a header and the stretches behind it.
 Rules: 1. One anchor is one row of records without anything else in between. 2. Also an empty queue is said to be

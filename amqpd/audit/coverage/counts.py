@@ -42,7 +42,7 @@ class Counts:
         """by (virtual host, user): messages and bytes since the last row"""
 
     def begin(self, queues: Sequence[Audited]) -> None:
-        """What was there at the start was counted in an earlier life."""
+        """What was there at the start was counted in an earlier incarnation."""
         self._before = {queue: figures for queue in queues if (figures := _figures(queue)) != _NONE}
 
     def left(self, connection: Client) -> None:
@@ -54,7 +54,7 @@ class Counts:
             connection.audited, connection.audited_bytes = connection.published, connection.published_bytes
 
     def gone(self, queue: Audited) -> None:
-        """The queue is deleted, or its home is another node now."""
+        """The queue is deleted, or its leader is another node now."""
         if not queue.facts.accepted:
             return  # nothing ever came into it, so nothing left it
         self._count(queue, self._before.pop(queue, _NONE), _figures(queue))
@@ -99,5 +99,5 @@ class Counts:
 def _figures(queue: Audited) -> tuple[int, ...]:
     facts = queue.facts
     accepted, *left = [getattr(facts, figure) for figure in FIGURES]
-    # What was recovered was counted where it came in: in an earlier life, or by the home before this one.
+    # What was recovered was counted where it came in: in an earlier incarnation, or by the leader before this one.
     return (accepted - facts.recovered, *left)

@@ -3,8 +3,8 @@
 What comes in: levels of the node, of virtual hosts, of policies; queues that appear and change. What goes out: books
 in their backlogs, anchors where recording begins.
 Rules: 1. A queue's messages are recorded when its level says so, from the moment on in which it says so. 2. A book
-that begins in the middle of a queue's life says what stands there. 3. So does each book of a source that begins here;
-a queue whose home is another node has none.
+that begins in the middle of a queue's history says what stands there. 3. So does each book of a source that begins
+here; a queue whose leader is another node has none.
 Not here: what a level means (`vocabulary/audit_levels.py`), writing anchors (`anchors.py`).
 """
 
@@ -19,8 +19,8 @@ from amqpd.audit.book import Book
 from amqpd.audit.coverage.anchors import anchor
 from amqpd.audit.epochs import Epochs, Eras
 from amqpd.audit.kinds import ANCHOR_LEVEL, ANCHOR_RECOVERED
+from amqpd.audit.leader_epochs import LeaderEpochs
 from amqpd.audit.recorder import Recorder
-from amqpd.audit.reigns import Reigns
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Coverage:
         self.default = default
         self.vhosts = dict(vhosts or {})
         self.epochs = Epochs() if epochs is None else epochs
-        self.reigns = Reigns()
+        self.leader_epochs = LeaderEpochs()
         self.recovering = False
         """queues appear that were there; they are looked at together, in the end"""
         self.kept_eras: dict[int, Eras] = {}
@@ -110,8 +110,8 @@ class Coverage:
             self.look_at(queue, recovered=True)
 
     def source_begins(self, source: int, epoch: int, eras: Mapping[int, Eras], queues: int, messages: int) -> None:
-        """Its home is here, with this number of each. `eras`: see `Reigns.begin`."""
-        self.reigns.begin(source, epoch, eras)
+        """It is led here, with this number of each. `eras`: see `LeaderEpochs.begin`."""
+        self.leader_epochs.begin(source, epoch, eras)
         self._tell("source_begins", source, epoch, queues, messages)
 
     def queue_begins(self, queue: Audited) -> None:
@@ -120,13 +120,13 @@ class Coverage:
         anchor(self.recorder, queue, ANCHOR_RECOVERED)
 
     def source_ends(self, source: int, queues: Sequence[Audited], unmade: int, waiting: int) -> None:
-        """Its home is here no more; what stood in these queues is at the next one, or was never safe. This number of
+        """It is led here no more; what stood in these queues is at the next one, or was never safe. This number of
         its queues was not made yet, and `waiting` messages stand in those."""
         messages = waiting + sum(queue.ready_count + queue.unacked_count for queue in queues)
-        self._tell("source_ends", source, self.reigns.epochs[source], len(queues) + unmade, messages)
+        self._tell("source_ends", source, self.leader_epochs.epochs[source], len(queues) + unmade, messages)
         for queue in queues:
             self.gone(queue)
-        self.reigns.end(source)
+        self.leader_epochs.end(source)
 
     def _tell(self, event: str, source: int, epoch: int, queues: int, messages: int) -> None:
         detail = json.dumps({"queues": queues, "messages": messages})
@@ -145,10 +145,10 @@ class Coverage:
         # The name of an orphan is none: a reader of the log knows the queue's from earlier rows about its number.
         vhost, name = (record.vhost, record.name) if record.vhost else (None, None)
         source = record.source
-        eras = (self.reigns if source else self.epochs).of(level.queue_id)
+        eras = (self.leader_epochs if source else self.epochs).of(level.queue_id)
         # fmt: off
-        book = Book(self.recorder, vhost, name, level.queue_id, level.backlog.first_of_life, eras,
-                    queue.recorded_share, source, self.reigns.epochs.get(source, 0))
+        book = Book(self.recorder, vhost, name, level.queue_id, level.backlog.first_of_incarnation, eras,
+                    queue.recorded_share, source, self.leader_epochs.epochs.get(source, 0))
         # fmt: on
         book.next = book.promised = level.store.next_seq
         return book

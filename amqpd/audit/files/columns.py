@@ -18,7 +18,7 @@ SCHEMA = pa.schema(
         ("event", _TEXT),
         ("time", pa.timestamp("us", tz="UTC")),
         ("node", _TEXT),
-        ("life", pa.int32()),
+        ("incarnation", pa.int32()),
         ("number", pa.int64()),
         ("vhost", _TEXT),
         ("queue", _TEXT),

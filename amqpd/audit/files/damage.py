@@ -4,7 +4,7 @@ What comes in: a file that is damaged, and why. What goes out: the same under an
 broker's log; what the audit log has to say of it.
 Rules: 1. Nothing is deleted, and no earlier file that was set aside is replaced. 2. A file that cannot be renamed
 either stays where it is: it is told of all the same.
-Not here: how damage is noticed (`lives.py`, `parquet.py`), when the gap is recorded (`log.py`, `writer.py`).
+Not here: how damage is noticed (`incarnations.py`, `parquet.py`), when the gap is recorded (`log.py`, `writer.py`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SpoolDamaged(Exception):
 
 @dataclass
 class Reached:
-    """The last row of each (node, life) that is in a file of the log, and which were found missing between one file
-    and the next (the first and the last of them)."""
+    """The last row of each (node, incarnation) that is in a file of the log, and which were found missing between one
+    file and the next (the first and the last of them)."""
 
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
     torn: set[tuple[str, int]] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """How far the log reaches: what a listing of its files cannot say, since an edge has one neighbour only.
 
 What comes in: a file that was written, files that are to be removed. What goes out: `events/_log-<node>.json`: of
-each life the last row that is in a file, and how far retention went.
+each incarnation the last row that is in a file, and how far retention went.
 Rules: 1. In the thread that converts, never in the message loop. 2. A file, then what is said here, then its spool
 file goes; what is said here, then old files go: what a kill leaves is done again, or is older than the edge. 3. What
 is missing or damaged is made from the files' footers again: what is not there then is held against nobody. 4. What
@@ -35,16 +35,25 @@ _log = structlog.get_logger("amqpd.audit")
 class _Reach:
     """Of one node."""
 
-    lives: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    """life -> the last row in a file, and whether the life ended in order with all of it in files"""
+    incarnations: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    """incarnation -> the last row in a file, and whether the incarnation ended in order with all of it in files"""
     removed: tuple[int, int] | None = None
-    """life and last row of what retention removed"""
+    """incarnation and last row of what retention removed"""
     made_from: str = "broker"
 
     def known(self, node: str) -> dict[str, Any]:
-        lives = {str(life): {"last": last, "ended": ended} for life, (last, ended) in sorted(self.lives.items())}
-        removed = None if self.removed is None else {"life": self.removed[0], "last": self.removed[1]}
-        return {"format": FORMAT, "node": node, "lives": lives, "removed": removed, "from": self.made_from}
+        incarnations = {
+            str(incarnation): {"last": last, "ended": ended}
+            for incarnation, (last, ended) in sorted(self.incarnations.items())
+        }
+        removed = None if self.removed is None else {"incarnation": self.removed[0], "last": self.removed[1]}
+        return {
+            "format": FORMAT,
+            "node": node,
+            "incarnations": incarnations,
+            "removed": removed,
+            "from": self.made_from,
+        }
 
 
 class Edges:
@@ -62,16 +71,16 @@ class Edges:
     def grown(self, rows: FileRows) -> None:
         """There is a file with these rows."""
         reach = self._of(rows.node)
-        last, _ = reach.lives.get(rows.life, (0, False))
+        last, _ = reach.incarnations.get(rows.incarnation, (0, False))
         if rows.last > last:
-            reach.lives[rows.life] = rows.last, False
+            reach.incarnations[rows.incarnation] = rows.last, False
             self._write(rows.node)
 
-    def ended(self, node: str, life: int) -> None:
-        """The life ended in order, and all of it is in files."""
+    def ended(self, node: str, incarnation: int) -> None:
+        """The incarnation ended in order, and all of it is in files."""
         reach = self._of(node)
-        if life in reach.lives:
-            reach.lives[life] = reach.lives[life][0], True
+        if incarnation in reach.incarnations:
+            reach.incarnations[incarnation] = reach.incarnations[incarnation][0], True
             self._write(node)
 
     def removing(self, files: Iterable[Path]) -> set[str]:
@@ -79,17 +88,19 @@ class Edges:
         newest: dict[str, list[tuple[int, int, Path]]] = {}
         for path in files:
             with suppress(ValueError):
-                node, life, number = named(path.stem)
-                newest.setdefault(node, []).append((life, number, path))
+                node, incarnation, number = named(path.stem)
+                newest.setdefault(node, []).append((incarnation, number, path))
         changed = set()
         for node, found in newest.items():
             reach = self._of(node)
             # The last of them that can be read.
             rows = next((rows for _, _, path in sorted(found, reverse=True) if (rows := rows_in(path))), None)
-            if rows is not None and (reach.removed is None or (rows.life, rows.last) > reach.removed):
-                edge = reach.removed = rows.life, rows.last
-                reach.lives = {
-                    life: (last, ended) for life, (last, ended) in reach.lives.items() if (life, last) > edge
+            if rows is not None and (reach.removed is None or (rows.incarnation, rows.last) > reach.removed):
+                edge = reach.removed = rows.incarnation, rows.last
+                reach.incarnations = {
+                    incarnation: (last, ended)
+                    for incarnation, (last, ended) in reach.incarnations.items()
+                    if (incarnation, last) > edge
                 }
                 changed.add(node)
         return changed
@@ -113,22 +124,22 @@ class Edges:
         return reach
 
     def _from_files(self, node: str) -> _Reach:
-        """The first one, and the last one of each life, say it all."""
-        lives: dict[int, list[tuple[int, Path]]] = {}
+        """The first one, and the last one of each incarnation, say it all."""
+        incarnations: dict[int, list[tuple[int, Path]]] = {}
         for path in self._events.glob("date=*/hour=*/*.parquet"):
             with suppress(ValueError):
-                of, life, number = named(path.stem)
+                of, incarnation, number = named(path.stem)
                 if of == node:
-                    lives.setdefault(life, []).append((number, path))
-        if not lives:
+                    incarnations.setdefault(incarnation, []).append((number, path))
+        if not incarnations:
             return _Reach()
         reach = _Reach(made_from="files")
-        for life, files in lives.items():
+        for incarnation, files in incarnations.items():
             rows = _first_known(sorted(files, reverse=True))
             if rows is not None:
-                reach.lives[life] = rows.last, False
-        oldest = min(lives)
-        rows = _first_known(sorted(lives[oldest]))
+                reach.incarnations[incarnation] = rows.last, False
+        oldest = min(incarnations)
+        rows = _first_known(sorted(incarnations[oldest]))
         if rows is not None and (oldest, rows.first) != (1, 1):
             reach.removed = oldest, rows.first - 1
         return reach
@@ -173,10 +184,13 @@ def _read(path: Path) -> _Reach:
     known = json.loads(path.read_bytes())
     if known.pop("crc") != _checksum(known) or known["format"] != FORMAT:
         raise ValueError
-    lives = {int(life): (int(each["last"]), bool(each["ended"])) for life, each in known["lives"].items()}
+    incarnations = {
+        int(incarnation): (int(each["last"]), bool(each["ended"]))
+        for incarnation, each in known["incarnations"].items()
+    }
     removed = known["removed"]
-    edge = None if removed is None else (int(removed["life"]), int(removed["last"]))
-    return _Reach(lives, edge, str(known["from"]))
+    edge = None if removed is None else (int(removed["incarnation"]), int(removed["last"]))
+    return _Reach(incarnations, edge, str(known["from"]))
 
 
 def _first_known(files: Iterable[tuple[int, Path]]) -> FileRows | None:

@@ -25,7 +25,7 @@ class FileRows:
     """The rows of one file."""
 
     node: str
-    life: int
+    incarnation: int
     file: int
     first: int = 0
     last: int = 0
@@ -45,7 +45,12 @@ class FileRows:
 
     def footer(self) -> dict[str, str]:
         assert self.rows == self.last - self.first + 1, f"{self.rows} rows from {self.first} to {self.last}"
-        said: dict[str, Any] = {"node": self.node, "life": self.life, "file": self.file, "first": self.first}
+        said: dict[str, Any] = {
+            "node": self.node,
+            "incarnation": self.incarnation,
+            "file": self.file,
+            "first": self.first,
+        }
         said |= {"last": self.last, "rows": self.rows, "from_us": self.from_us, "to_us": self.to_us}
         if self.declared:
             said["declared"] = self.declared
@@ -53,9 +58,9 @@ class FileRows:
 
 
 def named(stem: str) -> tuple[str, int, int]:
-    """Node, life and number of a file of the log or of the spool. Raises ValueError."""
-    node, life, number = stem.rsplit("-", 2)
-    return node, int(life), int(number)
+    """Node, incarnation and number of a file of the log or of the spool. Raises ValueError."""
+    node, incarnation, number = stem.rsplit("-", 2)
+    return node, int(incarnation), int(number)
 
 
 def rows_in(path: Path) -> FileRows | None:
@@ -71,10 +76,10 @@ def rows_in(path: Path) -> FileRows | None:
             known = json.loads(said)
             declared = [(int(first), int(last)) for first, last in known.pop("declared", [])]
             return FileRows(**known, declared=declared)
-        node, life, number = named(path.stem)
+        node, incarnation, number = named(path.stem)
         at = metadata.schema.to_arrow_schema().get_field_index("number")
         found = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
         first, last = min(each.min for each in found), max(each.max for each in found)
-        return FileRows(node, life, number, first, last, metadata.num_rows)
+        return FileRows(node, incarnation, number, first, last, metadata.num_rows)
     except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException):
         return None

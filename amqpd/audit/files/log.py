@@ -2,8 +2,9 @@
 
 What comes in: settings, the data directory, the node. What goes out: a recorder and books for the node; tasks;
 answers to the control socket.
-Rules: 1. A life begins with `started`, what was lost of the one before if anything was, and anchors; it ends with
-anchors and `stopped`. 2. The life's number is on disk before a client connects; on a full disk, before any row of it.
+Rules: 1. An incarnation begins with `started`, what was lost of the one before if anything was, and anchors; it ends
+with anchors and `stopped`. 2. The incarnation's number is on disk before a client connects; on a full disk, before
+any row of it.
 3. Damaged files are set aside and said as a gap; only a folder that may not be written keeps a node from starting.
 Not here: the components themselves.
 """
@@ -28,7 +29,7 @@ from amqpd.audit.coverage.counts import Counts
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs
 from amqpd.audit.files.damage import folder_in_place
-from amqpd.audit.files.lives import next_life, write_life
+from amqpd.audit.files.incarnations import next_incarnation, write_incarnation
 from amqpd.audit.files.writer import NO_SPACE, AuditWriter
 from amqpd.audit.kinds import ANCHOR_STOPPED
 from amqpd.audit.recorder import Recorder
@@ -45,7 +46,7 @@ _log = structlog.get_logger("amqpd.audit")
 
 
 class AuditLog:
-    """The audit log of one life of the broker: `begin` it when everything is recovered, `run` it, `end` it."""
+    """The audit log of one incarnation of the broker: `begin` it when everything is recovered, `run` it, `end` it."""
 
     def __init__(
         self, data_dir: Path, settings: AuditSettings, clock_us: Callable[[], int], on_full: Callable[[bool], None]
@@ -61,13 +62,13 @@ class AuditLog:
             # Without space the log begins with a gap (`AuditWriter.begin`); the folder is made at the end of it.
             if error.errno not in NO_SPACE:
                 raise StartupError(f"cannot make {self._folder}: {error.strerror}") from error
-        self.life = next_life(self._folder)
-        if self.life.damage is not None:
-            self._damages.append(self.life.damage)
+        self.incarnation = next_incarnation(self._folder)
+        if self.incarnation.damage is not None:
+            self._damages.append(self.incarnation.damage)
         self.recorder = Recorder(clock_us)
-        self.recorder.life = self.life.number
+        self.recorder.incarnation = self.incarnation.number
         vhosts = {name: parse_level(text) for name, text in settings.vhosts.items()}
-        epochs = Epochs(self.life.number, self.life.eras)
+        epochs = Epochs(self.incarnation.number, self.incarnation.eras)
         self.coverage = Coverage(self.recorder, parse_level(settings.level), vhosts, epochs)
         self.counts = Counts(self.coverage)
         self._node: Node | None = None
@@ -77,7 +78,7 @@ class AuditLog:
             name,
             self.recorder,
             settings,
-            self._keep_life,
+            self._keep_incarnation,
             self._tell_start,
             self._anchor_all,
             on_full,
@@ -98,17 +99,19 @@ class AuditLog:
                 "make it a folder that this user can write"
             ) from error
 
-    def _keep_life(self) -> None:
-        write_life(self._folder, self.life.number, False, self.coverage.kept_eras)
+    def _keep_incarnation(self) -> None:
+        write_incarnation(self._folder, self.incarnation.number, False, self.coverage.kept_eras)
 
     def _tell_start(self) -> None:
         recorder = self.recorder
-        detail = {"version": __version__, "level": self._settings.level, "orderly": self.life.orderly}
+        detail = {"version": __version__, "level": self._settings.level, "orderly": self.incarnation.orderly}
         recorder.act("started", {"detail": json.dumps(detail)})
-        if not (self.life.orderly or self.life.same_boot):
-            recorder.act("gap", {"reason": "power", "detail": json.dumps({"life": self.life.number - 1})})
+        if not (self.incarnation.orderly or self.incarnation.same_boot):
+            recorder.act(
+                "gap", {"reason": "power", "detail": json.dumps({"incarnation": self.incarnation.number - 1})}
+            )
         if self.writer.left_gap is not None:
-            detail = {"life": self.life.number - 1, "from": self.writer.left_gap}
+            detail = {"incarnation": self.incarnation.number - 1, "from": self.writer.left_gap}
             recorder.act("gap", {"reason": "disk_full", "detail": json.dumps(detail)})
         for damage in self._damages:
             recorder.act("gap", {"reason": "damaged", "detail": json.dumps(damage)})
@@ -141,9 +144,9 @@ class AuditLog:
         self.recorder.act("stopped", {"detail": json.dumps({"flushed": flushed})})
         try:
             await self.writer.aclose()
-            write_life(self._folder, self.life.number, not self.writer.full, self.coverage.kept_eras)
+            write_incarnation(self._folder, self.incarnation.number, not self.writer.full, self.coverage.kept_eras)
         except OSError as error:
-            _log.error("the end of the audit log's life could not be written", reason=str(error))
+            _log.error("the end of the audit log's incarnation could not be written", reason=str(error))
 
     @property
     def handlers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:

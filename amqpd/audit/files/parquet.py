@@ -5,8 +5,8 @@ there are no rows.
 Rules: 1. Nothing is done for each record in Python: records are read and made into columns by numpy. 2. A last block
 that is cut off was never confirmed to a client, and is left out. Anything else that is not whole is damage: what
 comes before it is written, and the spool file stays, for the caller to set aside. 3. The file appears whole, and is
-on disk, before the spool file goes. 4. Rows are numbered without a gap in a life, from file to file: so a spool file
-whose end is missing shows in the next one, and each file says which rows it has (`footer.py`).
+on disk, before the spool file goes. 4. Rows are numbered without a gap in an incarnation, from file to file: so a
+spool file whose end is missing shows in the next one, and each file says which rows it has (`footer.py`).
 Not here: when (`writer.py`), the spool's layout (`audit/spool.py`), what the columns have
 (`rows.py`).
 """
@@ -56,14 +56,14 @@ def convert(
 ) -> Path | None:
     """Write the spool file's events below `events`, and remove it; the file written, if there was something.
     `unwanted` is asked for each block, some hundred times a second. Raises OSError, SpoolDamaged, GivenUp."""
-    node, life, number = named(spool.stem)
-    key = node, life
+    node, incarnation, number = named(spool.stem)
+    key = node, incarnation
     reached = reached or Reached()
     if edges is not None:
         # Before there is a file that it does not know of.
         edges.begin(node)
     end = reached.rows.get(key, 0 if number == 1 else None)
-    rows = FileRows(node, life, number)
+    rows = FileRows(node, incarnation, number)
     written, damage = _write(spool, events, rows, reached, end, unwanted)
     if written is not None:
         end = rows.last
@@ -92,7 +92,7 @@ def _write(
     damage: SpoolDamaged | None = None
     try:
         for part in _parts(spool, names, end, unwanted):
-            table = table_of(part, names, rows.node, rows.life)
+            table = table_of(part, names, rows.node, rows.incarnation)
             _go_on_unless(unwanted)
             if writer is None:
                 begun = datetime.fromtimestamp(table["time"][0].as_py().timestamp(), UTC)
@@ -100,7 +100,7 @@ def _write(
                 folder.mkdir(parents=True, exist_ok=True)
                 written = folder / f"{spool.stem}.parquet"
                 writer = pq.ParquetWriter(temporary, SCHEMA, compression="zstd", **_PARQUET)
-                torn = (rows.node, rows.life) in reached.torn
+                torn = (rows.node, rows.incarnation) in reached.torn
                 rows.declared, missing = _absent(part, end, torn)
             writer.write_table(table)
             times = pc.min_max(table["time"].cast(pa.int64()))

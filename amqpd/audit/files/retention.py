@@ -70,7 +70,7 @@ class Retention:
 def _age(file: tuple[datetime, Path, int]) -> tuple[datetime, int, int, str]:
     begun, path, _ = file
     try:
-        _, life, number = named(path.stem)
+        _, incarnation, number = named(path.stem)
     except ValueError:
-        life = number = 0
-    return begun, life, number, path.name
+        incarnation = number = 0
+    return begun, incarnation, number, path.name

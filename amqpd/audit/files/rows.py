@@ -59,7 +59,7 @@ def rows_of(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(two, 2, 1)
 
 
-def table_of(part: Part, names: list[dict[str, Any]], node: str, life: int) -> pa.Table:
+def table_of(part: Part, names: list[dict[str, Any]], node: str, incarnation: int) -> pa.Table:
     records = np.concatenate(part.records)
     numbers = np.concatenate(part.numbers)
     rows = rows_of(records)
@@ -67,11 +67,11 @@ def table_of(part: Part, names: list[dict[str, Any]], node: str, life: int) -> p
     second = np.zeros(len(source), bool)
     second[1:] = source[1:] == source[:-1]
     columns = _columns(records[source], second, rows[source] == 2, names)
-    columns |= {"number": pa.array(numbers), "life": pa.array(np.full(len(source), life, np.int32))}
+    columns |= {"number": pa.array(numbers), "incarnation": pa.array(np.full(len(source), incarnation, np.int32))}
     columns["node"] = _constant(node, len(source))
     table = pa.table([_typed(columns[name.name], name) for name in SCHEMA], schema=SCHEMA)
     if part.acts:
-        table = pa.concat_tables([table, _acts(part.acts, node, life)]).unify_dictionaries()
+        table = pa.concat_tables([table, _acts(part.acts, node, incarnation)]).unify_dictionaries()
         table = table.sort_by("number")
     return table.replace_schema_metadata({"amqpd.audit.format": FORMAT})
 
@@ -181,12 +181,12 @@ def _constant(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
-def _acts(acts: list[dict[str, Any]], node: str, life: int) -> pa.Table:
+def _acts(acts: list[dict[str, Any]], node: str, incarnation: int) -> pa.Table:
     columns = []
     for column in SCHEMA:
         name = column.name
         default: Any = 0 if name in NUMBERS else False if pa.types.is_boolean(column.type) else None
-        default = {"node": node, "life": life, "count": 1}.get(name, default)
+        default = {"node": node, "incarnation": incarnation, "count": 1}.get(name, default)
         plain = column.type.value_type if name in TEXTS else column.type
         values = [act.get(name, default) for act in acts]
         if name == "time":

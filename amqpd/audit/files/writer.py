@@ -5,9 +5,10 @@ pump. What goes out: files; an alarm, where it is configured, while there is no 
 Rules: 1. What was handed to the system survives a kill of the broker: so a confirmed message has its events. No
 fsync: a power cut may lose the last seconds, and the next start says so. 2. A full disk never stops consumers: events
 are dropped, and when there is space again the gap is in the log, with anchors behind it. So it is from the start of
-the broker on, if the disk is full then. 3. Spool files of earlier lives are finished first. 4. A life's number is on
-disk before any row of that life. 5. A spool file that is damaged is set aside, and said as a gap in the same way. 6.
-The end of the node waits for Parquet of `END_BYTES_MAX` at most: what is more stays in the spool, for the next start.
+the broker on, if the disk is full then. 3. Spool files of earlier incarnations are finished first. 4. An
+incarnation's number is on disk before any row of that incarnation. 5. A spool file that is damaged is set aside, and
+said as a gap in the same way. 6. The end of the node waits for Parquet of `END_BYTES_MAX` at most: what is more stays
+in the spool, for the next start.
 Not here: what is recorded (`audit/recorder.py`), Parquet (`parquet.py`), which files go (`retention.py`).
 """
 
@@ -43,7 +44,8 @@ LOOK_S = 1.0
 # Some tenths of a second of processor time, and one for pyarrow, where it was not needed before.
 END_BYTES_MAX = 4 << 20
 SUFFIX = ".spool"
-# An empty file that is there while events are dropped: of a life that ends meanwhile, the next one has to say so.
+# An empty file that is there while events are dropped: of an incarnation that ends meanwhile, the next one has to say
+# so.
 GAP = "gap"
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r".+-\d+-\d+")
@@ -63,20 +65,20 @@ class AuditWriter:
         node: str,
         recorder: Recorder,
         settings: AuditSettings,
-        keep_life: Callable[[], None],
+        keep_incarnation: Callable[[], None],
         tell_start: Callable[[], None],
         anchor_all: Callable[[int], None],
         on_full: Callable[[bool], None],
     ) -> None:
-        """`keep_life` puts the life's number on disk, or raises OSError; `tell_start` records that it began, and what
-        the log misses of the one before; `anchor_all` has every queue say what stands in it; `on_full` is told when
-        publishers have to wait."""
+        """`keep_incarnation` puts the incarnation's number on disk, or raises OSError; `tell_start` records that it
+        began, and what the log misses of the one before; `anchor_all` has every queue say what stands in it;
+        `on_full` is told when publishers have to wait."""
         self._spool = folder / "spool"
         self.events = folder / "events"
         self._node = node
         self._recorder = recorder
         self._settings = settings
-        self._keep_life = keep_life
+        self._keep_incarnation = keep_incarnation
         self._tell_start = tell_start
         self._anchor_all = anchor_all
         self._on_full = on_full
@@ -102,18 +104,18 @@ class AuditWriter:
         self._reached = Reached()
         self._untold: list[dict[str, Any]] = []
         """parts found damaged that the log does not tell of yet"""
-        self._life_kept = False
-        """the life's number is on disk"""
+        self._incarnation_kept = False
+        """the incarnation's number is on disk"""
         self._start_told = False
         """and that it began is in the log"""
         self.files = 0
         """written since the start"""
         self.left_gap: str | None = None
-        """since when the life before had dropped events when it ended"""
+        """since when the incarnation before had dropped events when it ended"""
 
     def begin(self) -> None:
-        """Write the life's first rows; without space on the disk a gap begins in their place. Raises OSError when
-        something else stands in the way."""
+        """Write the incarnation's first rows; without space on the disk a gap begins in their place. Raises OSError
+        when something else stands in the way."""
         if (self._spool / GAP).is_dir():
             self._untold.append(set_aside(self._spool / GAP, "it is not a file"))
         with suppress(FileNotFoundError):
@@ -121,7 +123,7 @@ class AuditWriter:
         for half in self.events.glob(".*.tmp"):
             with suppress(OSError):
                 half.unlink()
-        # Of earlier lives, oldest first.
+        # Of earlier incarnations, oldest first.
         left = [path for path in self._spool.glob(f"*{SUFFIX}") if _NAME.fullmatch(path.stem)]
         self._finished += sorted(left, key=_order)
         try:
@@ -138,10 +140,10 @@ class AuditWriter:
         # Not `parents`: a data directory that has vanished is not made again (`datadir/presence.py`).
         for folder in (self._spool.parent, self._spool, self.events):
             folder.mkdir(exist_ok=True)
-        if not self._life_kept:
+        if not self._incarnation_kept:
             # Two calls of fsync in the message loop, after a start on a full disk; once.
-            self._keep_life()
-            self._life_kept = True
+            self._keep_incarnation()
+            self._incarnation_kept = True
         self._begin_file()
         if not self._start_told:
             self._tell_start()
@@ -153,7 +155,7 @@ class AuditWriter:
             self.sink.write(recorder.buffer.take())
         recorder.later()
         self._start_told = True
-        # Not before: what is not in the log yet is left to the next life.
+        # Not before: what is not in the log yet is left to the next incarnation.
         (self._spool / GAP).unlink(missing_ok=True)
 
     # Damage
@@ -183,7 +185,7 @@ class AuditWriter:
 
     def _begin_file(self) -> None:
         self._number += 1
-        path = self._spool / f"{self._node}-{self._recorder.life}-{self._number}{SUFFIX}"
+        path = self._spool / f"{self._node}-{self._recorder.incarnation}-{self._number}{SUFFIX}"
         self.sink.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._path, self.sink.size, self._begun = path, 0, trio.current_time()
         self._recorder.buffer.begin_file()
@@ -212,7 +214,7 @@ class AuditWriter:
         self.sink.dropping = True
         self._recorder.buffer.drop()
         try:
-            # One that is there keeps its time: the gap of the life before goes on.
+            # One that is there keeps its time: the gap of the incarnation before goes on.
             os.close(os.open(self._spool / GAP, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as failure:
             _log.error("the next start will not know of this gap", reason=str(failure))
@@ -236,7 +238,7 @@ class AuditWriter:
                 os.ftruncate(self.sink.descriptor, self.sink.size)
                 self._end_file()
             lost = self._gap_rows + 1, buffer.rows
-            known = {"rows_from": lost[0], "rows_to": lost[1], "life": self._recorder.life}
+            known = {"rows_from": lost[0], "rows_to": lost[1], "incarnation": self._recorder.incarnation}
             told = gap | known if lost[0] <= lost[1] else gap
             self._write_anchors(ANCHOR_GAP, told)
         except OSError:
@@ -307,8 +309,12 @@ class AuditWriter:
             return self._postpone(path, error)
         except SpoolDamaged as damage:
             written = damage.written
-            _, life, _ = named(path.stem)
-            known = {"life": life} if damage.end is None else {"life": life, "rows_from": damage.end + 1}
+            _, incarnation, _ = named(path.stem)
+            known = (
+                {"incarnation": incarnation}
+                if damage.end is None
+                else {"incarnation": incarnation, "rows_from": damage.end + 1}
+            )
             self._damaged(set_aside(path, str(damage)) | known)
         except Exception as error:  # noqa: BLE001 - it would fail again and again; the log has it
             self._damaged(set_aside(path, repr(error)))
@@ -316,8 +322,10 @@ class AuditWriter:
             (first, last), self._reached.missing = self._reached.missing, None
             reason = f"{last - first + 1} rows before it are missing"
             _log.error("a part of the audit log is missing: the log has a gap", file=path.name, reason=reason)
-            _, life, _ = named(path.stem)
-            self._damaged({"file": path.name, "error": reason, "rows_from": first, "rows_to": last, "life": life})
+            _, incarnation, _ = named(path.stem)
+            self._damaged(
+                {"file": path.name, "error": reason, "rows_from": first, "rows_to": last, "incarnation": incarnation}
+            )
         self._finished.popleft()
         self._failed_at = None
         self.files += written is not None
@@ -385,12 +393,12 @@ class AuditWriter:
         elif not self.full:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(
-                    self._edges.ended, self._node, self._recorder.life, limiter=self.threads
+                    self._edges.ended, self._node, self._recorder.incarnation, limiter=self.threads
                 )
 
     def status(self) -> dict[str, Any]:
         return {
-            "life": self._recorder.life,
+            "incarnation": self._recorder.incarnation,
             "rows": self._recorder.buffer.rows,
             "spool_bytes": self.sink.size,
             "spool_files_waiting": len(self._finished),
@@ -401,8 +409,8 @@ class AuditWriter:
 
 
 def _order(path: Path) -> tuple[int, int]:
-    _, life, number = path.stem.rsplit("-", 2)
-    return int(life), int(number)
+    _, incarnation, number = path.stem.rsplit("-", 2)
+    return int(incarnation), int(number)
 
 
 def _utc(posix: float | None = None) -> str:

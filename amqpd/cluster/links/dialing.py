@@ -58,7 +58,7 @@ class Dialer:
         self._pause: trio.CancelScope | None = None
         self._back_off_s = limits.back_off_first_s
         self._flapped: tuple[int, int] | None = None
-        """generation and life of the peer to which the last link did not hold; None: it did"""
+        """generation and incarnation of the peer to which the last link did not hold; None: it did"""
         self._reason = ""
         self._begun_s = math.nan
         self._starting = True
@@ -80,18 +80,18 @@ class Dialer:
             self._link.close("it has another address" if address else "it is no peer any more")
 
     def heard_of(self, peer: Hello) -> None:
-        """It has dialed this forwarder, so it can probably be dialed: a long pause ends soon. A newer life of it says
-        that the one to which there is a link has ended."""
+        """It has dialed this forwarder, so it can probably be dialed: a long pause ends soon. A newer incarnation of
+        it says that the one to which there is a link has ended."""
         first_s = self._limits.back_off_first_s
         # Where links break in both directions each end would end the other one's pauses.
-        if self._flapped != (peer.generation, peer.life):
+        if self._flapped != (peer.generation, peer.incarnation):
             self._back_off_s = first_s
             if self._pause is not None:
                 self._pause.deadline = min(self._pause.deadline, trio.current_time() + first_s)
         if self._link is not None:
             there = self._link.peer
-            if there.generation == peer.generation and there.life < peer.life:
-                self._link.close("a newer life of it is there")
+            if there.generation == peer.generation and there.incarnation < peer.incarnation:
+                self._link.close("a newer incarnation of it is there")
 
     async def run(self) -> None:
         """Until it is no peer any more. Raises what `LinkEvents` raises."""
@@ -136,10 +136,10 @@ class Dialer:
             raise Broken(of_tls(error)) from None
 
     async def _attend(self, link: Link) -> None:
-        log.info("linked", peer=self.name, life=link.peer.life)
+        log.info("linked", peer=self.name, incarnation=link.peer.incarnation)
         self._reason, self._starting, self.trouble = "", False, None
         self._link = link
-        begun_s, there = trio.current_time(), (link.peer.generation, link.peer.life)
+        begun_s, there = trio.current_time(), (link.peer.generation, link.peer.incarnation)
         why = await link.run(self._events.dialed)
         self._link = None
         held = trio.current_time() - begun_s >= self._limits.back_off_max_s

@@ -14,7 +14,7 @@ class LinkLimits:
 
     out_bytes_max: int = 64 << 20
     """What waits for one peer. As much as a lane keeps for a peer that is behind (`KEPT_BYTES_MAX` in
-    `replication/home.py`): one that is further behind is caught up by state, so what waits would be of no use. One
+    `replication/leader.py`): one that is further behind is caught up by state, so what waits would be of no use. One
     message that is larger goes by itself."""
     handshake_s: float = 5.0
     """From dialing, or accepting, to the peer's Hello. Two round trips and some milliseconds of computing; a lost
@@ -25,7 +25,7 @@ class LinkLimits:
     backlog: int = 512
     """Connections that the system has taken and this process has not, for as long as it does something else."""
     accepted_max: int = 256
-    """Peers that have dialed this forwarder: there are 256 sources, so no more of them can be homes."""
+    """Peers that have dialed this forwarder: there are 256 sources, so no more of them can be leaders."""
     starting_s: float = 30.0
     """In which a peer to which there was no link yet may just be starting, as all do where a cluster begins."""
     back_off_first_s: float = 0.05

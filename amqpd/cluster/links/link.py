@@ -82,7 +82,7 @@ class Link:
         self._sends = (FROM_DIALER if dialed else FROM_ACCEPTOR) - HANDSHAKE
 
     def __repr__(self) -> str:
-        return f"<Link {'to' if self.dialed else 'from'} {self.peer.forwarder}, life {self.peer.life}>"
+        return f"<Link {'to' if self.dialed else 'from'} {self.peer.forwarder}, incarnation {self.peer.incarnation}>"
 
     @property
     def out_bytes(self) -> int:

@@ -3,7 +3,7 @@
 What comes in: listening sockets, and who the peers are, whenever that changes. What goes out: `LinkEvents`.
 Rules: 1. Each peer is dialed, and dialed again, until it is no peer any more. 2. A forwarder that the store knows may
 dial this one, also while it is no peer yet. 3. Of each peer one accepted link is there: a later one
-takes its place, except from an older life on the same disk.
+takes its place, except from an older incarnation on the same disk.
 Not here: one link (`link.py`), what the messages do.
 """
 
@@ -110,8 +110,12 @@ class Links:
         name, before = peer.forwarder, self._accepted.get(peer.forwarder)
         if not self._knows(name):
             return f"the store of this cluster has no node {name!r}, as far as {self._me.forwarder!r} has heard"
-        if before is not None and before.peer.generation == peer.generation and before.peer.life > peer.life:
-            return f"life {before.peer.life} of it is here"
+        if (
+            before is not None
+            and before.peer.generation == peer.generation
+            and before.peer.incarnation > peer.incarnation
+        ):
+            return f"incarnation {before.peer.incarnation} of it is here"
         if before is None and len(self._accepted) >= self._limits.accepted_max:
             return f"{len(self._accepted)} others are here"
         return ""
@@ -121,7 +125,7 @@ class Links:
         peer = proven.hello
         name, reason = peer.forwarder, self._refuses(peer)
         if reason:  # since it was told that it may stay
-            log.warning("a node is not let in", node=name, life=peer.life, reason=reason)
+            log.warning("a node is not let in", node=name, incarnation=peer.incarnation, reason=reason)
             stream.close()
             return
         before = self._accepted.get(name)
@@ -129,7 +133,7 @@ class Links:
             self._leave(before, "it dialed again")
         link = Link(stream, incoming, proven, self._events, self._limits.out_bytes_max, dialed=False)
         self._accepted[name] = link
-        log.info("linked from", peer=name, life=peer.life)
+        log.info("linked from", peer=name, incarnation=peer.incarnation)
         if name in self._dialers:
             self._dialers[name].heard_of(peer)
         self._leave(link, await link.run(self._events.accepted))

@@ -5,9 +5,9 @@ the list that is in effect; which directories count; the one that has everything
 one sentence.
 Rules: 1. The newest list counts, and only directories that it names by their generation, and that are whole. 2. A
 majority of that list must be there: then one of them has everything that was ever confirmed. 3. The journal that is
-furthest, by (life, index), has it (as the most up-to-date log in Raft section 5.4). 4. Of definitions one that was
-`inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. A journal without a record beside
-directories that have one is of a node that went on with it alone: nobody but the operator knows which is to be
+furthest, by (incarnation, index), has it (as the most up-to-date log in Raft section 5.4). 4. Of definitions one that
+was `inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. A journal without a record
+beside directories that have one is of a node that went on with it alone: nobody but the operator knows which is to be
 kept. 7. Pure: no I/O.
 Not here: reading the directories (`opening.py`), what is done while the node runs (`roster.py`, `repair.py`).
 """
@@ -21,7 +21,7 @@ from amqpd.datadir.disk_record import DiskList, Listed, Record
 from amqpd.datadir.disks.standing import majority_of
 
 Position = tuple[int, int]
-"""of a journal: life, index of the last transaction in it"""
+"""of a journal: incarnation, index of the last transaction in it"""
 
 
 class Refused(Exception):
@@ -50,7 +50,7 @@ class Chosen:
     members: list[int]
     """places in the setting of what counts"""
     promised: int
-    """the highest life that was promised"""
+    """the highest incarnation that was promised"""
 
 
 def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:

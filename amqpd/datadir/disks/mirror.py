@@ -37,11 +37,11 @@ ROW_BYTES = 256
 class MirroredDisk:
     """Implements `NodeDisk`. Made by `opening.open_disks`."""
 
-    def __init__(self, group: DiskGroup, life: int) -> None:
-        """`life`: of this process; of each disk's journal it is the epoch of the local source."""
+    def __init__(self, group: DiskGroup, incarnation: int) -> None:
+        """`incarnation`: of this process; of each disk's journal it is the epoch of the local source."""
         self.group = group
         self._questions = Questions(group)
-        self._life = life
+        self._incarnation = incarnation
         self._first = group.first()
         self.accepted: list[str] = []
         """what was accepted as lost: sentences for the log"""
@@ -60,11 +60,11 @@ class MirroredDisk:
         """Each was, when it was opened."""
 
     def recover(self) -> Recovered:
-        """See `Disk`. Each disk begins the same life."""
+        """See `Disk`. Each disk begins the same incarnation."""
         found: dict[SqliteDisk, Recovered] = {}
 
         def recover(disk: SqliteDisk) -> None:
-            found[disk] = disk.recover(self._life)
+            found[disk] = disk.recover(self._incarnation)
 
         self.group.wait(self.group.hand(recover, STEP_BYTES), however_long=True)
         return found[self.group.first()]

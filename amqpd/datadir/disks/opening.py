@@ -2,10 +2,10 @@
 
 What comes in: their paths; whether the operator accepts losses. What goes out: `OpenDisks`, with a majority that has
 everything; or StartupError, with one sentence.
-Rules: 1. Nothing is written before it is clear which of them has everything (`election.py`). 2. The life of this
-process is promised by a majority before anything else is written, so that what a disk has that was away never counts
-for more than what comes now. 3. Only as many are made equal here as a majority needs; the others are repaired while
-the node runs (`repair.py`). 4. A directory that cannot be read counts for nothing, and is named.
+Rules: 1. Nothing is written before it is clear which of them has everything (`election.py`). 2. The incarnation of
+this process is promised by a majority before anything else is written, so that what a disk has that was away never
+counts for more than what comes now. 3. Only as many are made equal here as a majority needs; the others are repaired
+while the node runs (`repair.py`). 4. A directory that cannot be read counts for nothing, and is named.
 Not here: one directory (`datadir/opening.py`), copying (`copying.py`).
 """
 
@@ -63,7 +63,7 @@ class OpenDisks:
     locks: dict[int, DataDirectory]
     disk: MirroredDisk
     roster: Roster
-    life: int
+    incarnation: int
     keep_free_bytes: int
     definitions: list[int] = field(default_factory=list)
     """directories whose metadata.db is the same; the first one is worked with"""
@@ -154,21 +154,21 @@ class _Opening:
         elif not self._disks:
             raise Refused(self._seen[chosen.members[0]].unusable)
         best = furthest({at: disk.head(SOURCE).position for at, disk in self._disks.items()})
-        life = max(chosen.promised, before.version[0], self._disks[best].head(SOURCE).epoch) + 1
-        self._promise(before, life)
+        incarnation = max(chosen.promised, before.version[0], self._disks[best].head(SOURCE).epoch) + 1
+        self._promise(before, incarnation)
         chosen.members = list(self._disks)
         candidates = with_definitions(self._seen, chosen) if chosen.newest else [best]
         definitions = self._definitions.choose(candidates, list(self._disks))
-        inside = self._make_equal(best, before, life)
+        inside = self._make_equal(best, before, incarnation)
         self._copy_definitions(definitions, inside)
         # What was empty and was made equal is open by now, too, and is not of the list before.
         left = [at for at in chosen.members if at in self._disks]
         accepting = self._accept_loss and len(left) < majority_of(len(before.disks))
-        roster = Roster(self._paths, life, None if accepting else before)
-        following = next_list(self._seen, before, before.node, (life, 0), inside, draw)
+        roster = Roster(self._paths, incarnation, None if accepting else before)
+        following = next_list(self._seen, before, before.node, (incarnation, 0), inside, draw)
         roster.begin(following, sorted({*inside, *self._disks}), before)
         members = self._members(inside)
-        disk = MirroredDisk(DiskGroup(members), life)
+        disk = MirroredDisk(DiskGroup(members), incarnation)
         disk.accepted = [sentence for at in inside for sentence in self._disks[at].accepted]
         if accepting:
             disk.accepted.append(
@@ -179,7 +179,7 @@ class _Opening:
         for path in left_out:
             log.warning("data directory is not named any more, and is not kept up", data_dir=path)
         lost, keep = self._definitions.lost, self._keep_free_bytes
-        return OpenDisks(self._paths, self._locks, disk, roster, life, keep, inside, lost, left_out)
+        return OpenDisks(self._paths, self._locks, disk, roster, incarnation, keep, inside, lost, left_out)
 
     def _lock(self) -> None:
         devices: dict[int, str] = {}
@@ -248,19 +248,19 @@ class _Opening:
         (origin,) = chosen.members
         return DiskList(draw(), (0, 0), (Listed(draw(), self._seen[origin].path, True),))
 
-    def _promise(self, before: DiskList, life: int) -> None:
+    def _promise(self, before: DiskList, incarnation: int) -> None:
         """A majority of the list, or what the operator accepts, takes nothing from an earlier process any more."""
         for at in list(self._disks):
             record = self._seen[at].record
             generation = before.disks[0].generation if record is None else record.generation
             try:
-                promised = Record(generation, True, life, before)
+                promised = Record(generation, True, incarnation, before)
                 self._seen[at].record = write_record(self._paths[at], promised)
             except OSError as error:
                 self._gives_up(at, f"{self._paths[at]}: {error.strerror or error}")
         enough(self._seen, before, list(self._disks), accept_loss=self._accept_loss)
 
-    def _make_equal(self, best: int, before: DiskList, life: int) -> list[int]:
+    def _make_equal(self, best: int, before: DiskList, incarnation: int) -> list[int]:
         """The directories that have everything: a majority of the setting."""
         position = self._disks[best].head(SOURCE).position
         inside = [at for at, disk in self._disks.items() if disk.head(SOURCE).position == position]
@@ -271,14 +271,14 @@ class _Opening:
         for at in (*lagging, *others):
             if len(inside) >= needed and not (is_new and at in others):
                 break
-            if self._like(at, best, before, life, whole=at in lagging):
+            if self._like(at, best, before, incarnation, whole=at in lagging):
                 inside.append(at)
         if len(inside) < needed:
             there = f"{len(inside)} of {len(self._paths)} data directories can be used"
             raise Refused(f"{there}, and {needed} are needed ({self._reasons()})")
         return sorted(inside)
 
-    def _like(self, at: int, best: int, before: DiskList, life: int, *, whole: bool) -> bool:
+    def _like(self, at: int, best: int, before: DiskList, incarnation: int, *, whole: bool) -> bool:
         """Whether the directory has now what the best one has."""
         path, disk = self._paths[at], self._disks.pop(at, None)
         if disk is not None:
@@ -286,7 +286,7 @@ class _Opening:
         log.info("data directory is made equal", data_dir=str(path), like=str(self._paths[best]))
         try:
             if not whole:
-                self._seen[at].record = write_record(path, Record(draw(), False, life, before))
+                self._seen[at].record = write_record(path, Record(draw(), False, incarnation, before))
             with moment_of(self._paths[best] / JOURNAL) as source:
                 copy_journal(source, path, whole=whole)
         except FAILED as error:

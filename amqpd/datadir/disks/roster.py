@@ -47,10 +47,10 @@ def draw() -> str:
 class Roster:
     """Of one node."""
 
-    def __init__(self, paths: list[Path], life: int, before: DiskList | None) -> None:
+    def __init__(self, paths: list[Path], incarnation: int, before: DiskList | None) -> None:
         """`before`: the list that is in effect; None: there is none."""
         self._paths = paths
-        self._life = life
+        self._incarnation = incarnation
         self._in_effect = before
         self._list: DiskList | None = None
         """the last one that was written anywhere"""
@@ -63,7 +63,7 @@ class Roster:
     @property
     def version(self) -> tuple[int, int]:
         """Of the next list."""
-        return self._life, self._counter
+        return self._incarnation, self._counter
 
     @property
     def list(self) -> DiskList:
@@ -71,7 +71,7 @@ class Roster:
         return self._list
 
     def begin(self, first: DiskList, writable: Collection[int], before: DiskList) -> None:
-        """The list of this life. Raises Unwritten."""
+        """The list of this incarnation. Raises Unwritten."""
         known = {each.generation for each in before.disks}
         new = [at for at in writable if first.disks[at].generation not in known]
         with self._turn:
@@ -79,7 +79,7 @@ class Roster:
             # in between leaves a majority of one of the two.
             for at in new:
                 with suppress(OSError):  # it is tried again
-                    self._write(at, Record(first.disks[at].generation, True, self._life, before))
+                    self._write(at, Record(first.disks[at].generation, True, self._incarnation, before))
             self._put(first, [*new, *(at for at in writable if at not in new)])
 
     def changes(self, having: Callable[[], Collection[int]], generations: dict[int, str] | None = None) -> None:
@@ -99,7 +99,7 @@ class Roster:
     def is_new(self, number: int, generation: str) -> None:
         """What the disk has counts for nothing until it is in the list with this generation. Raises OSError."""
         with self._turn:
-            self._write(number, Record(generation, False, self._life, self.list))
+            self._write(number, Record(generation, False, self._incarnation, self.list))
 
     def in_the_way(self, inside: Collection[int]) -> Sequence[Path]:
         """Directories that would be a majority without these disks, if what was in them came back: so no list may
@@ -126,7 +126,7 @@ class Roster:
         for at in writable:
             generation = following.disks[at].generation
             try:
-                self._write(at, Record(generation, True, self._life, following))
+                self._write(at, Record(generation, True, self._incarnation, following))
             except OSError as error:
                 reasons.append(f"{self._paths[at]}: {error.strerror or error}")
             else:

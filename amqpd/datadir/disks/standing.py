@@ -2,10 +2,10 @@
 
 What comes in: which disks are listed; what was handed to each, and what each has stored. What goes out: up to where
 everything is stored by a majority; which disk has to be left behind.
-Rules: 1. A disk is a prefix of one total order of steps, numbered from 1 in each life of the process: it stores them
-in order, without holes. 2. A majority is one of all that are listed, whatever their state: more than half. 3. A disk
-that is not `IN` counts for nothing. 4. What waits for one disk is bounded, in bytes and in steps: a disk over the
-bound is left behind. 5. `stored` never goes back. 6. Pure: no I/O.
+Rules: 1. A disk is a prefix of one total order of steps, numbered from 1 in each incarnation of the process: it
+stores them in order, without holes. 2. A majority is one of all that are listed, whatever their state: more than
+half. 3. A disk that is not `IN` counts for nothing. 4. What waits for one disk is bounded, in bytes and in steps: a
+disk over the bound is left behind. 5. `stored` never goes back. 6. Pure: no I/O.
 Not here: threads (`mirror.py`), which disks a start goes on with (`election.py`).
 """
 

@@ -3,7 +3,7 @@
 What comes in: a disk that is recovered; what another one knew between two transactions, when its tables were copied.
 What goes out: the one or the other.
 Rules: 1. What is known is copied: each disk changes its own. 2. A disk that is adopted goes on with the next
-transaction, in the same life: nothing of it is recovered, or is dead that is not on the other one.
+transaction, in the same incarnation: nothing of it is recovered, or is dead that is not on the other one.
 Not here: copying tables (`likeness.py`), who wants that (`amqpd.datadir.disks`).
 """
 

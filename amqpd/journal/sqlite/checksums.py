@@ -22,7 +22,7 @@ _seven = Struct("<qqqqqqq")
 _eight = Struct("<qqqqqqqq")
 _head = Struct("<qqqqqqqqq")
 
-SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _SEAL, _STAGED = (
+SETTLED, MARK, _DISCARD, RETURNED, _SOURCE, _NAME, HEAD, _FORMER, _TAIL, _VOTE, _STAGED = (
     crc32(b"amqpd journal %d" % at) for at in range(11)
 )
 
@@ -134,8 +134,8 @@ def of_staged(
     return crc32(control, crc32(_two.pack(first_row, rows), crc32(packed, _STAGED)))
 
 
-def of_seal(source: int, epoch: int, forwarder: str, life: int) -> int:
-    return crc32(f"{forwarder}".encode(), crc32(_three.pack(source, epoch, life), _SEAL))
+def of_vote(source: int, epoch: int, forwarder: str, incarnation: int) -> int:
+    return crc32(f"{forwarder}".encode(), crc32(_three.pack(source, epoch, incarnation), _VOTE))
 
 
 def of_source(

@@ -132,8 +132,8 @@ class Discards:
         )
 
     def undone(self, source: int, position: tuple[int, int]) -> None:
-        """What the source had above this position is gone. What of it was committed is in the log of its home, too,
-        and goes on; unless all is gone: then the home may never have had it, of a set that was forced to go on
+        """What the source had above this position is gone. What of it was committed is in the log of its leader, too,
+        and goes on; unless all is gone: then the leader may never have had it, of a set that was forced to go on
         without this member, and what comes in its place is not to be deleted."""
         self._waiting = [each for each in self._waiting if each.source != source or each.position <= position]
         if position == START and any(each.source == source for each in self.pending):

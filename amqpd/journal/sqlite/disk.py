@@ -114,7 +114,7 @@ class SqliteDisk(AsksReplicas, Adopts):
 
     def recover(self, epoch: int = 0) -> Recovered:
         """See `Disk`. Rows that are dead are written down as such in one transaction, and leave in pieces. Nothing is
-        written before all is read. `epoch`: of this life, if it is not the next one."""
+        written before all is read. `epoch`: of this incarnation, if it is not the next one."""
         found, self._found = self._found or self._look(), None
         self._take_over(found)
         self._begin_epoch(epoch, found.rows)
@@ -199,7 +199,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
 
     def _begin_epoch(self, epoch: int, rows: int) -> None:
-        """Each life of a process is a new epoch of the local source, from its first transaction on. `rows`: of
+        """Each incarnation of a process is a new epoch of the local source, from its first transaction on. `rows`: of
         messages, that there are."""
         local, identity = self._sources.local, self.names["identity"]
         new = local.at((max(epoch, local.epoch + 1), local.idx))

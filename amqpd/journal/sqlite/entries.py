@@ -1,4 +1,4 @@
-"""Carries out what is written of sources that are replicated: entries, undone tails, seals, and what is committed.
+"""Carries out what is written of sources that are replicated: entries, undone tails, votes, and what is committed.
 
 What comes in: the writes of a transaction (`amqpd.replication.replica.Write`), a connection with a transaction open.
 What goes out: the tables, changed; the `Draft` of what is known in memory.
@@ -33,11 +33,11 @@ from amqpd.replication.replica import (
     Appended,
     Completed,
     Dropped,
-    Sealed,
     Staged,
     StateEnd,
     StatePart,
     Undone,
+    Voted,
     Write,
     source_of,
 )
@@ -126,8 +126,8 @@ def _carry_out_one(connection: sqlite3.Connection, write: Write, draft: Draft, *
                 staging.undo_staged(connection, source, position, staged, draft)
             else:
                 undo(connection, draft, source, position)
-        case Sealed(source, seal):
-            connection.execute(entry_statements.PUT_SEAL, (source, *seal, checksums.of_seal(source, *seal)))
+        case Voted(source, vote):
+            connection.execute(entry_statements.PUT_VOTE, (source, *vote, checksums.of_vote(source, *vote)))
             draft.known(source)
         case Staged(source):
             staging.begin(connection, source, draft)

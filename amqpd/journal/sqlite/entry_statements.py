@@ -25,11 +25,11 @@ from amqpd.journal.sqlite.schema import (
     former,
     queue,
     returned,
-    seal,
     settled,
     source,
     staged,
     tail,
+    vote,
 )
 from amqpd.journal.sqlite.statements import (
     commit_through,
@@ -83,7 +83,7 @@ def _put(of: Table) -> str:
     return f"INSERT OR REPLACE INTO {of.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_SEAL, PUT_STAGED = map(_put, (returned, queue, former, seal, staged))
+PUT_RETURNED, PUT_MARK, PUT_FORMER, PUT_VOTE, PUT_STAGED = map(_put, (returned, queue, former, vote, staged))
 PUT_ROW, PUT_DEADLINE = map(_put, (batch, deadline))
 PUT_SETTLED = _put(settled).replace("REPLACE", "IGNORE")
 DROP_MARK = "DELETE FROM queue WHERE queue_id = ?"

@@ -1,8 +1,9 @@
-"""The bytes of an entry of a source: what the home's transaction has of it, as each disk of the replica set takes it.
+"""The bytes of an entry of a source: what the leader's transaction has of it, as each disk of the replica set takes
+it.
 
-What comes in: a `SourceEntry` at its home; a payload at any disk. What goes out: the payload; its parts, as the
+What comes in: a `SourceEntry` at its leader; a payload at any disk. What goes out: the payload; its parts, as the
 statement for an entry wants them (`entry_statements.py`).
-Rules: 1. Whatever costs work for each row, range or message (numbers, checksums, JSON) is done once, at the home. A
+Rules: 1. Whatever costs work for each row, range or message (numbers, checksums, JSON) is done once, at the leader. A
 disk takes a payload apart in a number of steps that does not depend on how much it has. 2. Control comes first, then
 data: bodies and deadlines, end to end in the order of the rows. So a disk that keeps control and rows can put the
 payload together again, byte for byte. 3. Numbers of queues are those of the cluster; nothing in it is of one disk.
@@ -38,7 +39,7 @@ _triple = Struct("<qqq")
 
 
 class BadPayload(ValueError):
-    """The bytes are not what a home of this version makes."""
+    """The bytes are not what a leader of this version makes."""
 
 
 class PayloadChunk(NamedTuple):
@@ -73,7 +74,7 @@ class Payload:
 
 
 def encode(entry: SourceEntry) -> bytes:
-    """At the home, in a thread: it joins the bodies."""
+    """At the leader, in a thread: it joins the bodies."""
     source, epoch, idx = entry.source, entry.epoch, entry.idx
     made = list(chunks([(entry.rows, source, epoch, idx)]))
     settled = [(item.queue_id, item.first_seq, item.last_seq) for item in entry.settled]

@@ -19,11 +19,11 @@ from amqpd.journal.sqlite.schema import (
     names,
     queue,
     returned,
-    seal,
     settled,
     source,
     staged,
     tail,
+    vote,
 )
 from amqpd.journal.sqlite.statements import text as _text
 
@@ -129,8 +129,8 @@ _link = (
     *(tail.c.first_row, tail.c.rows, tail.c.control, tail.c.crc),
 )
 TAIL = _text(select(*_link).order_by(*_link[:3]))
-_seal = (seal.c.source, seal.c.epoch, seal.c.forwarder, seal.c.life, seal.c.crc)
-SEALS = _text(select(*_seal).order_by(seal.c.source))
+_vote = (vote.c.source, vote.c.epoch, vote.c.forwarder, vote.c.life, vote.c.crc)
+VOTES = _text(select(*_vote).order_by(vote.c.source))
 ENTRIES_AFTER = _text(
     select(*_link)
     .where(
@@ -316,7 +316,7 @@ SLICES = {
     "returned": (2, _slice(2, *_returned)),
     "former": (7, _slice(7, *_kept)),
     "tail": (3, _slice(3, *_link)),
-    "seal": (1, _slice(1, *_seal)),
+    "seal": (1, _slice(1, *_vote)),
     "staged": (2, _slice(2, *_staged)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""

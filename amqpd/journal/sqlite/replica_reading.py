@@ -1,7 +1,7 @@
-"""Reads what a journal in use has of replicated sources: for votes, for others who lack entries, for a home.
+"""Reads what a journal in use has of replicated sources: for votes, for others who lack entries, for a leader.
 
 What comes in: a journal that is recovered. What goes out: the state of each replica; entries as they were made;
-queues as a home builds them.
+queues as a leader builds them.
 Rules: 1. A connection of its own, which only reads: asked from any thread, one caller after the other, while others
 commit and read. 2. What was written before the call is in the answer. 3. An entry is put together from its record and
 its rows, and held against its checksum.
@@ -23,12 +23,12 @@ from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, trust
 from amqpd.journal.sqlite.database import connect_to_read, meaning
 from amqpd.journal.sqlite.recovery import find
-from amqpd.journal.sqlite.replicas import TailRecord, read_seals, tail_record
+from amqpd.journal.sqlite.replicas import TailRecord, read_votes, tail_record
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.sqlite.state import State
 from amqpd.journal.sqlite.state_reading import parts
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.log import Link
 
@@ -102,9 +102,9 @@ class ReplicaReader:
         heads, tails = self._heads(connection), dict[int, list[Link]]()
         for record in map(tail_record, connection.execute(queries.TAIL)):
             tails.setdefault(record.source, []).append(Link(record.position, record.before, record.checksum))
-        sealed = read_seals(connection)
+        voted = read_votes(connection)
         return [
-            ReplicaState(source, sealed.get(source, seals.NONE), head.committed, tails.get(source, []), head.reserved)
+            ReplicaState(source, voted.get(source, votes.NONE), head.committed, tails.get(source, []), head.reserved)
             for source, head in sorted(heads.items())
             if source != SOURCE
         ]

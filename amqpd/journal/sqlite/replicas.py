@@ -1,4 +1,4 @@
-"""What a journal says of the sources that it keeps a replica of: the tail of entries, and seals.
+"""What a journal says of the sources that it keeps a replica of: the tail of entries, and votes.
 
 What comes in: a connection. What goes out: their records, if they fit.
 Rules: 1. A record that does not fit its checksum, and an entry that is missing between two others, are
@@ -19,7 +19,7 @@ from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head
 from amqpd.replication.entry import Position
-from amqpd.replication.seal import Seal
+from amqpd.replication.vote import Vote
 
 
 class TailRecord(NamedTuple):
@@ -59,7 +59,7 @@ def check_tails(connection: sqlite3.Connection, heads: Mapping[int, Head]) -> No
     for source, head in heads.items():
         if source != SOURCE and source not in seen and head.position != head.committed:
             raise JournalDamaged(f"entries of source {source} from {head.committed} to {head.position} are missing")
-    read_seals(connection)
+    read_votes(connection)
 
 
 def staged_from(connection: sqlite3.Connection) -> dict[int, int]:
@@ -73,11 +73,11 @@ def staged_from(connection: sqlite3.Connection) -> dict[int, int]:
     return found
 
 
-def read_seals(connection: sqlite3.Connection) -> dict[int, Seal]:
+def read_votes(connection: sqlite3.Connection) -> dict[int, Vote]:
     """Raises JournalDamaged."""
     found = {}
-    for source, epoch, forwarder, life, crc in connection.execute(queries.SEALS):
-        if checksums.of_seal(source, epoch, forwarder, life) != crc:
-            raise JournalDamaged(f"the seal of source {source} does not fit its checksum")
-        found[source] = Seal(epoch, forwarder, life)
+    for source, epoch, forwarder, incarnation, crc in connection.execute(queries.VOTES):
+        if checksums.of_vote(source, epoch, forwarder, incarnation) != crc:
+            raise JournalDamaged(f"the vote of source {source} does not fit its checksum")
+        found[source] = Vote(epoch, forwarder, incarnation)
     return found

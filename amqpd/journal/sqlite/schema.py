@@ -173,8 +173,8 @@ tail = Table(
     sqlite_with_rowid=False,
 )
 
-# What a home has sent of a source to stand in place of what stands here, while it is incomplete (`staging.py`): rows
-# of the source in `batch` from `first_row` of the first record on, and in `control` all that is not rows.
+# What a leader has sent of a source to stand in place of what stands here, while it is incomplete (`staging.py`):
+# rows of the source in `batch` from `first_row` of the first record on, and in `control` all that is not rows.
 staged = Table(
     "staged",
     metadata,
@@ -189,8 +189,9 @@ STAGED_BEGUN, STAGED_PART, STAGED_ENTRY = 0, 1, 2
 """`kind`: the first record, of which the rest of the columns means nothing; a part of the state (`state.py`); an
 entry that came after it, as in `tail`."""
 
-# Whose entries of a source are taken (`amqpd.replication.seal`): this disk's vote.
-seal = Table(
+# Whose entries of a source are taken (`amqpd.replication.vote`): this disk's vote. The table `vote` and its column
+# `incarnation`, the incarnation, keep the names that they have in data directories.
+vote = Table(
     "seal",
     metadata,
     _integer("source", key=True),
@@ -226,7 +227,7 @@ HEAD_COLUMNS = ("source", "epoch", "idx", "reserved", "replicated", "committed_e
 GENERATION = "generation"
 """of `names`, where sources are replicated: which disk this is; one that was repaired is another"""
 
-LIFE = "life"
+INCARNATION = "life"
 """of `names`, of a disk that was in a cluster: the last incarnation that it claimed"""
 
 # What the file is called: `identity`, 32 hexadecimal digits drawn when it was made; of the metadata store beside it

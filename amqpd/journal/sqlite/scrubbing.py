@@ -46,7 +46,7 @@ _SUMS: dict[str, Callable[..., int]] = {
     "returned": checksums.of_returned,
     "former": checksums.of_former,
     "tail": checksums.of_tail,
-    "seal": checksums.of_seal,
+    "seal": checksums.of_vote,
     "staged": checksums.of_staged,
 }
 _NO_NUMBERS = (struct.error, TypeError)

@@ -2,7 +2,7 @@
 
 What comes in: a connection; rows of a table. What goes out: the record, or `JournalDamaged`.
 Rules: a page that names fewer records than it has shows in no record, so SQLite's own check looks at these tables.
-Not here: rows of messages and what is settled of them (`recovery.py`), tails and seals (`replicas.py`).
+Not here: rows of messages and what is settled of them (`recovery.py`), tails and votes (`replicas.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Takes in the state of a source beside what stands of it, and puts it in its place when it is whole.
 
 What comes in: parts of a state (`state.py`) and entries that follow it, in transactions that are open. What goes
-out: rows in `batch` that nobody sees, records in `staged`; at the end, the source as its home has it.
+out: rows in `batch` that nobody sees, records in `staged`; at the end, the source as its leader has it.
 Rules: 1. What stands stays as it is until all has come, and nobody can tell that anything is staged. 2. A body is
 written once: rows that are staged are those from one number on, and stand when that is forgotten. 3. Completing is
 one transaction. What stood above `after` goes, committed or not: the state has it. What stood below and is not live
 goes as a discard. 4. A process that begins forgets what an earlier one had staged.
-Not here: what a home sends (`state_reading.py`), when it is complete (`amqpd.replication.replica`).
+Not here: what a leader sends (`state_reading.py`), when it is complete (`amqpd.replication.replica`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The bytes of a source's state, as one disk sends it to another that lacks more than entries: a difference.
 
-What comes in: what a home's disk has at `base`, the last entry that is told as committed, beyond `after`, up to which
-both logs are the same. What goes out: parts of bounded size; at the other disk, what is in them.
+What comes in: what a leader's disk has at `base`, the last entry that is told as committed, beyond `after`, up to
+which both logs are the same. What goes out: parts of bounded size; at the other disk, what is in them.
 Rules: 1. Rows and records go as they are, with their own (epoch, idx) and checksums. 2. Of all that is live at `base`
 the ranges go along: what stands at the other disk and is not in one has died. 3. What is not in the state because it
 died or was written over after `base`, the entries above `base` tell. 4. What a start of the disk that takes it would

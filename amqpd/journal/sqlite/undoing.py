@@ -1,11 +1,11 @@
-"""Takes back what a source has above one of its entries: the tail that another home's log replaces.
+"""Takes back what a source has above one of its entries: the tail that another leader's log replaces.
 
 What comes in: the source, an (epoch, idx) that is not below what is committed, inside a transaction. What goes out: a
 journal that is as if nothing above that had ever come, except that sequence numbers stay reserved.
 Rules: 1. By (epoch, idx), never by idx alone: a new epoch may begin with a smaller idx. 2. Records above it go; a
 record that they replaced or removed comes back from `former`. Rows and settled records need no such version: no row
 leaves the disk before its settle is committed. 3. `next_seq` of a queue never falls: numbers whose rows left the disk
-are not given again. 4. What a queue's home makes of it is not seen to here: a home does not undo.
+are not given again. 4. What a queue's leader makes of it is not seen to here: a leader does not undo.
 Not here: which entry that is (`amqpd.replication.log`).
 """
 

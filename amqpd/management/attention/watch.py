@@ -42,7 +42,7 @@ from amqpd.management.figures.totals import KEPT_FROM, KEPT_S_EACH, KEPT_S_MAX
 from amqpd.management.pacing import Pace
 from amqpd.node.node import Node
 from amqpd.publishing.unroutable import Outcome
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Access
 
@@ -59,13 +59,13 @@ class _Seen:
 
     __slots__ = ("acked", "dead_letters", "delivered", "refused")
 
-    def __init__(self, now_ms: int, queue: HomeQueue) -> None:
+    def __init__(self, now_ms: int, queue: LeaderQueue) -> None:
         self.acked = Still(now_ms, queue.facts.acked)
         self.delivered = Still(now_ms, queue.facts.delivered)
         self.refused = Growth(now_ms)
         self.dead_letters = Growth(now_ms)
 
-    def look(self, now_ms: int, queue: HomeQueue) -> None:
+    def look(self, now_ms: int, queue: LeaderQueue) -> None:
         facts = queue.facts
         self.acked.look(now_ms, facts.acked)
         self.delivered.look(now_ms, facts.delivered)
@@ -98,7 +98,7 @@ class Watch:
         """`clock_ms`: since the epoch, never going back."""
         self._node = node
         self._clock_ms = clock_ms
-        self._queues: dict[HomeQueue, _Seen] = {}
+        self._queues: dict[LeaderQueue, _Seen] = {}
         self._exchanges: dict[tuple[str, str], dict[Outcome, Growth]] = {}
         self._forgot_ms = clock_ms()
         self._making = trio.Lock()
@@ -111,7 +111,7 @@ class Watch:
 
     # For the sampler
 
-    def look(self, queue: HomeQueue) -> None:
+    def look(self, queue: LeaderQueue) -> None:
         """Something happened to the queue since the last look."""
         seen = self._queues.get(queue)
         if seen is None:
@@ -120,7 +120,7 @@ class Watch:
             seen = self._queues[queue] = _Seen(self._clock_ms(), queue)
         seen.look(self._clock_ms(), queue)
 
-    def _knows(self, queue: HomeQueue) -> bool:
+    def _knows(self, queue: LeaderQueue) -> bool:
         return self._node.queues.get((queue.record.vhost, queue.record.name)) is queue
 
     async def look_around(self) -> None:
@@ -232,7 +232,7 @@ def _add(found: Found, fact: Fact) -> None:
     found.setdefault(fact.vhost, {}).setdefault(fact.kind, _OfKind()).add(fact)
 
 
-def _is_remarkable(queue: HomeQueue) -> bool:
+def _is_remarkable(queue: LeaderQueue) -> bool:
     return bool(queue.ready_count or queue.facts.refused or queue.facts.dead_letters_in)
 
 
@@ -243,7 +243,7 @@ def _stopped(queue: QueuePort) -> Iterator[tuple[str, dict[str, float]]]:
         yield DAMAGED, {"first": fence.first, "last": fence.last, "messages": fence.messages}
 
 
-def _of_queue(queue: HomeQueue, seen: _Seen, now_ms: int) -> list[tuple[str, dict[str, float]]]:
+def _of_queue(queue: LeaderQueue, seen: _Seen, now_ms: int) -> list[tuple[str, dict[str, float]]]:
     found: list[tuple[str, dict[str, float]]] = []
     ready, consumers = queue.ready_count, queue.consumer_count
     came, refused = seen.dead_letters.recent(now_ms), seen.refused.recent(now_ms)

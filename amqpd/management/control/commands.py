@@ -1,8 +1,8 @@
 """The commands of the control socket: which use case each of them is, and how its arguments are read.
 
 What comes in: commands with arguments, as JSON. What goes out: what use cases return.
-Rules: 1. Nothing is decided here: a wish that makes no sense is refused by the use case, one that is no wish of this
-form by a `BadArgument` from here. 2. Operators of the socket may do everything: its file mode says who they are.
+Rules: 1. Nothing is decided here: a request that makes no sense is refused by the use case, one that is no request of
+this form by a `BadArgument` from here. 2. Operators of the socket may do everything: its file mode says who they are.
 Not here: the socket (`socket.py`), commands of components that are no use cases of the node: backup, scrub, audit.
 """
 
@@ -21,7 +21,7 @@ from amqpd.management.damage.orphan_operations import OrphanOperations
 from amqpd.management.errors import BadArgument
 from amqpd.management.figures import inventory
 from amqpd.management.messages.operations import MessageOperations
-from amqpd.management.messages.wishes import Wish
+from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.metadata import transients
 from amqpd.management.running import Running
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
@@ -68,9 +68,9 @@ def listings(on: Running) -> Mapping[str, Listing]:
 
 def message_streams(messages: MessageOperations) -> Mapping[str, Stream]:
     return {
-        "message list": lambda arguments: messages.list(Wish.of_listing(arguments), caller()),
-        "message delete": lambda arguments: messages.delete(Wish.of_act(arguments), caller()),
-        "message move": lambda arguments: messages.move(Wish.of_act(arguments), caller()),
+        "message list": lambda arguments: messages.list(MessagesRequest.of_listing(arguments), caller()),
+        "message delete": lambda arguments: messages.delete(MessagesRequest.of_act(arguments), caller()),
+        "message move": lambda arguments: messages.move(MessagesRequest.of_act(arguments), caller()),
     }
 
 

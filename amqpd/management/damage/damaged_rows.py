@@ -25,9 +25,9 @@ from amqpd.journal.records import Row
 from amqpd.management.damage.quarantine_files import keep_row
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.messages.bodies import Bodies, Reader
-from amqpd.management.messages.home_queues import home_queue, require_here
+from amqpd.management.messages.leader_queues import leader_queue, require_here
 from amqpd.management.messages.repair import delete
-from amqpd.management.messages.wishes import Wish
+from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
 from amqpd.node.node import Node
@@ -130,19 +130,21 @@ class DamagedRows:
     async def _meant(self, which: Which) -> tuple[Paged, list[Damage]]:
         """The queue, and what is damaged in it: of the messages with these ids, or of all. Raises NotFound when there
         is none."""
-        wish = Wish.of_listing({"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"})
+        request = MessagesRequest.of_listing(
+            {"vhost": which.vhost, "queue": which.queue, "ids": which.ids, "state": "all"}
+        )
         if not which.delayed:
-            queue: Paged = home_queue(self._node, wish.vhost, wish.queue)
-        elif (store := self._node.delayed.get(wish.vhost)) is not None:
+            queue: Paged = leader_queue(self._node, request.vhost, request.queue)
+        elif (store := self._node.delayed.get(request.vhost)) is not None:
             queue = store
         else:
-            raise NotFound(f"there is no queue '{wish.queue}' in virtual host '{wish.vhost}'")
-        if wish.ids != EVERY:
-            await self._look_for_damage(queue, wish)
+            raise NotFound(f"there is no queue '{request.queue}' in virtual host '{request.vhost}'")
+        if request.ids != EVERY:
+            await self._look_for_damage(queue, request)
         found = [
             damage
             for damage in queue.damaged()
-            if any(low <= damage.last and high >= damage.first for low, high in wish.ids)
+            if any(low <= damage.last and high >= damage.first for low, high in request.ids)
         ]
         if not found:
             raise NotFound(
@@ -151,11 +153,11 @@ class DamagedRows:
             )
         return queue, found
 
-    async def _look_for_damage(self, queue: Paged, wish: Wish) -> None:
+    async def _look_for_damage(self, queue: Paged, request: MessagesRequest) -> None:
         """Read what is meant, in case nobody has."""
         bodies = Bodies(self._reader)
-        for stretch in ready(queue, 1, wish.ids):
-            async with aclosing(bodies.parts(stretch, wish.step)) as parts:
+        for stretch in ready(queue, 1, request.ids):
+            async with aclosing(bodies.parts(stretch, request.step)) as parts:
                 async for _ in parts:
                     pass
         queue.look_for_damage()

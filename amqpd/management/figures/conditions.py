@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import islice
 
 from amqpd.management.figures.held import AT_PREFETCH, Consuming, consuming
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer
 
@@ -22,7 +22,7 @@ CONSUMERS_MAX = 100
 
 def conditions(queue: QueuePort, now_ms: int) -> list[str]:
     """Of a queue of another node there are none here: its leader says them."""
-    if not isinstance(queue, HomeQueue) or not queue.is_served:
+    if not isinstance(queue, LeaderQueue) or not queue.is_served:
         return []
     facts, found = queue.facts, []
     rates = facts.rates(now_ms) if queue.ready_count or facts.refused else {}

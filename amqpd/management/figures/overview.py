@@ -70,7 +70,7 @@ def _waiting_in(node: Node) -> Counter[str]:
     """Messages by virtual host, in queues that are not made yet though their source is served here."""
     found: Counter[str] = Counter()
     if node.registry.beginning:
-        for queue in node.elsewhere.values():
+        for queue in node.remote.values():
             found[queue.record.vhost] += node.registry.waiting_in(queue.record)
     return found
 

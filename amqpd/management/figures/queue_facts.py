@@ -19,7 +19,7 @@ from amqpd.node.fence import fence_facts
 from amqpd.node.totals import TAKEN
 from amqpd.queues.contents import head_timestamp
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS, taken
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort, Statistics
 from amqpd.queues.settings import QueueSettings
 from amqpd.session.consumers import Consumer
@@ -68,7 +68,7 @@ def queue_facts(queue: QueuePort, now_ms: int, policy: EffectivePolicy = NO_POLI
         "message_bytes_unacknowledged": said.unacked_bytes,
         "memory": said.memory_bytes,
         "oldest_message_age_s": None if said.oldest_ms is None else max(0, now_ms - said.oldest_ms) / 1000,
-        "head_message_timestamp": head_timestamp(queue) if isinstance(queue, HomeQueue) else None,
+        "head_message_timestamp": head_timestamp(queue) if isinstance(queue, LeaderQueue) else None,
         "consumers": said.consumers,
         "consumer_capacity": utilisation,
         "consumer_utilisation": utilisation,
@@ -90,12 +90,12 @@ def state_of(queue: QueuePort) -> str:
 
 
 def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:
-    """RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`) and `elsewhere` (`amqpd/node/sources.py`). Why it
+    """RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`) and `remote` (`amqpd/node/sources.py`). Why it
     crashed: `amqpd/node/quarantine.py`."""
     if queue.crash_reason is not None:
         return "crashed"
     if queue.is_remote:
-        return "elsewhere"
+        return "remote"
     return "fenced" if fence and fence["blocked"] else "running"
 
 

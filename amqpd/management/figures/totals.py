@@ -25,7 +25,7 @@ from amqpd.node.node import Node
 from amqpd.node.totals import LOST, NOTHING, SENT, SUMS, TAKEN
 from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.facts import taken
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 
 RATES = (*SENT[:2], *LOST, *TAKEN)
@@ -54,11 +54,11 @@ def queues(node: Node, vhosts: Collection[str]) -> Iterator[QueuePort | None]:
 
 def port_of(node: Node, vhost: str, name: str) -> QueuePort | None:
     """None: it is gone. One of a source that begins here is not made."""
-    found = node.queues.get((vhost, name)) or node.elsewhere.get((vhost, name))
+    found = node.queues.get((vhost, name)) or node.remote.get((vhost, name))
     return None if found is None or found.is_deleted else found
 
 
-def queue_of(node: Node, dispatched: Dispatchable) -> HomeQueue | None:
+def queue_of(node: Node, dispatched: Dispatchable) -> LeaderQueue | None:
     """The same, if it is a queue of this node, and still is. Others, such as delayed messages, are none for an
     operator."""
     record = dispatched.record
@@ -66,7 +66,7 @@ def queue_of(node: Node, dispatched: Dispatchable) -> HomeQueue | None:
     return found if found is dispatched else None
 
 
-def look_at(node: Node, queue: HomeQueue) -> None:
+def look_at(node: Node, queue: LeaderQueue) -> None:
     """What it has done since the last look is in the node's sums."""
     node.totals.look_at(queue.record.vhost, queue.facts, queue.ready_count, queue.unacked_count)
 
@@ -123,7 +123,7 @@ class QueueSums:
             counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
             counts["queues"] = len(vhost.queues)
             counts["consumers"] = node.census.consumers_by_vhost[name]
-        for begun in list(node.elsewhere.values()) if node.registry.beginning else ():
+        for begun in list(node.remote.values()) if node.registry.beginning else ():
             await pace.step()
             looked_at += 1
             counts = found.setdefault(begun.record.vhost, Counter())

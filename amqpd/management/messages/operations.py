@@ -1,6 +1,6 @@
 """What an operator sees of the messages in a queue, and does to them: listed, deleted, moved.
 
-What comes in: wishes (`wishes.py`). What goes out: rows of messages; queues without them; the log of who
+What comes in: requests (`requests.py`). What goes out: rows of messages; queues without them; the log of who
 did it.
 Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice it. 2. Everything goes in small
 steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large move
@@ -9,7 +9,7 @@ what is done by then is done, and logged. 5. What is damaged is listed without i
 are, and ends a move. 6. To look, as to delete, needs the permission to read the queue, as a purge does; to move needs
 as well what a publisher to the other queue needs.
 Not here: what stands where (`queues/browsing.py`), taking out (`repair.py`), damage (`damage/damaged_rows.py`), what
-a message says (`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`wishes.py`).
+a message says (`queues/contents.py`), reading from the disk (`bodies.py`), what arguments mean (`requests.py`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from amqpd.management.amqp_errors import refusals
 from amqpd.management.errors import AtAnotherNode, BadArgument, Refused, Unavailable
 from amqpd.management.messages.bodies import Bodies, Part, Reader
 from amqpd.management.messages.holders import holders_of
-from amqpd.management.messages.home_queues import home_queue, require_here
+from amqpd.management.messages.leader_queues import leader_queue, require_here
 from amqpd.management.messages.repair import Mover, delete, gone_from
-from amqpd.management.messages.wishes import Wish
+from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 
 # What is moved waits for its commit after this number of bytes, what is deleted after this number of steps.
 MOVED_BYTES_MAX = 1 << 20
@@ -60,20 +60,22 @@ class MessageOperations:
         self._reader = reader
         self._settle = settle
 
-    async def list(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
-        """A row for each message that is meant, up to the count that is wished for. Raises NotFound, Refused,
+    async def list(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
+        """A row for each message that is meant, up to the count that is asked for. Raises NotFound, Refused,
         Conflict."""
-        queue = self._readable(wish.vhost, wish.queue, by)
+        queue = self._readable(request.vhost, request.queue, by)
         self._settle()
-        holders = await holders_of(self._node, queue) if wish.unacked and wish.held_by else None
-        left, told_at = wish.count, trio.current_time()
-        async with aclosing(self._parts(queue, wish)) as parts:
+        holders = await holders_of(self._node, queue) if request.unacked and request.held_by else None
+        left, told_at = request.count, trio.current_time()
+        async with aclosing(self._parts(queue, request)) as parts:
             async for part in parts:
                 page: Rows = []
-                for first, last in meant(part, wish):
+                for first, last in meant(part, request):
                     last = min(last, first + left - 1)
                     if first <= last:
-                        page += rows_of(queue, part.stretch, part.bodies, first, last, wish.body, self._node.now_ms)
+                        page += rows_of(
+                            queue, part.stretch, part.bodies, first, last, request.body, self._node.now_ms
+                        )
                         left -= last - first + 1
                 if holders is not None and part.stretch.state == UNACKED:
                     page = [{**row, **holders.of(row["id"])} for row in page]
@@ -83,28 +85,28 @@ class MessageOperations:
                 if not left:
                     return
 
-    async def delete(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
+    async def delete(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
         """What was done so far, from time to time, and at the end: `count`, `first_id`, `last_id`. Raises NotFound,
         Refused, Conflict."""
-        act = _Act(self, self._readable(wish.vhost, wish.queue, by), wish, by)
-        async with aclosing(act.look() if wish.dry_run else act.delete()) as pages:
+        act = _Act(self, self._readable(request.vhost, request.queue, by), request, by)
+        async with aclosing(act.look() if request.dry_run else act.delete()) as pages:
             async for page in pages:
                 yield page
 
-    async def move(self, wish: Wish, by: Operator) -> AsyncGenerator[Rows, None]:
+    async def move(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
         """As `delete`; and `full`, when the other queue takes no more; `damaged`, what it stopped at. Raises
         Unavailable while memory or disk is short."""
-        act = _Act(self, self._readable(wish.vhost, wish.queue, by), wish, by)
-        target = self._writable(wish.to_vhost, wish.to_queue, by)
+        act = _Act(self, self._readable(request.vhost, request.queue, by), request, by)
+        target = self._writable(request.to_vhost, request.to_queue, by)
         if target is act.queue:
-            raise BadArgument(f"the queue '{wish.queue}' is where they are: name another one to move them to")
-        async with aclosing(act.look() if wish.dry_run else act.move(target)) as pages:
+            raise BadArgument(f"the queue '{request.queue}' is where they are: name another one to move them to")
+        async with aclosing(act.look() if request.dry_run else act.move(target)) as pages:
             async for page in pages:
                 yield page
 
-    def _readable(self, vhost: str, name: str, by: Operator) -> HomeQueue:
+    def _readable(self, vhost: str, name: str, by: Operator) -> LeaderQueue:
         """Of a queue that is exclusive to a connection no user reads. Raises NotFound, Refused, Conflict."""
-        queue = home_queue(self._node, vhost, name)
+        queue = leader_queue(self._node, vhost, name)
         if by.user is not None:
             with refusals():
                 self._node.access.require(by.user, vhost, "read", "queue", name)
@@ -112,7 +114,7 @@ class MessageOperations:
                     raise locked(queue.record)
         return queue
 
-    def _writable(self, vhost: str, name: str, by: Operator) -> HomeQueue:
+    def _writable(self, vhost: str, name: str, by: Operator) -> LeaderQueue:
         """As a publisher to the default exchange writes to it. Raises NotFound, Refused, Conflict."""
         if by.user is not None:
             if not self._node.access.may_enter(by.user, vhost):
@@ -120,14 +122,14 @@ class MessageOperations:
             with refusals():
                 self._node.access.require(by.user, vhost, "write", "exchange", "")
         try:
-            return home_queue(self._node, vhost, name)
+            return leader_queue(self._node, vhost, name)
         except AtAnotherNode as error:
             raise AtAnotherNode(f"{error}, and messages are moved between queues that one node leads") from None
 
-    async def _parts(self, queue: HomeQueue, wish: Wish) -> AsyncGenerator[Part, None]:
+    async def _parts(self, queue: LeaderQueue, request: MessagesRequest) -> AsyncGenerator[Part, None]:
         bodies = Bodies(self._reader)
-        for stretch in stretches(queue, wish):
-            async with aclosing(bodies.parts(stretch, wish.step)) as parts:
+        for stretch in stretches(queue, request):
+            async with aclosing(bodies.parts(stretch, request.step)) as parts:
                 async for part in parts:
                     require_here(queue)
                     if stretch.level.store.damaged:
@@ -138,13 +140,15 @@ class MessageOperations:
 class _Act:
     """Deleting or moving, step by step, with its account."""
 
-    def __init__(self, messages: MessageOperations, queue: HomeQueue, wish: Wish, by: Operator) -> None:
+    def __init__(
+        self, messages: MessageOperations, queue: LeaderQueue, request: MessagesRequest, by: Operator
+    ) -> None:
         self.queue = queue
         self._messages = messages
         self._node = messages._node
-        self._wish = wish
+        self._request = request
         self._by = by
-        self._left = wish.count
+        self._left = request.count
         self._count = 0
         self._ids: tuple[int, int] | None = None
         self._damaged: tuple[int, int] | None = None
@@ -153,27 +157,27 @@ class _Act:
 
     async def look(self) -> AsyncGenerator[Rows, None]:
         """Only count what would be done."""
-        if self._wish.condition:
-            async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
+        if self._request.condition:
+            async with aclosing(self._messages._parts(self.queue, self._request)) as parts:
                 async for part in parts:
-                    for first, last in meant(part, self._wish):
+                    for first, last in meant(part, self._request):
                         self._done(part.stretch, first, min(last, first + self._left - 1))
                     if not self._left:
                         break
                     for page in self._progress():
                         yield page
         else:
-            for at, stretch in enumerate(stretches(self.queue, self._wish)):
+            for at, stretch in enumerate(stretches(self.queue, self._request)):
                 self._done(stretch, stretch.first, min(stretch.last, stretch.first + self._left - 1))
                 if not self._left:
                     break
-                if at % self._wish.step == 0:
+                if at % self._request.step == 0:
                     await trio.lowlevel.checkpoint()
         yield [self._account(False)]
 
     async def delete(self) -> AsyncGenerator[Rows, None]:
         try:
-            deleting = self._delete_those() if self._wish.condition else self._delete_stretches()
+            deleting = self._delete_those() if self._request.condition else self._delete_stretches()
             steps = 0
             async with aclosing(deleting) as done:
                 async for _ in done:
@@ -190,11 +194,11 @@ class _Act:
         finally:
             self._log("messages deleted by an operator")
 
-    async def move(self, target: HomeQueue) -> AsyncGenerator[Rows, None]:
+    async def move(self, target: LeaderQueue) -> AsyncGenerator[Rows, None]:
         mover = Mover(self._node, partial(gone_from, self._node, self.queue), target)
         nbytes = 0
         try:
-            async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
+            async with aclosing(self._messages._parts(self.queue, self._request)) as parts:
                 async for part in parts:
                     if short := sorted(SHORTAGES & self._node.alarms.kinds):
                         raise Unavailable(f"the {short[0]} alarm is on: nothing is moved until it is off")
@@ -204,7 +208,7 @@ class _Act:
                         self._stopped_at(part)
                         break
                     level.store.cut_at(part.bodies.first, part.bodies.last)
-                    for first, last in meant(part, self._wish):
+                    for first, last in meant(part, self._request):
                         last = min(last, first + self._left - 1)
                         if first <= last and not mover.full:
                             nbytes += sum(
@@ -227,11 +231,11 @@ class _Act:
 
     async def _delete_those(self) -> AsyncGenerator[None, None]:
         """Those of which the condition holds."""
-        async with aclosing(self._messages._parts(self.queue, self._wish)) as parts:
+        async with aclosing(self._messages._parts(self.queue, self._request)) as parts:
             async for part in parts:
                 level = part.stretch.level
                 level.store.cut_at(part.bodies.first, part.bodies.last)
-                for first, last in meant(part, self._wish):
+                for first, last in meant(part, self._request):
                     last = min(last, first + self._left - 1)
                     if first <= last:
                         self._done(part.stretch, first, last, delete(self._node, self.queue, level, first, last))
@@ -240,7 +244,7 @@ class _Act:
     async def _delete_stretches(self) -> AsyncGenerator[None, None]:
         """All that is meant by its place: no body has to be read for it."""
         bodies = Bodies(self._messages._reader)
-        for stretch in stretches(self.queue, self._wish):
+        for stretch in stretches(self.queue, self._request):
             seq, last = stretch.first, min(stretch.last, stretch.first + self._left - 1)
             while seq <= last and not self.queue.is_deleted:
                 found = await bodies.piece(stretch.level, seq, last)
@@ -284,27 +288,27 @@ class _Act:
         await until_durable(self._node, self._messages._settle, lanes)
 
     def _log(self, event: str, **fields: Any) -> None:
-        wish, (first, last) = self._wish, self._ids or (None, None)
-        about = {**fields, **wish.said, "count": self._count, "first_id": first, "last_id": last}
-        log.warning(event, queue=wish.queue, vhost=wish.vhost, **self._by.said, **about)
+        request, (first, last) = self._request, self._ids or (None, None)
+        about = {**fields, **request.said, "count": self._count, "first_id": first, "last_id": last}
+        log.warning(event, queue=request.queue, vhost=request.vhost, **self._by.said, **about)
 
 
-def stretches(queue: HomeQueue, wish: Wish) -> Iterator[Stretch]:
-    """What the wish means by state, place and id."""
-    if wish.unacked:
-        yield from unacked(queue, wish.ids)
-    if wish.ready:
-        yield from ready(queue, wish.start, wish.ids)
+def stretches(queue: LeaderQueue, request: MessagesRequest) -> Iterator[Stretch]:
+    """What the request means by state, place and id."""
+    if request.unacked:
+        yield from unacked(queue, request.ids)
+    if request.ready:
+        yield from ready(queue, request.start, request.ids)
 
 
-def meant(part: Part, wish: Wish) -> Iterator[tuple[int, int]]:
-    """What of the part is still there, and what the wish's condition holds of."""
+def meant(part: Part, request: MessagesRequest) -> Iterator[tuple[int, int]]:
+    """What of the part is still there, and what the request's condition holds of."""
     for first, last in still(part.stretch, part.first, part.last):
-        if not wish.condition:
+        if not request.condition:
             yield first, last
             continue
         if part.bodies.damage:
             continue  # nobody knows what it says
         for run, start, stop, seq in list(runs_in(part.bodies, first, last)):
-            if wish.condition.holds(run.properties):
+            if request.condition.holds(run.properties):
                 yield seq, seq + stop - start - 1

@@ -44,8 +44,8 @@ from amqpd.publishing.routing import (
     COPIES_A_STEP,
     Steps,
     count_unroutable,
-    elsewhere_of,
     queue_steps,
+    remote_of,
     without_bcc,
 )
 from amqpd.publishing.unroutable import NACK, Outcome
@@ -179,8 +179,8 @@ async def _offer(
         return False
     if len(queues) > 1 and not node.disk_space.fits(run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")
-    if (away := elsewhere_of(queues)) is not None:
-        raise _led_elsewhere(on, away)
+    if (away := remote_of(queues)) is not None:
+        raise _led_by_another(on, away)
     if (behind := next((queue for queue in queues if queue.lane.lagging), None)) is not None:
         raise Unavailable(f"the copies of the queue '{behind.record.name}' are too far behind: try again later")
     if audit.active:
@@ -212,7 +212,7 @@ async def _offer(
     return True
 
 
-def _led_elsewhere(on: Running, queue: QueuePort) -> ManagementError:
+def _led_by_another(on: Running, queue: QueuePort) -> ManagementError:
     """Why a message for it is not taken here, and where it is."""
     record, here = queue.record, on.node.identity.name
     leader = on.node.sources.leader_of(record)

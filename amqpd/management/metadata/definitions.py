@@ -66,10 +66,10 @@ def _encoded(part: str | None) -> bytes | None:
 
 async def planned(metadata: Metadata, wanted: Definitions, *, prune: bool = False) -> Difference:
     """What `import_definitions` would change; nothing is changed."""
-    wish = _Import(wanted, prune)
-    topology = await wish.look(metadata.aside())
-    await trio.to_thread.run_sync(wish.compare, topology)
-    return wish.found
+    request = _Import(wanted, prune)
+    topology = await request.look(metadata.aside())
+    await trio.to_thread.run_sync(request.compare, topology)
+    return request.found
 
 
 def refuse_conflicts(found: Difference, so: str) -> None:
@@ -102,25 +102,25 @@ async def import_definitions(
     removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is, and what cannot
     be made is left out; `as_rabbitmq` raises Impossible for that; without both, it raises Conflicting."""
     metadata = metadata.aside()
-    wish = _Import(wanted, prune, place)
-    await wish.look(metadata)
+    request = _Import(wanted, prune, place)
+    await request.look(metadata)
 
     def plan(topology: Topology) -> Plan:
-        wish.compare(topology)
+        request.compare(topology)
         if as_rabbitmq:
-            refuse_impossible(wish.found)
+            refuse_impossible(request.found)
         elif not skip_conflicts:
-            refuse_conflicts(wish.found, "nothing was changed")
-        durable = [each for each in wish.found.changes if not wish.is_transient(each)]
+            refuse_conflicts(request.found, "nothing was changed")
+        durable = [each for each in request.found.changes if not request.is_transient(each)]
         return Plan(durable, _requires(durable, topology))
 
     await metadata.change(plan, whole=True)
-    transient, places_gone = await trio.to_thread.run_sync(wish.left_to_do)
+    transient, places_gone = await trio.to_thread.run_sync(request.left_to_do)
     if transient:
         await metadata.change_transients(transient)
     if places_gone:
         await metadata.sweep()
-    return wish.found
+    return request.found
 
 
 @dataclass

@@ -107,8 +107,8 @@ class StoredMetadata(Metadata):
             raise Unavailable(f"what is not durable in the running broker cannot be read: {error}") from None
 
     async def change_transients(self, changes: Sequence[Change]) -> None:
-        for wish in commands_of(changes):
-            if control.call(self._data_dir, "transients change", wish, ANSWER_TIMEOUT_S) is None:
+        for request in commands_of(changes):
+            if control.call(self._data_dir, "transients change", request, ANSWER_TIMEOUT_S) is None:
                 raise Unavailable("the broker ended during the import: transient things are missing")
 
     async def _live(self, wanted: bool) -> list[Record]:
@@ -242,19 +242,19 @@ def topology_of(
 
 def commands_of(changes: Iterable[Change]) -> Iterator[dict[str, list[Any]]]:
     """The changes in their order, as the arguments of commands that fit in a line of the control socket each."""
-    wish: dict[str, list[Any]] = {"put": [], "delete": []}
+    request: dict[str, list[Any]] = {"put": [], "delete": []}
     count = characters = 0
     for each in changes:
         if isinstance(each, Put):
             text = encode_record(each.record)
-            wish["put"].append({"key": encode_key(each.record.key), "record": text})
+            request["put"].append({"key": encode_key(each.record.key), "record": text})
             characters += len(text)
         else:
-            wish["delete"].append(encode_key(each.key))
+            request["delete"].append(encode_key(each.key))
         count += 1
         if count == TRANSIENTS_A_COMMAND or characters >= CHARACTERS_A_COMMAND:
-            yield wish
-            wish = {"put": [], "delete": []}
+            yield request
+            request = {"put": [], "delete": []}
             count = characters = 0
     if count:
-        yield wish
+        yield request

@@ -215,7 +215,7 @@ class PeerAnswers:
     # Acts
 
     async def _close(self, question: Question) -> Rows:
-        """A connection by its name, or those of a user; `by` wishes it."""
+        """A connection by its name, or those of a user; `by` asks for it."""
         by, reason = _by(question), _text(question, "reason")
         name, user = question.get("name"), question.get("user")
         if name is not None:
@@ -322,7 +322,7 @@ def _text(question: Question, name: str, otherwise: str | None = None) -> str:
 
 
 def _by(question: Question) -> Operator:
-    """Who wishes it. Nobody's name, and not a missing one, is an operator's of the other node's machine."""
+    """Who asks for it. Nobody's name, and not a missing one, is an operator's of the other node's machine."""
     nobody = question.get("by", "") is None
     return Operator(user=None if nobody else _text(question, "by"))
 

@@ -1,7 +1,7 @@
 """Clients of the whole cluster as an operator at any node sees them: connections, channels, consumers; closed.
 
-What comes in: filters; which connections to close, and who wishes it; which nodes there are (`leaders.py`). What goes
-out: rows, each with its `node`; how many were closed, and which nodes did not answer.
+What comes in: filters; which connections to close, and who asks for it; which nodes there are (`leaders.py`). What
+goes out: rows, each with its `node`; how many were closed, and which nodes did not answer.
 Rules: 1. A node that does not answer is named, with the reason: its clients are neither listed nor closed. 2. One
 connection is looked for here, then at all others at once: ids are unique in the cluster. 3. Rows come in pages, the
 broker going on in between.
@@ -87,7 +87,7 @@ class Clients:
 
 @dataclass
 class Closed:
-    """What became of a wish to close connections in the whole cluster."""
+    """What became of a request to close connections in the whole cluster."""
 
     count: int = 0
     missing: dict[str, str] = field(default_factory=dict)

@@ -103,8 +103,8 @@ class Leaders:
         return self._sources.leader_of(queue.record) if queue.is_remote else self._here
 
     def about(self, queue: QueuePort) -> Row:
-        """`node`; of a quorum queue who leads it, keeps it, and lives. One without a leader has the node that was
-        asked, since tools look for one."""
+        """`node`; of a quorum queue who leads it, keeps it, and incarnations. One without a leader has the node that
+        was asked, since tools look for one."""
         leader = self.leader_of(queue)
         if not queue.quorum:
             return {"node": queue.record.node or self._here}

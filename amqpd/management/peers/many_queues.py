@@ -1,7 +1,7 @@
 """Many queues at once: purged or deleted by an operator, or first counted in a dry run.
 
-What comes in: which queues are meant, by names, a regular expression, what is in them; who wishes it. What goes out:
-a row for each: what was done, or would be, or why not.
+What comes in: which queues are meant, by names, a regular expression, what is in them; who asks for it. What goes
+out: a row for each: what was done, or would be, or why not.
 Rules: 1. More than `QUEUES_MAX` are refused before anything is done. 2. One after the other, the broker going on in
 between; who leaves stops it after a queue, and what is done by then is done. 3. A queue that refuses is told with its
 reason, and the others go on. 4. Whether a condition holds is looked at again when it is a queue's turn; that it is

@@ -1,6 +1,6 @@
-"""What only the home of a queue knows of it, as other nodes of its cluster are told.
+"""What only the leader of a queue knows of it, as other nodes of its cluster are told.
 
-What comes in: a queue; at another node, what its home said. What goes out: a row of what is not nothing; the row of
+What comes in: a queue; at another node, what its leader said. What goes out: a row of what is not nothing; the row of
 facts (`figures/queue_facts.py`) with that in it.
 Rules: 1. What follows from the queue's record and its policies is not sent: all nodes have these. 2. What is nothing
 is not sent either: most of very many queues are idle.
@@ -37,7 +37,7 @@ def figures_of(node: Node, vhost: str, name: str) -> Row | None:
 
 
 def facts_of(node: Node, queue: QueuePort, figures: Row | None = None) -> Row:
-    """All that is known. `figures`: of a queue whose home is another node, what that says."""
+    """All that is known. `figures`: of a queue whose leader is another node, what that says."""
     return {**queue_row(node, queue), "exclusive_consumer_tag": sole_tag(queue), **(figures or {})}
 
 

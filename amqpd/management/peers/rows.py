@@ -144,8 +144,8 @@ class PeerRows:
             asked.set()
 
     async def figures(self, at: Mapping[str, Iterable[Key]]) -> tuple[dict[Key, Row], set[str]]:
-        """What the homes say of their queues; which homes do not answer. `at`: queues by their homes. What is not at
-        the home that was asked is left out."""
+        """What the leaders say of their queues; which leaders do not answer. `at`: queues by their leaders. What is
+        not at the leader that was asked is left out."""
         found: dict[Key, Row] = {}
         missing: set[str] = set()
         async with trio.open_nursery() as nursery:

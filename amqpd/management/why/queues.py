@@ -17,7 +17,7 @@ from typing import Any
 from amqpd.management.alarms import kinds
 from amqpd.management.figures.held import Consuming, Held, consuming
 from amqpd.management.figures.inventory import queue_row
-from amqpd.management.messages.home_queues import why_unled
+from amqpd.management.messages.leader_queues import why_unled
 from amqpd.management.pacing import each
 from amqpd.management.running import Running
 from amqpd.queues.consumer import Subscriber
@@ -142,11 +142,11 @@ def _losses(queue: Row) -> Iterator[str]:
         if not count:
             continue
         why = f" ({bound})" if (bound := _bound(queue, way)) else ""
-        went = "there is no dead letter exchange" if exchange is None else _letters(exchange)
+        went = "there is no dead letter exchange" if exchange is None else _dead_letters(exchange)
         yield f"{_messages(count)} {said}{why}: {went}"
 
 
-def _letters(exchange: str) -> str:
+def _dead_letters(exchange: str) -> str:
     return f"to the dead letter exchange '{exchange or 'amq.default'}'"
 
 

@@ -1,6 +1,6 @@
 """The first records of a new store: virtual host `/` and user `guest`.
 
-What comes in: a store. What goes out: nothing; the store has its first records, once in its life.
+What comes in: a store. What goes out: nothing; the store has its first records, once in its lifetime.
 Rules: 1. All in one transaction, together with the mark that says so: a node that dies in between starts
 again, and of two that start at once one does it. 2. Never again: a `guest` that was deleted stays deleted.
 Not here: why `guest` may come from loopback only (`security/authentication/logins.py`).

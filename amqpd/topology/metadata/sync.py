@@ -1,4 +1,4 @@
-"""Keeps the topology equal to the metadata store, and takes the protocol machines' wishes to it.
+"""Keeps the topology equal to the metadata store, and takes the protocol machines' requests to it.
 
 What comes in: batches of changes with a function to call when they are done; whatever else changes in the
 store. What goes out: `Topology.apply` and `on_applied` for every revision, then the answers.
@@ -9,7 +9,7 @@ process, and are gone with it. 5. A full disk, or another process that holds the
 While a store over a network does not answer, and while a store on several disks has lost most of them, what puts
 something is refused, what only deletes waits, and the topology stays as it is. 7. Any other failure of the store
 raises out of `run`, and the node stops.
-Not here: what changes a wish needs (`topology/plans.py`), how keys are stored (`store.py`), the first records
+Not here: what changes a request needs (`topology/plans.py`), how keys are stored (`store.py`), the first records
 (`bootstrap.py`).
 """
 

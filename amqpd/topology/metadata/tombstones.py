@@ -23,7 +23,7 @@ LEVELS_MAX = 256
 # Some 20 MB of rows. A number that is forgotten too early makes its messages, should the journal still have them,
 # orphans that an operator has to look at; nothing is lost by it.
 DROPPED_MAX = 1_000_000
-# In a cluster nobody knows when the last disk has nothing of it. All are read at each node's start, and by a home
+# In a cluster nobody knows when the last disk has nothing of it. All are read at each node's start, and by a leader
 # that has messages of queues that it does not know.
 DROPPED_IN_CLUSTER_MAX = 100_000
 

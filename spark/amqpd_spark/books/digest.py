@@ -1,8 +1,8 @@
 """What the books need beside messages: one look at all rows, of which little comes back.
 
-What comes in: the log's rows. What goes out: `Digest`: queues and lives that there are, anchors' headers, gaps, and
-what publishers were told and the log does not say otherwise.
-Rules: 1. The same row twice changes nothing. 2. It is for the driver: as much as there are queues and lives.
+What comes in: the log's rows. What goes out: `Digest`: queues and incarnations that there are, anchors' headers,
+gaps, and what publishers were told and the log does not say otherwise.
+Rules: 1. The same row twice changes nothing. 2. It is for the driver: as much as there are queues and incarnations.
 Not here: the look itself (`gather.py`); what follows (`queues.py`, `fates.py`).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from amqpd_spark.books.gather import COLUMNS, SCHEMA, Gather
-from amqpd_spark.books.places import Life
+from amqpd_spark.books.places import Incarnation
 from amqpd_spark.stretches.runs import Runs, all_of, joined, without
 from amqpd_spark.stretches.scan import Rows
 
@@ -33,7 +33,7 @@ class Known:
     first: int | None = None
     last: int | None = None
     at_node: str | None = None
-    at_life: int | None = None
+    at_incarnation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Rare:
 
     event: str
     node: str | None
-    life: int
+    incarnation: int
     at_node: str | None
-    at_life: int
+    at_incarnation: int
     number: int
     us: int
     queue_id: int
@@ -55,14 +55,14 @@ class Rare:
 
 @dataclass
 class Digest:
-    """`stands`: (place, queue_id, life) -> runs of the numbers of rows that follow headers. `homes`: of each life,
-    whose log it is in. `untold`: (node, life, low, high), publications that were confirmed and of which nothing else
-    is known."""
+    """`stands`: (place, queue_id, incarnation) -> runs of the numbers of rows that follow headers. `leaders`: of each
+    incarnation, whose log it is in. `untold`: (node, incarnation, low, high), publications that were confirmed and of
+    which nothing else is known."""
 
     queues: dict[QueueKey, Known] = field(default_factory=dict)
     rare: list[Rare] = field(default_factory=list)
     stands: dict[tuple[str | None, int, int], Runs] = field(default_factory=dict)
-    homes: dict[Life, set[Life]] = field(default_factory=lambda: defaultdict(set))
+    leaders: dict[Incarnation, set[Incarnation]] = field(default_factory=lambda: defaultdict(set))
     untold: list[tuple[str | None, int, int, int]] = field(default_factory=list)
 
     def of(self, *events: str) -> list[Rare]:
@@ -80,26 +80,36 @@ def _merged(found: pa.Table) -> Digest:
     rare: dict[Rare, None] = {}
     parts: dict[tuple[Any, ...], list[Runs]] = defaultdict(list)
     for row in found.to_pylist():
-        node, life, low, high = row["node"], row["life"], row["low"], row["high"]
+        node, incarnation, low, high = row["node"], row["incarnation"], row["low"], row["high"]
         if row["what"] == "rare":
-            names = ("event", "node", "life", "at_node", "at_life", "number", "queue_id", "reason", "detail")
+            names = (
+                "event",
+                "node",
+                "incarnation",
+                "at_node",
+                "at_incarnation",
+                "number",
+                "queue_id",
+                "reason",
+                "detail",
+            )
             rare[Rare(us=high, first=low, **{name: row[name] for name in names})] = None
-        elif row["what"] == "life":
-            made.homes[node, life].add((row["at_node"], row["at_life"]))
+        elif row["what"] == "incarnation":
+            made.leaders[node, incarnation].add((row["at_node"], row["at_incarnation"]))
         elif row["what"] == "queue":
             _take(made.queues.setdefault((node, row["queue_id"], row["epoch"]), Known()), row)
         else:
             lows, highs = (np.frombuffer(row[name], np.int64) for name in ("lows", "highs"))
-            parts[row["what"], node, row["queue_id"], life].append((np.zeros_like(lows), lows, highs))
-    made.rare = sorted(rare, key=lambda row: (row.node or "", row.life, row.number))
+            parts[row["what"], node, row["queue_id"], incarnation].append((np.zeros_like(lows), lows, highs))
+    made.rare = sorted(rare, key=lambda row: (row.node or "", row.incarnation, row.number))
     runs = {key: joined(*all_of(each)) for key, each in parts.items()}
-    for (what, node, queue_id, life), each in runs.items():
+    for (what, node, queue_id, incarnation), each in runs.items():
         if what == "stands":
-            made.stands[node, queue_id, life] = each
+            made.stands[node, queue_id, incarnation] = each
         elif what == "confirmed":
-            covers = runs.get(("published", node, None, life))
+            covers = runs.get(("published", node, None, incarnation))
             _, lows, highs = each if covers is None else without(each, covers)
-            made.untold += [(node, life, *pair) for pair in zip(lows.tolist(), highs.tolist(), strict=True)]
+            made.untold += [(node, incarnation, *pair) for pair in zip(lows.tolist(), highs.tolist(), strict=True)]
     return made
 
 
@@ -109,7 +119,10 @@ def _take(known: Known, row: dict[str, Any]) -> None:
         return
     known.first = _least(known.first, row["low"])
     known.last = row["high"] if known.last is None else max(known.last, row["high"])
-    known.at_node, known.at_life = _least(known.at_node, row["at_node"]), _least(known.at_life, row["at_life"])
+    known.at_node, known.at_incarnation = (
+        _least(known.at_node, row["at_node"]),
+        _least(known.at_incarnation, row["at_incarnation"]),
+    )
 
 
 def _least(one: Any, other: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from amqpd_spark.books.gather import KIND, ROUTED, STANDING, is_end
-from amqpd_spark.books.moments import LAST_KIND, LIFE_SHIFT, NONE, NUMBER_MAX, NUMBER_SHIFT
+from amqpd_spark.books.moments import INCARNATION_SHIFT, LAST_KIND, NONE, NUMBER_MAX, NUMBER_SHIFT
 from amqpd_spark.books.places import Places
 from amqpd_spark.books.repeated import folded
 from amqpd_spark.flows import number_of
@@ -25,10 +25,10 @@ from amqpd_spark.stretches.packed import Columns, spread
 from amqpd_spark.stretches.sweep import Part, cut
 
 COLUMNS = (
-    *("event", "time", "node", "life", "number", "queue_id", "epoch", "first", "count", "publication"),
+    *("event", "time", "node", "incarnation", "number", "queue_id", "epoch", "first", "count", "publication"),
     *("connection", "persistent", "source", "source_epoch"),
 )
-LIVES_MAX = 62
+INCARNATIONS_MAX = 62
 """of a message, that are told apart when its ends are counted; later ones count as one"""
 PERSISTENT, KNOWN, OWN = 1, 2, 4
 """bits of a row's flags: it is, it is known whether it is; it is the broker's own publish"""
@@ -65,10 +65,10 @@ def _stretches(chunk: Chunk) -> Columns:
         "slot": np.array(names, np.int64)[codes],
         "first": first,
         "last": first + count[at] - 1,
-        "at": (places.life[at] << LIFE_SHIFT) + (chunk.longs("number")[at] << NUMBER_SHIFT) + kind[at],
+        "at": (places.incarnation[at] << INCARNATION_SHIFT) + (chunk.longs("number")[at] << NUMBER_SHIFT) + kind[at],
         "us": chunk.longs("time")[at],
         "epoch": epoch,
-        # Of an end it would be the letter's.
+        # Of an end it would be the dead letter's.
         "publication": np.where(routed, chunk.longs("publication")[at], 0),
         "flags": flags,
     }
@@ -85,13 +85,13 @@ def _cut(stretches: Columns) -> Columns:
 
 def facts(part: Part, piece: Columns) -> Columns:
     """Of each interval: slot, first, `high` (its last number), messages, us (of its first event), persistent,
-    publication (of the first message), own, moments, `end_back` (for the first end), `end_lives` (bits, of lives from
-    the epoch on), at_home. NONE: there is none, or it is not known."""
+    publication (of the first message), own, moments, `end_back` (for the first end), `end_incarnations` (bits, of
+    incarnations from the epoch on), of_own_epoch. NONE: there is none, or it is not known."""
     at, kind = piece["at"], piece["at"] & LAST_KIND
     ended, routed, stands = is_end(kind), kind == ROUTED, kind == STANDING
-    life = at >> LIFE_SHIFT
-    lives = np.minimum(np.maximum(life - piece["epoch"], 0), LIVES_MAX)
-    back = (life << LIFE_SHIFT) + ((NUMBER_MAX - ((at >> NUMBER_SHIFT) & NUMBER_MAX)) << NUMBER_SHIFT)
+    incarnation = at >> INCARNATION_SHIFT
+    incarnations = np.minimum(np.maximum(incarnation - piece["epoch"], 0), INCARNATIONS_MAX)
+    back = (incarnation << INCARNATION_SHIFT) + ((NUMBER_MAX - ((at >> NUMBER_SHIFT) & NUMBER_MAX)) << NUMBER_SHIFT)
     flags = piece["flags"]
     known = (flags & KNOWN) > 0
     # As of number 0: then it is the same for all that came of one publish, and moves with the message.
@@ -114,8 +114,8 @@ def facts(part: Part, piece: Columns) -> Columns:
         "end_first": np.where(end_first == _GREATEST, NONE, end_first),
         "end_last": part.max(np.where(ended, at, NONE)),
         "end_back": part.max(np.where(ended, back, NONE)),
-        "end_lives": part.any_bit(np.where(ended, np.int64(1) << lives, 0)),
-        "at_home": part.max((stands & (life == piece["epoch"])).astype(np.int64)),
+        "end_incarnations": part.any_bit(np.where(ended, np.int64(1) << incarnations, 0)),
+        "of_own_epoch": part.max((stands & (incarnation == piece["epoch"])).astype(np.int64)),
     }
 
 

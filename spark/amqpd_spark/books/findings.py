@@ -26,11 +26,11 @@ LOG_FAULTS = ("log_hole", "rows_removed")
 """of the log, not of the broker"""
 DOUBTS = ("unrecorded", "confirmed_unpublished", "gap")
 NAMED = ("node", "vhost", "queue", "queue_id", "epoch")
-IN_ORDER = (*NAMED, "first", "life", "rows_from", "entered", "last_seen")
+IN_ORDER = (*NAMED, "first", "incarnation", "rows_from", "entered", "last_seen")
 """as findings of a kind are printed"""
 _KINDS = {
     **dict.fromkeys(("kind", "node", "vhost", "queue"), "string"),
-    "life": "int",
+    "incarnation": "int",
     "queue_id": "bigint",
     "epoch": "int",
     **dict.fromkeys(("first", "count", "publication", "confirm_tag"), "bigint"),
@@ -55,7 +55,7 @@ def of_gaps(seen: Digest) -> list[Finding]:
     for row in seen.of("gap"):
         begin = _begin(row.detail)
         told = " ".join(["not recorded:", *(each for each in (row.reason, "from", begin) if each is not None)])
-        where = {"node": row.node, "life": row.life, "entered": _time(begin), "last_seen": _at(row.us)}
+        where = {"node": row.node, "incarnation": row.incarnation, "entered": _time(begin), "last_seen": _at(row.us)}
         made.append({"kind": "gap", "detail": told, **where})
     return made
 
@@ -64,7 +64,7 @@ def of_log(inventory: Inventory) -> list[Finding]:
     """What is wrong with the log itself."""
 
     def row(kind: str, of: Hole | Removed, begin: int | None, end: int | None, told: str) -> Finding:
-        rows = {"node": of.node, "life": of.life, "rows_from": of.first, "rows_to": of.last}
+        rows = {"node": of.node, "incarnation": of.incarnation, "rows_from": of.first, "rows_to": of.last}
         return {"kind": kind, "detail": told, "entered": _at(begin), "last_seen": _at(end), **rows}
 
     holes = [
@@ -92,12 +92,12 @@ def of_unrecorded(sums: Summary, slots: Sequence[Slot]) -> list[Finding]:
 
 def of_untold(seen: Digest, lost: Sequence[Hole]) -> list[Finding]:
     # What is known of them may be in the hole.
-    lives = {(hole.node, hole.life) for hole in lost}
+    incarnations = {(hole.node, hole.incarnation) for hole in lost}
     told = {"kind": "confirmed_unpublished", "detail": "confirmed, and never published"}
     return [
-        {"node": node, "life": life, "publication": low, "count": high - low + 1, **told}
-        for node, life, low, high in seen.untold
-        if (node, life) not in lives
+        {"node": node, "incarnation": incarnation, "publication": low, "count": high - low + 1, **told}
+        for node, incarnation, low, high in seen.untold
+        if (node, incarnation) not in incarnations
     ]
 
 
@@ -111,7 +111,7 @@ def of_messages(suspects: DataFrame) -> DataFrame:
         suspects.where(F.col("kind").isNotNull())
         .withColumn("detail", detail)
         .select(
-            *(*NAMED, "kind", "detail", F.col("epoch").alias("life"), F.col("seq").alias("first")),
+            *(*NAMED, "kind", "detail", F.col("epoch").alias("incarnation"), F.col("seq").alias("first")),
             *(F.lit(1).cast("long").alias("count"), *entry, F.col("time").alias("entered")),
             F.col("last_time").alias("last_seen"),
         )

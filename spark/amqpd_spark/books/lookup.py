@@ -1,4 +1,4 @@
-"""What is known of each queue and life, as arrays that every task has.
+"""What is known of each queue and incarnation, as arrays that every task has.
 
 What comes in: `Slot`s and `Moments`. What goes out: of the slots of some messages, single figures; and where a moment
 lies among the moments of their queue.
@@ -31,7 +31,7 @@ class Lookup:
         # Behind all others that of an unknown slot.
         self.queue = np.array([*(place[each.of] for each in order), len(moments)], np.int64)
         self.epoch = np.array([*(each.epoch for each in order), 0], np.int64)
-        self.last_life = np.array([*(each.last_life for each in order), 0], np.int64)
+        self.last_incarnation = np.array([*(each.last_incarnation for each in order), 0], np.int64)
         self.begun = np.array([*(each.begun for each in order), False], np.bool_)
         self.recorded = np.array([*(each.recorded for each in order), False], np.bool_)
         self.lists = {
@@ -53,7 +53,7 @@ class Found:
     """Of the slots that were asked for, one after the other."""
 
     def __init__(self, known: Lookup, at: Longs) -> None:
-        self.epoch, self.last_life = known.epoch[at], known.last_life[at]
+        self.epoch, self.last_incarnation = known.epoch[at], known.last_incarnation[at]
         self.begun, self.recorded = known.begun[at], known.recorded[at]
         self._known = known
         self._queue = queue = known.queue[at]

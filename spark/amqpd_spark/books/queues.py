@@ -1,11 +1,11 @@
-"""What is known of each queue and life: the small table that all messages are held against.
+"""What is known of each queue and incarnation: the small table that all messages are held against.
 
 What comes in: the digest of the log, and its holes. What goes out: `Slot`, one for each (place, queue_id, epoch): its
 names, and what the log should have of it; `Moments`, one for each queue: of its anchors, of the broker's gaps.
 Rules: 1. An anchor (the header of `standing` rows) counts when all its stretches are in the log: from half of one
-nothing can be concluded. 2. A gap of a node is one of the sources that it was the home of then; so is a hole of the
-log, and an epoch that has no rows may lie in any hole. 3. As many as queues times lives: on the driver, and from
-there to every task (up to `SMALL`). What holds for all lives of a queue is there once.
+nothing can be concluded. 2. A gap of a node is one of the sources that it was the leader of then; so is a hole of the
+log, and an epoch that has no rows may lie in any hole. 3. As many as queues times incarnations: on the driver, and
+from there to every task (up to `SMALL`). What holds for all incarnations of a queue is there once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqpd_spark.books.digest import Digest, Rare
-from amqpd_spark.books.moments import KINDS, LAST_KIND, LIFE_SHIFT, NUMBER_MAX, NUMBER_SHIFT
-from amqpd_spark.books.places import PLACE, Life
+from amqpd_spark.books.moments import INCARNATION_SHIFT, KINDS, LAST_KIND, NUMBER_MAX, NUMBER_SHIFT
+from amqpd_spark.books.places import PLACE, Incarnation
 from amqpd_spark.books.returned import Proof
 from amqpd_spark.flows import number_of
 from amqpd_spark.inventory import Hole
@@ -44,7 +44,7 @@ class Anchor:
 
     node: str | None
     queue_id: int
-    life: int
+    incarnation: int
     number: int
     reason: str | None
     next: int
@@ -54,9 +54,10 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Slot:
-    """`slot`: its name in shuffles; `of`: its queue's. `first`, `last` routed (None: none); `last_life`: of the node;
-    `begun`: the log has the start of the life `epoch`; `recorded`: and should have what entered in it; PUBLISHER: of
-    what was routed."""
+    """`slot`: its name in shuffles; `of`: its queue's. `first`, `last` routed (None: none); `last_incarnation`: of
+    the node;
+    `begun`: the log has the start of the incarnation `epoch`; `recorded`: and should have what entered in it;
+    PUBLISHER: of what was routed."""
 
     slot: int
     of: int
@@ -67,18 +68,18 @@ class Slot:
     queue: str | None
     first: int | None
     last: int | None
-    last_life: int
+    last_incarnation: int
     at_node: str | None
-    at_life: int | None
+    at_incarnation: int | None
     begun: bool
     recorded: bool
 
 
 @dataclass(frozen=True)
 class Moments:
-    """`anchors`, `gaps`: sorted, of the queue and of the node; `stops`: lives whose end has an anchor; `log_holes`:
-    of the place; `proofs`: anchors after which an end that they know of cannot be undone, and whether one `stopped`
-    the life."""
+    """`anchors`, `gaps`: sorted, of the queue and of the node; `stops`: incarnations whose end has an anchor;
+    `log_holes`: of the place; `proofs`: anchors after which an end that they know of cannot be undone, and whether
+    one `stopped` the incarnation."""
 
     of: int
     node: str | None
@@ -95,8 +96,8 @@ _SLOTS = pa.schema(
     [
         *(("slot", pa.int64()), ("of", pa.int64()), ("node", pa.string()), ("queue_id", pa.int64())),
         *(("epoch", pa.int32()), ("vhost", pa.string()), ("queue", pa.string())),
-        *(("first", pa.int64()), ("last", pa.int64()), ("last_life", pa.int32())),
-        *(("at_node", pa.string()), ("at_life", pa.int32()), ("begun", pa.bool_()), ("recorded", pa.bool_())),
+        *(("first", pa.int64()), ("last", pa.int64()), ("last_incarnation", pa.int32())),
+        *(("at_node", pa.string()), ("at_incarnation", pa.int32()), ("begun", pa.bool_()), ("recorded", pa.bool_())),
     ]
 )
 _MOMENTS = pa.schema(
@@ -159,7 +160,7 @@ def anchors(found: Digest) -> list[Anchor]:
     """In order."""
     headers: dict[tuple[str | None, int, int, int], list[Rare]] = defaultdict(list)
     for row in found.of("standing"):
-        headers[row.node, row.queue_id, row.life, row.number].append(row)
+        headers[row.node, row.queue_id, row.incarnation, row.number].append(row)
     made = [_anchor(key, rows) for key, rows in headers.items()]
     return sorted((each for each in made if _is_whole(each, found)), key=lambda each: each.at)
 
@@ -174,7 +175,7 @@ def _anchor(key: tuple[str | None, int, int, int], rows: Sequence[Rare]) -> Anch
 def _is_whole(anchor: Anchor, found: Digest) -> bool:
     if not anchor.follow:
         return True
-    runs = found.stands.get((anchor.node, anchor.queue_id, anchor.life))
+    runs = found.stands.get((anchor.node, anchor.queue_id, anchor.incarnation))
     if runs is None:
         return False
     low, high = anchor.number + 1, anchor.number + anchor.follow
@@ -185,11 +186,11 @@ def _is_whole(anchor: Anchor, found: Digest) -> bool:
 
 def slots(found: Digest, heads: Sequence[Anchor]) -> list[Slot]:
     """`heads`: the anchors."""
-    lives: dict[str | None, set[int]] = defaultdict(set)
-    for node, life in found.homes:
-        lives[node].add(life)
-    starts = {(row.node, row.life) for row in found.of("started", "source_begins")}
-    anchored = {(anchor.node, anchor.queue_id, anchor.life) for anchor in heads}
+    incarnations: dict[str | None, set[int]] = defaultdict(set)
+    for node, incarnation in found.leaders:
+        incarnations[node].add(incarnation)
+    starts = {(row.node, row.incarnation) for row in found.of("started", "source_begins")}
+    anchored = {(anchor.node, anchor.queue_id, anchor.incarnation) for anchor in heads}
     made = []
     for (node, queue_id, epoch), told in found.queues.items():
         begun = (node, epoch) in starts
@@ -197,8 +198,8 @@ def slots(found: Digest, heads: Sequence[Anchor]) -> list[Slot]:
         made.append(
             Slot(
                 *(number_of(node, queue_id, epoch), number_of(node, queue_id), node, queue_id, epoch),
-                *(told.vhost, told.queue, told.first, told.last, max(lives[node], default=0)),
-                *(told.at_node, told.at_life, begun, begun and has_word),
+                *(told.vhost, told.queue, told.first, told.last, max(incarnations[node], default=0)),
+                *(told.at_node, told.at_incarnation, begun, begun and has_word),
             )
         )
     return made
@@ -206,7 +207,7 @@ def slots(found: Digest, heads: Sequence[Anchor]) -> list[Slot]:
 
 def moments(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) -> list[Moments]:
     """`heads`: the anchors. `holes`: of the log."""
-    unflushed = {(row.node, row.life) for row in found.of("stopped") if _said(row, "flushed") is False}
+    unflushed = {(row.node, row.incarnation) for row in found.of("stopped") if _said(row, "flushed") is False}
     gaps = {node: sorted(each) for node, each in _gaps(found).items()}
     spans = log_holes(found, holes)
     of_place = {place: [{"from": low, "to": high} for low, high in each] for place, each in spans.items()}
@@ -219,20 +220,20 @@ def moments(found: Digest, heads: Sequence[Anchor], holes: Sequence[Hole] = ()) 
         made.append(
             Moments(
                 *(number_of(node, queue_id), node, queue_id, sorted({anchor.at for anchor in mine})),
-                *(gaps.get(node, []), sorted({each.life for each in mine if each.reason == "stopped"})),
+                *(gaps.get(node, []), sorted({each.incarnation for each in mine if each.reason == "stopped"})),
                 *(of_place.get(node, []), _proofs(mine, unflushed)),
             )
         )
     return made
 
 
-def _proofs(anchors: Sequence[Anchor], unflushed: set[Life]) -> list[Proof]:
-    found = (_proof(anchor, (anchor.node, anchor.life) in unflushed) for anchor in anchors)
+def _proofs(anchors: Sequence[Anchor], unflushed: set[Incarnation]) -> list[Proof]:
+    found = (_proof(anchor, (anchor.node, anchor.incarnation) in unflushed) for anchor in anchors)
     return [each for each in found if each is not None]
 
 
 def _proof(anchor: Anchor, unflushed: bool) -> Proof | None:
-    """None: the anchor is none. `unflushed`: the stop of its life did not wait for the disk."""
+    """None: the anchor is none. `unflushed`: the stop of its incarnation did not wait for the disk."""
     stops = anchor.reason == "stopped" and not unflushed
     if not stops and anchor.reason != "recovered":
         return None
@@ -245,23 +246,25 @@ def _gaps(found: Digest) -> dict[str | None, set[int]]:
     told = found.of("gap")
     made: dict[str | None, set[int]] = defaultdict(set)
     for row in told:
-        made[row.node].add(_moment(row.life, row.number))
+        made[row.node].add(_moment(row.incarnation, row.number))
     if not told:
         return made
     ends = _of_epochs(found, "source_ends", min)
-    for (place, life), homes in found.homes.items():
+    for (place, incarnation), leaders in found.leaders.items():
         if not _is_source(place):
             continue
-        for node, at_life in homes:
-            ended = ends.get((place, life, node, at_life))
+        for node, at_incarnation in leaders:
+            ended = ends.get((place, incarnation, node, at_incarnation))
             for row in told:
                 if row.at_node != node:
                     continue
-                before = _said(row, "life")
-                if row.at_life == at_life and (ended is None or row.number < ended):
-                    made[place].add(_moment(life, row.number))
-                elif ended is None and at_life == (row.at_life - 1 if not isinstance(before, int) else before):
-                    made[place].add(_moment(life, NUMBER_MAX))
+                before = _said(row, "incarnation")
+                if row.at_incarnation == at_incarnation and (ended is None or row.number < ended):
+                    made[place].add(_moment(incarnation, row.number))
+                elif ended is None and at_incarnation == (
+                    row.at_incarnation - 1 if not isinstance(before, int) else before
+                ):
+                    made[place].add(_moment(incarnation, NUMBER_MAX))
     return made
 
 
@@ -271,19 +274,19 @@ def log_holes(found: Digest, holes: Sequence[Hole]) -> dict[str | None, list[Spa
         return {}
     spans: dict[str | None, set[Span]] = defaultdict(set)
     for hole in holes:
-        spans[hole.node].add(_span(hole.life, hole.first, hole.last))
+        spans[hole.node].add(_span(hole.incarnation, hole.first, hole.last))
     begins, ends = _of_epochs(found, "source_begins", min), _of_epochs(found, "source_ends", max)
     epochs: dict[str | None, set[int]] = defaultdict(set)
-    for (place, life), homes in found.homes.items():
+    for (place, incarnation), leaders in found.leaders.items():
         if not _is_source(place):
             continue
-        epochs[place].add(life)
-        for node, at_life in homes:
-            begun, ended = (each.get((place, life, node, at_life)) for each in (begins, ends))
+        epochs[place].add(incarnation)
+        for node, at_incarnation in leaders:
+            begun, ended = (each.get((place, incarnation, node, at_incarnation)) for each in (begins, ends))
             for hole in holes:
-                mine = (hole.node, hole.life) == (node, at_life)
+                mine = (hole.node, hole.incarnation) == (node, at_incarnation)
                 if mine and (ended is None or ended > hole.first) and (begun is None or begun < hole.last):
-                    spans[place].add(_span(life, hole.first, hole.last))
+                    spans[place].add(_span(incarnation, hole.first, hole.last))
     for place, there in epochs.items():
         for missing in {*range(1, max(there) + 1)} - there:
             spans[place].add(_span(missing, 0, NUMBER_MAX))
@@ -291,10 +294,10 @@ def log_holes(found: Digest, holes: Sequence[Hole]) -> dict[str | None, list[Spa
 
 
 def _of_epochs(found: Digest, event: str, choose: Any) -> dict[tuple[str | None, int, str | None, int], int]:
-    """(source, epoch, node, life) -> number of the row."""
+    """(source, epoch, node, incarnation) -> number of the row."""
     numbers = defaultdict(list)
     for row in found.of(event):
-        numbers[row.node, row.life, row.at_node, row.at_life].append(row.number)
+        numbers[row.node, row.incarnation, row.at_node, row.at_incarnation].append(row.number)
     return {key: choose(each) for key, each in numbers.items()}
 
 
@@ -309,9 +312,9 @@ def _said(row: Rare, key: str) -> Any:
         return None
 
 
-def _moment(life: int, number: int) -> int:
-    return (life << LIFE_SHIFT) + (number << NUMBER_SHIFT)
+def _moment(incarnation: int, number: int) -> int:
+    return (incarnation << INCARNATION_SHIFT) + (number << NUMBER_SHIFT)
 
 
-def _span(life: int, low: int, high: int) -> Span:
-    return _moment(life, low), _moment(life, high) + LAST_KIND
+def _span(incarnation: int, low: int, high: int) -> Span:
+    return _moment(incarnation, low), _moment(incarnation, high) + LAST_KIND

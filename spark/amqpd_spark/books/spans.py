@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqpd_spark.books.moments import life_of, moment
+from amqpd_spark.books.moments import incarnation_of, moment
 from amqpd_spark.books.queues import QUEUE, Anchor, Known, Slot, in_queues, settled
 from amqpd_spark.given import of_rows
 
@@ -53,7 +53,7 @@ def lacking(slots: Sequence[Slot], heads: Sequence[Anchor], entered: Mapping[int
     """What has fewer messages than numbers. `entered`: slot -> how many messages of it have."""
     reached: dict[tuple[str | None, int, int], int] = {}
     for head in heads:
-        key = head.node, head.queue_id, head.life
+        key = head.node, head.queue_id, head.incarnation
         reached[key] = max(reached.get(key, -1), head.next - 1)
     found: list[Lack] = []
     for slot in slots:
@@ -79,7 +79,9 @@ def holes(events: DataFrame, lacking: Sequence[Lack], heads: Sequence[Anchor]) -
     )
     spans = wanted.withColumn("covers", F.lit(False)).unionByName(routed.withColumn("covers", F.lit(True)))
     gone = uncovered(spans, names)
-    told = [(head.node, head.queue_id, head.life, head.next) for head in heads if head.reason in ("level", "gap")]
+    told = [
+        (head.node, head.queue_id, head.incarnation, head.next) for head in heads if head.reason in ("level", "gap")
+    ]
     if not told:
         return gone
     begins = of_rows(spark, told, "node string, queue_id bigint, epoch int, next bigint")
@@ -113,7 +115,7 @@ def doubtful(events: DataFrame, known: Known, gone: DataFrame) -> tuple[DataFram
     between = F.filter(
         "log_holes",
         lambda hole: (
-            (life_of(hole["from"]) == F.col("epoch"))
+            (incarnation_of(hole["from"]) == F.col("epoch"))
             & (F.col("before").isNull() | (hole["to"] > F.col("before")))
             & (F.col("behind").isNull() | (hole["from"] < F.col("behind")))
         ),

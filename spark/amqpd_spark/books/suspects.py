@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqpd_spark.books.moments import event_of, life_of, number_of
+from amqpd_spark.books.moments import event_of, incarnation_of, number_of
 from amqpd_spark.books.origins import promised
 from amqpd_spark.books.outcome import BACK
 from amqpd_spark.books.places import PUBLISHER
@@ -33,21 +33,21 @@ def resolved(events: DataFrame, known: Known, outcome: DataFrame, absent: bool) 
     suspects = known.with_moments(suspects, "stops", "log_holes")
     if absent:
         asked = suspects.where((F.col("suspect") == "absent") & (F.col("publication") > 0))
-        answers = promised(events, known, asked).withColumnRenamed("letter", "publication")
+        answers = promised(events, known, asked).withColumnRenamed("dead_letter", "publication")
         told = suspects.join(answers, [*PUBLISHER, "publication"], "left").drop(*PUBLISHER)
     else:
         told = suspects.withColumn("promised", F.lit(None).cast("boolean")).drop(*PUBLISHER)
     first_recovery = (
-        (life_of(F.col("after")) > life_of(F.col("last")))
-        & (life_of(F.col("last")) == F.col("epoch"))
+        (incarnation_of(F.col("after")) > incarnation_of(F.col("last")))
+        & (incarnation_of(F.col("last")) == F.col("epoch"))
         & ~F.array_contains("stops", F.col("epoch"))
         & ~F.col("found")
     )
-    # A letter of which nothing is known is not excused; a publish that nobody confirmed is.
+    # A dead letter of which nothing is known is not excused; a publish that nobody confirmed is.
     excused = first_recovery & ~F.coalesce("promised", F.coalesce("own", F.lit(False)) & (F.col("publication") > 0))
     is_absent = F.col("suspect") == "absent"
     # What says that it was promised, or undone, may be in a hole of the log.
-    in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_life(), F.lit(False))
+    in_doubt = F.col("unseen") | F.coalesce(_hole_in_its_incarnation(), F.lit(False))
     doubtful = first_recovery & ~F.coalesce("promised", F.lit(False)) & in_doubt
     fate = F.when(doubtful, F.lit("uncertain")).when(excused, F.lit("unconfirmed")).otherwise(F.lit("missing"))
     kind = F.when(~is_absent, F.col("suspect"))
@@ -60,19 +60,25 @@ def said(kind: str) -> Column:
     """What is wrong, for a person; of a row of `resolved`."""
 
     def event(name: str) -> Column:
-        when = [F.lit(" (life "), life_of(F.col(name)), F.lit(", number "), number_of(F.col(name)), F.lit(")")]
+        when = [
+            F.lit(" (incarnation "),
+            incarnation_of(F.col(name)),
+            F.lit(", number "),
+            number_of(F.col(name)),
+            F.lit(")"),
+        ]
         return F.concat(event_of(F.col(name)), *when)
 
     if kind == "missing":
         to_whom = F.when(F.coalesce("promised", F.lit(False)), F.lit("confirmed; ")).otherwise(F.lit(""))
-        anchor = [F.lit(", not in the anchor of life "), life_of(F.col("after")), F.lit(", number ")]
+        anchor = [F.lit(", not in the anchor of incarnation "), incarnation_of(F.col("after")), F.lit(", number ")]
         return F.concat(to_whom, F.lit("last "), event("last"), *anchor, number_of(F.col("after")))
     if kind == "ended_twice":
         return F.concat_ws(", ", event("end_first"), event("end_last"))
     if kind == "returned_from_the_dead":
 
         def place(at: Column) -> list[Column]:
-            return [F.lit("life "), life_of(at), F.lit(", number "), number_of(at)]
+            return [F.lit("incarnation "), incarnation_of(at), F.lit(", number "), number_of(at)]
 
         end, proof, stood = map(F.col, BACK)
         ended = [event_of(end), F.lit(" ("), *place(end), F.lit("), not in the anchor of "), *place(proof)]
@@ -82,12 +88,13 @@ def said(kind: str) -> Column:
     return F.concat(F.lit("last "), event("last"), F.lit(", and never routed"))
 
 
-def _hole_in_its_life() -> Column:
-    """Of the log: of a letter anywhere in the life in which it entered, of a client's publish behind it."""
+def _hole_in_its_incarnation() -> Column:
+    """Of the log: of a dead letter anywhere in the incarnation in which it entered, of a client's publish behind
+    it."""
     routed = F.col("routed")
 
     def meets(hole: Column) -> Column:
-        return (life_of(hole["from"]) == life_of(routed)) & (F.col("own") | (hole["to"] > routed))
+        return (incarnation_of(hole["from"]) == incarnation_of(routed)) & (F.col("own") | (hole["to"] > routed))
 
     return F.exists("log_holes", meets)
 
@@ -99,12 +106,14 @@ def _with_entries(events: DataFrame, suspects: DataFrame) -> DataFrame:
     wanted = faults.select("slot", "seq", "node", F.explode(roles).alias("it")).where(F.col("it.at").isNotNull())
     wanted = wanted.select(
         *("slot", "seq", "node", F.col("it.role").alias("role")),
-        life_of(F.col("it.at")).alias("life"),
+        incarnation_of(F.col("it.at")).alias("incarnation"),
         number_of(F.col("it.at")).alias("number"),
     )
     looked_for, many = counted(wanted)
     log = events if many else events.limit(0)
-    rows = log.select("node", "life", "number", "first", *OF_ENTRY).join(looked_for, ["node", "life", "number"])
+    rows = log.select("node", "incarnation", "number", "first", *OF_ENTRY).join(
+        looked_for, ["node", "incarnation", "number"]
+    )
     row = F.struct("first", *OF_ENTRY)
     found = rows.groupBy("slot", "seq").agg(
         F.max(F.when(F.col("role") == "routed", row)).alias("routed_row"),

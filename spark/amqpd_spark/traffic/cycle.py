@@ -22,8 +22,8 @@ CYCLE_MIN = 1_000
 DEAD = "dead letters"
 DEAD_ID = 1
 
-# Fate -> share of stretches. `unacked` and `letter_waits` are there at the life's end; the ack of `undone` was not on
-# disk.
+# Fate -> share of stretches. `unacked` and `dead_letter_waits` are there at the incarnation's end; the ack of
+# `undone` was not on disk.
 SHARES = {
     "acked": 0.900,
     "requeued": 0.025,
@@ -31,13 +31,13 @@ SHARES = {
     "dropped": 0.010,
     "rejected": 0.005,
     "dead_lettered": 0.015,
-    "letter_waits": 0.010,
+    "dead_letter_waits": 0.010,
     "purged": 0.005,
     "unacked": 0.010,
     "undone": 0.005,
 }
 TRANSIENT = 0.1
-CROSSING = ("unacked", "undone", "letter_waits")
+CROSSING = ("unacked", "undone", "dead_letter_waits")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Plan:
     events: int
     queues: int
     hours: float
-    lives: int
+    incarnations: int
     stretch: float
     seed: int
     start: datetime
@@ -55,17 +55,17 @@ class Plan:
     hot: float = HOT
 
     @property
-    def per_life(self) -> int:
+    def per_incarnation(self) -> int:
         """Stretches."""
-        return max(20, round(self.events / EVENTS_EACH / self.stretch / self.lives))
+        return max(20, round(self.events / EVENTS_EACH / self.stretch / self.incarnations))
 
     @property
     def cycle(self) -> int:
-        return min(self.per_life, max(CYCLE_MIN, 10 * self.queues))
+        return min(self.per_incarnation, max(CYCLE_MIN, 10 * self.queues))
 
     @property
-    def life_us(self) -> int:
-        return round(self.hours * 3_600_000_000 / self.lives)
+    def incarnation_us(self) -> int:
+        return round(self.hours * 3_600_000_000 / self.incarnations)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Queue:
 @dataclass(frozen=True)
 class Cycle:
     """`places`: a dictionary for each. `anchors`: queue -> (its header's number, stretches that follow, the next
-    number to be given out), the same in each life. `anchor_end`: the first number after all of them."""
+    number to be given out), the same in each incarnation. `anchor_end`: the first number after all of them."""
 
     places: list[dict[str, Any]]
     anchors: dict[Queue, tuple[int, int, int]]
@@ -114,7 +114,7 @@ def cycle(plan: Plan) -> Cycle:
     _number(places)
     anchors, end = _anchor(plan, places, [DEAD_QUEUE, *every])
     for row in places:
-        left_in: Queue = DEAD_QUEUE if row["fate"] == "letter_waits" else row["queue"]
+        left_in: Queue = DEAD_QUEUE if row["fate"] == "dead_letter_waits" else row["queue"]
         row["header"] = anchors[left_in][0]
     return Cycle(places, anchors, end)
 
@@ -130,38 +130,38 @@ def _number(places: list[dict[str, Any]]) -> None:
     """Offsets of each place, and the sums over the cycle."""
     routed: dict[Queue, int] = {}
     crossing: dict[Queue, int] = {}
-    published = letters = 0
+    published = dead_letters = 0
     for row in places:
-        queue, letter = row["queue"], row["fate"] in ("dead_lettered", "letter_waits")
-        row |= {"first_at": routed.get(queue, 0), "publication_at": published, "letter_at": letters}
+        queue, dead_letter = row["queue"], row["fate"] in ("dead_lettered", "dead_letter_waits")
+        row |= {"first_at": routed.get(queue, 0), "publication_at": published, "dead_letter_at": dead_letters}
         routed[queue] = row["first_at"] + row["many"]
         published += row["many"]
-        letters += row["many"] if letter else 0
-        of = DEAD_QUEUE if row["fate"] == "letter_waits" else queue
+        dead_letters += row["many"] if dead_letter else 0
+        of = DEAD_QUEUE if row["fate"] == "dead_letter_waits" else queue
         row["rank_at"] = crossing.get(of, 0)
         if row["fate"] in CROSSING:
             crossing[of] = row["rank_at"] + 1
     for row in places:
-        of = DEAD_QUEUE if row["fate"] == "letter_waits" else row["queue"]
-        row |= {"first_sum": routed[row["queue"]], "published_sum": published, "letter_sum": letters}
+        of = DEAD_QUEUE if row["fate"] == "dead_letter_waits" else row["queue"]
+        row |= {"first_sum": routed[row["queue"]], "published_sum": published, "dead_letter_sum": dead_letters}
         row["rank_sum"] = crossing.get(of, 0)
 
 
 def _anchor(
     plan: Plan, places: list[dict[str, Any]], every: list[Queue]
 ) -> tuple[dict[Queue, tuple[int, int, int]], int]:
-    """An anchor has the messages that all of a life left."""
-    whole, rest = divmod(plan.per_life, len(places))
+    """An anchor has the messages that all of an incarnation left."""
+    whole, rest = divmod(plan.per_incarnation, len(places))
     left: dict[Queue, int] = {}
     routed: dict[Queue, int] = {}
     for row in places:
         times = whole + (row["place"] < rest)
-        letter = row["fate"] in ("dead_lettered", "letter_waits")
-        of = DEAD_QUEUE if row["fate"] == "letter_waits" else row["queue"]
+        dead_letter = row["fate"] in ("dead_lettered", "dead_letter_waits")
+        of = DEAD_QUEUE if row["fate"] == "dead_letter_waits" else row["queue"]
         if row["fate"] in CROSSING:
             left[of] = left.get(of, 0) + times
         routed[row["queue"]] = routed.get(row["queue"], 0) + times * row["many"]
-        if letter:
+        if dead_letter:
             routed[DEAD_QUEUE] = routed.get(DEAD_QUEUE, 0) + times * row["many"]
     anchors: dict[Queue, tuple[int, int, int]] = {}
     number = 10

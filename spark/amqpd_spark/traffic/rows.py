@@ -20,7 +20,7 @@ from amqpd_spark.traffic.cycle import DEAD, DEAD_ID, Cycle, Plan
 
 SECOND = 1_000_000
 QUIET_US = 60 * SECOND
-"""at a life's begin (what was left is delivered) and at its end (what is under way ends)"""
+"""at an incarnation's begin (what was left is delivered) and at its end (what is under way ends)"""
 UNDER_WAY_US = 50 * SECOND
 """at most, from a publish to its message's end"""
 STEPS = 16
@@ -28,9 +28,17 @@ ACTS = 64 * STEPS
 """numbers kept free in each second, for what is not of messages"""
 STRETCHES_PER_TASK = 100_000
 
-# A stretch's events, in order; the last ones are of the next life, or of the orderly stop.
+# A stretch's events, in order; the last ones are of the next incarnation, or of the orderly stop.
 PUBLISHED, ROUTED, CONFIRMED, DELIVERED, REQUEUED, REDELIVERED, ENDED, ENDED_AGAIN = range(8)
-LETTER_PUBLISHED, LETTER_ROUTED, LETTER_DELIVERED, LETTER_ACKED, STANDING, NEXT_DELIVERED, NEXT_ACKED = range(8, 15)
+(
+    DEAD_LETTER_PUBLISHED,
+    DEAD_LETTER_ROUTED,
+    DEAD_LETTER_DELIVERED,
+    DEAD_LETTER_ACKED,
+    STANDING,
+    NEXT_DELIVERED,
+    NEXT_ACKED,
+) = range(8, 15)
 NAMES = (
     *("published", "routed", "confirmed", "delivered", "requeued", "delivered", "acked", "acked"),
     *("published", "routed", "delivered", "acked", "standing", "delivered", "acked"),
@@ -42,23 +50,23 @@ class Clock:
 
     def __init__(self, plan: Plan, cycle: Cycle) -> None:
         self.plan = plan
-        self.busy_us = max(plan.life_us - 2 * QUIET_US, SECOND)
-        self.life_us = self.busy_us + 2 * QUIET_US
-        self.step_us = self.busy_us / plan.per_life
+        self.busy_us = max(plan.incarnation_us - 2 * QUIET_US, SECOND)
+        self.incarnation_us = self.busy_us + 2 * QUIET_US
+        self.step_us = self.busy_us / plan.per_incarnation
         self.under_way = math.ceil((UNDER_WAY_US + 2 * SECOND) / self.step_us) + 2
         self.each_second = self.under_way * STEPS + ACTS
         self.left_begin = cycle.anchor_end + 100
         self.begin = self.left_begin + 4 * cycle.anchor_end
-        self.stop = self.begin + (self.life_us // SECOND + 2) * self.each_second
+        self.stop = self.begin + (self.incarnation_us // SECOND + 2) * self.each_second
 
-    def number(self, at: Column, life: Column, within: Column) -> Column:
+    def number(self, at: Column, incarnation: Column, within: Column) -> Column:
         """`within`: below `each_second`."""
-        second = F.floor((at - (life - 1) * F.lit(self.life_us).cast("long")) / SECOND)
+        second = F.floor((at - (incarnation - 1) * F.lit(self.incarnation_us).cast("long")) / SECOND)
         return F.lit(self.begin) + second * self.each_second + within
 
-    def number_of_act(self, at_us: int, life: int, which: int) -> int:
+    def number_of_act(self, at_us: int, incarnation: int, which: int) -> int:
         """`which`: below ACTS, and another for each act of one second."""
-        second = (at_us - (life - 1) * self.life_us) // SECOND
+        second = (at_us - (incarnation - 1) * self.incarnation_us) // SECOND
         return self.begin + second * self.each_second + self.under_way * STEPS + which % ACTS
 
     def time(self, at: Column) -> Column:
@@ -68,17 +76,17 @@ class Clock:
 def rows(spark: SparkSession, plan: Plan, cycle: Cycle, lost: int | None, twice: int | None) -> DataFrame:
     """`lost`, `twice`: stretches that are acked; one's deliveries and end are left out, one is acked again."""
     clock = Clock(plan, cycle)
-    total = plan.per_life * plan.lives
+    total = plan.per_incarnation * plan.incarnations
     tasks = max(1, math.ceil(total / STRETCHES_PER_TASK))
     places = [{**row, **asdict(row["queue"])} for row in cycle.places]
     table = spark.createDataFrame(
         [{key: row[key] for key in _PLACE} for row in places], ", ".join(map(_typed, _PLACE))
     )
     stretches = spark.range(0, total, 1, tasks).withColumnRenamed("id", "stretch")
-    stretches = stretches.withColumn("within", F.col("stretch") % plan.per_life)
+    stretches = stretches.withColumn("within", F.col("stretch") % plan.per_incarnation)
     stretches = stretches.withColumns(
         {
-            "life": (F.floor(F.col("stretch") / plan.per_life) + 1).cast("int"),
+            "incarnation": (F.floor(F.col("stretch") / plan.per_incarnation) + 1).cast("int"),
             "turn": F.floor(F.col("within") / plan.cycle),
             "place": F.col("within") % plan.cycle,
         }
@@ -91,7 +99,7 @@ def rows(spark: SparkSession, plan: Plan, cycle: Cycle, lost: int | None, twice:
 
 _PLACE: dict[str, str] = {
     **dict.fromkeys(("place", "many", "first_at", "first_sum", "publication_at", "published_sum"), "bigint"),
-    **dict.fromkeys(("letter_at", "letter_sum", "rank_at", "rank_sum", "header", "queue_id"), "bigint"),
+    **dict.fromkeys(("dead_letter_at", "dead_letter_sum", "rank_at", "rank_sum", "header", "queue_id"), "bigint"),
     **dict.fromkeys(("fate", "name", "vhost", "user"), "string"),
     **dict.fromkeys(("persistent", "confirms"), "boolean"),
 }
@@ -116,8 +124,8 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
         return F.least(F.exp(math.log(median_us) + spread * normal(what)), F.lit(10.0 * SECOND)).cast("long")
 
     fate = F.col("fate")
-    # Lives of less than 36 minutes are an int to Spark, and three of them are too many microseconds for one.
-    begin = (F.col("life") - 1) * F.lit(clock.life_us).cast("long")
+    # Incarnations of less than 36 minutes are an int to Spark, and three of them are too many microseconds for one.
+    begin = (F.col("incarnation") - 1) * F.lit(clock.incarnation_us).cast("long")
     entered = (begin + QUIET_US + F.col("within") * clock.step_us).cast("long")
     delivered = entered + spent(1, 4_000, 0.8)
     redelivered = delivered + 2 * SECOND
@@ -125,18 +133,18 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
     ended = (
         F.when(fate.isin("acked", "undone", "rejected"), delivered + handled)
         .when(fate == "requeued", redelivered + handled)
-        .when(fate.isin("expired", "dead_lettered", "letter_waits"), entered + 30 * SECOND)
+        .when(fate.isin("expired", "dead_lettered", "dead_letter_waits"), entered + 30 * SECOND)
         .when(fate == "dropped", entered + SECOND)
         .when(fate == "purged", entered + 5 * SECOND)
     )
-    letter = fate.isin("dead_lettered", "letter_waits")
-    last = F.col("life") == clock.plan.lives
-    crosses = fate.isin("unacked", "undone", "letter_waits") & ~(last & (fate == "undone"))
+    dead_letter = fate.isin("dead_lettered", "dead_letter_waits")
+    last = F.col("incarnation") == clock.plan.incarnations
+    crosses = fate.isin("unacked", "undone", "dead_letter_waits") & ~(last & (fate == "undone"))
     # An ack that a kill undid is one that the orderly stop has on disk: then it is as one that nobody sent.
     ended = F.when(~(last & (fate == "undone")), ended)
     found = F.coalesce(F.col("stretch") == F.lit(lost), F.lit(False))
     again = F.coalesce(F.col("stretch") == F.lit(twice), F.lit(False))
-    left = F.col("life") * F.lit(clock.life_us).cast("long") + SECOND
+    left = F.col("incarnation") * F.lit(clock.incarnation_us).cast("long") + SECOND
     at = {
         PUBLISHED: entered,
         ROUTED: entered,
@@ -146,10 +154,10 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
         REDELIVERED: F.when(fate == "requeued", redelivered),
         ENDED: F.when(~found, ended),
         ENDED_AGAIN: F.when(again, ended + SECOND),
-        LETTER_PUBLISHED: F.when(letter, ended),
-        LETTER_ROUTED: F.when(letter, ended),
-        LETTER_DELIVERED: F.when(fate == "dead_lettered", ended + SECOND),
-        LETTER_ACKED: F.when(fate == "dead_lettered", ended + 2 * SECOND),
+        DEAD_LETTER_PUBLISHED: F.when(dead_letter, ended),
+        DEAD_LETTER_ROUTED: F.when(dead_letter, ended),
+        DEAD_LETTER_DELIVERED: F.when(fate == "dead_lettered", ended + SECOND),
+        DEAD_LETTER_ACKED: F.when(fate == "dead_lettered", ended + 2 * SECOND),
         STANDING: F.when(crosses | (last & (fate == "undone")), F.when(last, left - 2 * SECOND).otherwise(left)),
         NEXT_DELIVERED: F.when(crosses & ~last, left + 10 * SECOND),
         NEXT_ACKED: F.when(crosses & ~last, left + 11 * SECOND),
@@ -160,31 +168,32 @@ def _times(clock: Clock, seed: int, lost: int | None, twice: int | None) -> Colu
 def _columns(steps: DataFrame, clock: Clock) -> DataFrame:
     step, fate = F.col("step"), F.col("fate")
     nothing = F.lit(0).cast("long")
-    last = F.col("life") == clock.plan.lives
+    last = F.col("incarnation") == clock.plan.incarnations
     flags = {
-        "letter": step.between(LETTER_PUBLISHED, LETTER_ACKED) | ((step >= STANDING) & (fate == "letter_waits")),
-        "of_letter": step.isin(LETTER_PUBLISHED, LETTER_ROUTED),
-        "of_queue": ~step.isin(PUBLISHED, CONFIRMED, LETTER_PUBLISHED),
+        "dead_letter": step.between(DEAD_LETTER_PUBLISHED, DEAD_LETTER_ACKED)
+        | ((step >= STANDING) & (fate == "dead_letter_waits")),
+        "of_dead_letter": step.isin(DEAD_LETTER_PUBLISHED, DEAD_LETTER_ROUTED),
+        "of_queue": ~step.isin(PUBLISHED, CONFIRMED, DEAD_LETTER_PUBLISHED),
         "publishes": step.isin(PUBLISHED, ROUTED),
         "by_publisher": step.isin(PUBLISHED, ROUTED, CONFIRMED),
-        "consumes": step.isin(DELIVERED, REQUEUED, REDELIVERED, LETTER_DELIVERED, NEXT_DELIVERED),
+        "consumes": step.isin(DELIVERED, REQUEUED, REDELIVERED, DEAD_LETTER_DELIVERED, NEXT_DELIVERED),
         "ended_alone": (step == ENDED) & ~fate.isin("acked", "requeued", "undone"),
         "named": F.element_at(F.array(*map(F.lit, NAMES)), step + 1),
         "standing": F.when(last, F.lit("stopped")).otherwise(F.lit("recovered")),
-        "next_life": (step > STANDING) | ((step == STANDING) & ~last),
+        "next_incarnation": (step > STANDING) | ((step == STANDING) & ~last),
     }
     anchored = F.col("header") + 1 + F.col("turn") * F.col("rank_sum") + F.col("rank_at")
     within = F.col("within") % clock.under_way * STEPS + step
     number = (
         F.when(step == STANDING, anchored + F.when(last, F.lit(clock.stop)).otherwise(nothing))
         .when(step > STANDING, clock.left_begin + anchored * 4 + step - NEXT_DELIVERED)
-        .otherwise(clock.number(F.col("at"), F.col("life"), within))
+        .otherwise(clock.number(F.col("at"), F.col("incarnation"), within))
     )
     named = steps.select("*", *(value.alias(name) for name, value in flags.items()))
     values = {
         "time": clock.time(F.col("at")),
         "node": F.lit(clock.plan.node),
-        "life": F.col("life") + F.col("next_life").cast("int"),
+        "incarnation": F.col("incarnation") + F.col("next_incarnation").cast("int"),
         "number": number,
         "count": F.col("many"),
         "redelivered": step.isin(REDELIVERED, NEXT_DELIVERED),
@@ -193,24 +202,24 @@ def _columns(steps: DataFrame, clock: Clock) -> DataFrame:
 
 
 def _of_queue() -> dict[str, Column]:
-    of_queue, letter, fate, step = F.col("of_queue"), F.col("letter"), F.col("fate"), F.col("step")
+    of_queue, dead_letter, fate, step = F.col("of_queue"), F.col("dead_letter"), F.col("fate"), F.col("step")
     own = F.col("turn") * F.col("first_sum") + F.col("first_at")
-    first = F.when(letter, F.col("turn") * F.col("letter_sum") + F.col("letter_at")).otherwise(own)
-    ends = F.when(fate == "letter_waits", F.lit("dead_lettered")).otherwise(fate)
+    first = F.when(dead_letter, F.col("turn") * F.col("dead_letter_sum") + F.col("dead_letter_at")).otherwise(own)
+    ends = F.when(fate == "dead_letter_waits", F.lit("dead_lettered")).otherwise(fate)
     alone = F.col("ended_alone")
     reason = (
-        F.when(F.col("of_letter"), F.lit("dead_letter"))
-        .when(alone & fate.isin("dead_lettered", "letter_waits"), F.lit("expired"))
+        F.when(F.col("of_dead_letter"), F.lit("dead_letter"))
+        .when(alone & fate.isin("dead_lettered", "dead_letter_waits"), F.lit("expired"))
         .when(alone & (fate == "rejected"), F.lit("rejected"))
         .when(alone & (fate == "purged"), F.lit("purge"))
         .when(step == STANDING, F.col("standing"))
     )
     return {
         "event": F.when(alone, ends).otherwise(F.col("named")),
-        "vhost": F.when(letter, F.lit("/")).otherwise(F.col("vhost")),
-        "queue": F.when(of_queue, F.when(letter, F.lit(DEAD)).otherwise(F.col("name"))),
-        "queue_id": F.when(of_queue, F.when(letter, F.lit(DEAD_ID)).otherwise(F.col("queue_id"))).otherwise(0),
-        "epoch": F.when(of_queue, F.col("life")).otherwise(0),
+        "vhost": F.when(dead_letter, F.lit("/")).otherwise(F.col("vhost")),
+        "queue": F.when(of_queue, F.when(dead_letter, F.lit(DEAD)).otherwise(F.col("name"))),
+        "queue_id": F.when(of_queue, F.when(dead_letter, F.lit(DEAD_ID)).otherwise(F.col("queue_id"))).otherwise(0),
+        "epoch": F.when(of_queue, F.col("incarnation")).otherwise(0),
         "first": F.when(of_queue, first).otherwise(0),
         "persistent": of_queue & F.col("persistent"),
         "reason": reason,
@@ -218,22 +227,22 @@ def _of_queue() -> dict[str, Column]:
 
 
 def _of_publication() -> dict[str, Column]:
-    publishes, of_letter = F.col("publishes"), F.col("of_letter")
-    is_dead = F.col("ended_alone") & F.col("fate").isin("dead_lettered", "letter_waits")
-    # Letters have the numbers behind those of their cycle's own publications.
-    begin = F.col("turn") * (F.col("published_sum") + F.col("letter_sum")) + 1
-    single = (publishes | of_letter) & (F.col("many") == 1)
+    publishes, of_dead_letter = F.col("publishes"), F.col("of_dead_letter")
+    is_dead = F.col("ended_alone") & F.col("fate").isin("dead_lettered", "dead_letter_waits")
+    # Dead letters have the numbers behind those of their cycle's own publications.
+    begin = F.col("turn") * (F.col("published_sum") + F.col("dead_letter_sum")) + 1
+    single = (publishes | of_dead_letter) & (F.col("many") == 1)
     return {
         "publication": F.when(F.col("by_publisher"), begin + F.col("publication_at"))
-        .when(of_letter | is_dead, begin + F.col("published_sum") + F.col("letter_at"))
+        .when(of_dead_letter | is_dead, begin + F.col("published_sum") + F.col("dead_letter_at"))
         .otherwise(0),
         "confirm_tag": F.when(
             F.col("by_publisher") & F.col("confirms"), F.col("turn") * F.col("first_sum") + F.col("first_at") + 1
         ).otherwise(0),
-        "exchange": F.when(publishes, F.lit("orders")).when(of_letter, F.lit("dead")),
-        "routing_key": F.when(publishes | of_letter, F.col("name")),
+        "exchange": F.when(publishes, F.lit("orders")).when(of_dead_letter, F.lit("dead")),
+        "routing_key": F.when(publishes | of_dead_letter, F.col("name")),
         "user": F.when(publishes, F.col("user")),
-        "body_bytes": F.when(publishes | of_letter, 100 + F.col("queue_id") * 37 % 4000).otherwise(0),
+        "body_bytes": F.when(publishes | of_dead_letter, 100 + F.col("queue_id") * 37 % 4000).otherwise(0),
         "message_id": F.when(single, F.concat(F.lit("m-"), F.col("stretch").cast("string"))),
     }
 
@@ -241,7 +250,7 @@ def _of_publication() -> dict[str, Column]:
 def _of_client() -> dict[str, Column]:
     by_publisher, consumes = F.col("by_publisher"), F.col("consumes")
     by_consumer = consumes | (F.col("named") == "acked") & ~F.col("ended_alone")
-    of_client = F.concat_ws(":", F.col("queue_id"), F.col("life"))
+    of_client = F.concat_ws(":", F.col("queue_id"), F.col("incarnation"))
     return {
         "connection": F.when(by_publisher, F.concat(F.lit("publisher "), of_client)).when(
             by_consumer, F.concat(F.lit("consumer "), of_client)

@@ -41,8 +41,10 @@ PATIENCE_S = 30
 SHORT = LinkLimits(back_off_first_s=0.001, back_off_max_s=0.01)
 
 
-def hello(name: str, life: int = 1, generation: int = 7, cluster: str = "shop", version: int = VERSION) -> Hello:
-    return Hello(version, cluster, name, life, generation)
+def hello(
+    name: str, incarnation: int = 1, generation: int = 7, cluster: str = "shop", version: int = VERSION
+) -> Hello:
+    return Hello(version, cluster, name, incarnation, generation)
 
 
 class Happened(NamedTuple):

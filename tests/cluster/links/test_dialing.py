@@ -92,9 +92,9 @@ async def test_a_peer_that_moved_is_dialed_at_once(
 class Linked:
     """A link that ends after a time."""
 
-    def __init__(self, heard: bool, lasts_s: float, life: int, changed: bool = False) -> None:
+    def __init__(self, heard: bool, lasts_s: float, incarnation: int, changed: bool = False) -> None:
         self.heard = heard
-        self.peer = hello("b", life)
+        self.peer = hello("b", incarnation)
         self.changed = changed
         self._lasts_s = lasts_s
 
@@ -139,9 +139,9 @@ async def test_a_link_that_held_and_over_which_something_came_is_dialed_again_so
     assert found[:5] == pytest.approx(pauses)
 
 
-@pytest.mark.parametrize(("life", "soon"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("incarnation", "soon"), [(1, False), (2, True)])
 async def test_two_whose_links_break_at_once_do_not_call_each_other_up(
-    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, life: int, soon: bool
+    monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, autojump_clock: object, incarnation: int, soon: bool
 ) -> None:
     """Bits flip between them, and each is dialed by the other one in its own pauses. A newer process is dialed at
     once."""
@@ -155,7 +155,7 @@ async def test_two_whose_links_break_at_once_do_not_call_each_other_up(
     nursery.start_soon(made.run)
     await trio.sleep(30)
     before = len(at_s)
-    made.heard_of(hello("b", life))
+    made.heard_of(hello("b", incarnation))
     await trio.sleep(1.1)
     assert (len(at_s) > before) == soon
     assert made.trouble == Trouble(CHANGED, "bytes change on the way")

@@ -23,8 +23,8 @@ from amqpd.cluster.links.tls import LinkTls
 from amqpd.replication.entry import START, Frame, new_entry
 from amqpd.replication.messages import Answered, Ask, Cut, Ended, Greeting, Hello, Message, Refusal, Told, Would
 from amqpd.replication.receiver import Answer
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 from tests.cluster.links.forwarders import (
     OPEN,
     PATIENCE_S,
@@ -81,7 +81,7 @@ async def test_each_dials_the_other_and_messages_arrive_in_order(host: str, tls:
             for message in asked:
                 link.send(message)
             assert [(await there.heard.next("received"))[1:] for _ in asked] == [(other_end, each) for each in asked]
-            replies: list[Message] = [Would(1, Ballot(True, Seal(1, "a", 1), START, 7)), answered(3)]
+            replies: list[Message] = [Would(1, Ballot(True, Vote(1, "a", 1), START, 7)), answered(3)]
             for message in replies:
                 other_end.send(message)
             assert [(await here.heard.next("received"))[1:] for _ in replies] == [(link, each) for each in replies]
@@ -138,10 +138,10 @@ async def test_a_connection_that_breaks_is_dialed_again() -> None:
     peer = Peer()
     async with forwarder(hello("a")) as a:
         a.links.peers_are({"b": peer.address})
-        for life in (1, 2, 3):
-            wire = await peer.accept(hello("b", life))
+        for incarnation in (1, 2, 3):
+            wire = await peer.accept(hello("b", incarnation))
             link = await a.heard.next_link("dialed")
-            assert link.peer.life == life
+            assert link.peer.incarnation == incarnation
             await wire.close()
             lost = await a.heard.next("lost")
             assert lost.link is link
@@ -171,9 +171,9 @@ async def test_a_name_that_is_not_known_is_tried_again() -> None:
     assert a.heard.kinds("refused") == []
 
 
-@pytest.mark.parametrize("again", [hello("b", life=2), hello("b"), hello("b", 1, generation=8)])
+@pytest.mark.parametrize("again", [hello("b", incarnation=2), hello("b"), hello("b", 1, generation=8)])
 async def test_a_peer_that_dials_again_takes_the_place_of_its_old_connection(again: Hello) -> None:
-    """The machine of its old life lost its network, say: nobody has closed that one."""
+    """The machine of its old incarnation lost its network, say: nobody has closed that one."""
     async with forwarder(hello("a")) as a:
         old = await dial(a.address, hello("b"))
         link = await a.heard.next_link("accepted")
@@ -188,12 +188,12 @@ async def test_a_peer_that_dials_again_takes_the_place_of_its_old_connection(aga
         await new.close()
 
 
-async def test_an_older_life_does_not_take_the_place_of_a_newer_one() -> None:
+async def test_an_older_incarnation_does_not_take_the_place_of_a_newer_one() -> None:
     async with forwarder(hello("a")) as a:
-        new = await dial(a.address, hello("b", life=2))
+        new = await dial(a.address, hello("b", incarnation=2))
         await a.heard.next("accepted")
         old = await dial(a.address)
-        assert await old.greet(hello("b", life=1), "a", OPEN) == Refusal("life 2 of it is here")
+        assert await old.greet(hello("b", incarnation=1), "a", OPEN) == Refusal("incarnation 2 of it is here")
         await old.wait_closed()
         await new.say(Told(1, 1, 1))
         await a.heard.next("received")
@@ -202,7 +202,7 @@ async def test_an_older_life_does_not_take_the_place_of_a_newer_one() -> None:
         await new.close()
 
 
-async def test_a_newer_life_that_dials_ends_the_link_to_the_old_one() -> None:
+async def test_a_newer_incarnation_that_dials_ends_the_link_to_the_old_one() -> None:
     peer = Peer()
     async with forwarder(hello("a")) as a:
         a.links.peers_are({"b": peer.address})
@@ -211,10 +211,10 @@ async def test_a_newer_life_that_dials_ends_the_link_to_the_old_one() -> None:
         same = await dial(a.address, hello("b"))
         await a.heard.next("accepted")
         assert not link.ended
-        new = await dial(a.address, hello("b", life=2))
-        assert (await a.heard.next("lost"))[1:] == (link, "a newer life of it is there")
-        again = await peer.accept(hello("b", life=2))
-        assert (await a.heard.next_link("dialed")).peer.life == 2
+        new = await dial(a.address, hello("b", incarnation=2))
+        assert (await a.heard.next("lost"))[1:] == (link, "a newer incarnation of it is there")
+        again = await peer.accept(hello("b", incarnation=2))
+        assert (await a.heard.next_link("dialed")).peer.incarnation == 2
         for wire in (old, same, new, again):
             await wire.close()
     await peer.close()
@@ -333,14 +333,14 @@ async def test_peers_that_are_no_more_are_let_go_and_others_stay() -> None:
 
 
 async def test_a_peer_that_moves_is_dialed_where_it_is() -> None:
-    async with forwarder(hello("a")) as a, forwarder(hello("b")) as b, forwarder(hello("b", life=2)) as moved:
+    async with forwarder(hello("a")) as a, forwarder(hello("b")) as b, forwarder(hello("b", incarnation=2)) as moved:
         a.links.peers_are({"b": nobodys_address()})
         await a.heard.next("refused")
         a.links.peers_are({"b": b.address})
         link = await a.heard.next_link("dialed")
         a.links.peers_are({"b": moved.address})
         assert (await a.heard.next("lost"))[1:] == (link, "it has another address")
-        assert (await a.heard.next_link("dialed")).peer.life == 2
+        assert (await a.heard.next_link("dialed")).peer.incarnation == 2
 
 
 async def test_a_peer_that_moves_while_it_is_dialed() -> None:

@@ -14,8 +14,8 @@ import trio
 
 from amqpd.cluster.links.framing import Mac, framed, framed_word
 from amqpd.cluster.links.trust import DIALER, Trust
-from amqpd.replication.messages import Ask, Greeting, Hello, Proof, Refusal, RequestSeal
-from amqpd.replication.seal import Seal
+from amqpd.replication.messages import Ask, Greeting, Hello, Proof, Refusal, RequestVote
+from amqpd.replication.vote import Vote
 from tests.cluster.links.forwarders import (
     OPEN,
     PATIENCE_S,
@@ -138,7 +138,7 @@ async def test_a_handshake_that_is_passed_on_to_another_node_is_not_for_it() -> 
     await there.close()
 
 
-SEAL = RequestSeal(1, 5, Seal(2**62, "b", 1))
+VOTE = RequestVote(1, 5, Vote(2**62, "b", 1))
 
 
 @pytest.mark.parametrize("what", ["flipped", "repeated", "left out", "swapped", "of another key", "without a key"])
@@ -146,7 +146,7 @@ async def test_a_message_that_is_not_as_it_was_sent_ends_the_link_and_is_not_tol
     async with forwarder(hello("a"), secret=SECRET) as a:
         wire = await dial(a.address, hello("b"), trust=TRUST)
         await a.heard.next("accepted")
-        first, second = (b"".join(framed(each, wire.check)) for each in (Ask(1, 1), SEAL))
+        first, second = (b"".join(framed(each, wire.check)) for each in (Ask(1, 1), VOTE))
         changed = bytearray(second)
         changed[12] ^= 1
         words = {
@@ -154,8 +154,8 @@ async def test_a_message_that_is_not_as_it_was_sent_ends_the_link_and_is_not_tol
             "repeated": [first, first],
             "left out": [second],
             "swapped": [second, first],
-            "of another key": [b"".join(framed(SEAL, Mac(bytes(32))))],
-            "without a key": [b"".join(framed(SEAL, OPEN.check(DIALER, b"")))],
+            "of another key": [b"".join(framed(VOTE, Mac(bytes(32))))],
+            "without a key": [b"".join(framed(VOTE, OPEN.check(DIALER, b"")))],
         }[what]
         await wire.stream.send_all(b"".join(words))
         assert (await a.heard.next("left")).what is None

@@ -19,8 +19,8 @@ import trustme
 from amqpd.cluster.links.framing import INVERTED, LENGTH, LENGTHS, Crc, framed, framed_word
 from amqpd.replication.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
 from amqpd.replication.messages import VERSION, Ask, Greeting, Hello, Message, Proof, Refusal, Told, Would
-from amqpd.replication.seal import NONE
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import NONE
 from tests.cluster.links.forwarders import (
     OPEN,
     SHORT,

@@ -2,7 +2,7 @@
 
 What comes in: a maker of images writes down what it published, saw confirmed and settled. What goes out: `Book`,
 which is kept beside the image as JSON; the content of every message, from its id.
-Rules: 1. A message is `home:number`; `home` is who published it, numbers of a home are used once. 2. Its body,
+Rules: 1. A message is `origin:number`; `origin` is who published it, numbers of a leader are used once. 2. Its body,
 message id and header follow from its id. 3. A message is due in a queue when it was confirmed there and never
 settled; settled when its acknowledgement was followed, on the same channel, by a confirm or by an orderly stop.
 Others may come out.
@@ -23,15 +23,16 @@ HUGE_BYTES, BIG_BYTES, SMALL_BYTES_MAX = 100_000, 20_000, 900
 
 @dataclass
 class Book:
-    """`due`: queue -> ids in the order of the queue; `settled`: queue -> ids. `letters`: queue -> its dead letter
-    queue, where what is due may come out instead. `unordered`: queues that keep no order of publishes. `delayed`:
-    queues that have their messages from `x-delay`. `counts`: queue -> id -> how often a due message came back.
+    """`due`: queue -> ids in the order of the queue; `settled`: queue -> ids. `dead_letters`: queue -> its dead
+    letter queue, where what is due may come out instead. `unordered`: queues that keep no order of publishes.
+    `delayed`: queues that have their messages from `x-delay`. `counts`: queue -> id -> how often a due message came
+    back.
     `gone`: queues whose deletion was answered. `bound`: exchange -> queues."""
 
     kind: str
     due: dict[str, list[str]] = field(default_factory=dict)
     settled: dict[str, list[str]] = field(default_factory=dict)
-    letters: dict[str, str] = field(default_factory=dict)
+    dead_letters: dict[str, str] = field(default_factory=dict)
     unordered: list[str] = field(default_factory=list)
     delayed: list[str] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -48,11 +49,11 @@ class Book:
 
     @property
     def queues(self) -> list[str]:
-        return sorted({*self.due, *self.settled, *self.letters.values()})
+        return sorted({*self.due, *self.settled, *self.dead_letters.values()})
 
 
-def message_id(home: str, number: int) -> str:
-    return f"{home}:{number}"
+def message_id(origin: str, number: int) -> str:
+    return f"{origin}:{number}"
 
 
 @functools.lru_cache(maxsize=1 << 15)

@@ -137,13 +137,13 @@ class Drain:
         del self.contents[channel]
         queue, message = self.queues[channel], str(properties.message_id)
         self.came += 1
-        home, _, number = message.rpartition(":")
+        origin, _, number = message.rpartition(":")
         headers = properties.headers or {}
         if not number.isdigit() or body != body_of(message):
             self.seen.wrong.append(f"the body of {message} in {queue}: {body[:60]!r}")
         elif headers.get(NUMBER) != int(number) or properties.delivery_mode != 2:
             self.seen.wrong.append(f"the properties of {message} in {queue}: {properties.to_dict()}")
-        elif queue not in self.book.letters.values() and method.routing_key not in (home, ""):
+        elif queue not in self.book.dead_letters.values() and method.routing_key not in (origin, ""):
             self.seen.wrong.append(f"the routing key of {message} in {queue}: {method.routing_key!r}")
         self.seen.deliveries[queue].append(
             Delivered(message, int(headers.get("x-delivery-count", 0)), method.redelivered)

@@ -1,10 +1,10 @@
 """Makes images: data directories of brokers that lived, with a book of what must come out of each.
 
 What comes in: a folder. What goes out: for each kind of image `KIND/data` (as the broker left it), `KIND/older`
-(as it was at half of its life), `KIND/book.json`.
+(as it was at half of its lifetime), `KIND/book.json`.
 Rules: 1. An image is never started again: rounds work on copies. 2. Between the older copy and the end of its
-life an image declares, publishes and settles, so that every file of the older copy is stale. 3. What expires or
-is delayed is due before the image is used: a round waits for nothing.
+incarnation an image declares, publishes and settles, so that every file of the older copy is stale. 3. What expires
+or is delayed is due before the image is used: a round waits for nothing.
 Not here: what becomes of a copy (`damages.py`, `rounds.py`).
 """
 
@@ -55,13 +55,13 @@ def _make(folder: Path, kind: str) -> None:
     end: Callable[[], object] = broker.terminate if kind in STOPPED else broker.kill
     try:
         broker.start()
-        with Life(broker.port, book) as life:
-            _LIVES[kind][0](life)
+        with Incarnation(broker.port, book) as incarnation:
+            _INCARNATIONS[kind][0](incarnation)
         end()
         shutil.copytree(data, folder / "older", ignore=shutil.ignore_patterns("*.sock", "reserve"))
         broker.start()
-        with Life(broker.port, book) as life:
-            _LIVES[kind][1](life)
+        with Incarnation(broker.port, book) as incarnation:
+            _INCARNATIONS[kind][1](incarnation)
             if kind not in STOPPED:
                 broker.kill()  # while the connection is open: its end would give back what it holds
         if kind in STOPPED:
@@ -73,7 +73,7 @@ def _make(folder: Path, kind: str) -> None:
     book.save(folder / "book.json")
 
 
-class Life:
+class Incarnation:
     """One connection with one channel in confirm mode, which writes down what it was told."""
 
     def __init__(self, port: int, book: Book) -> None:
@@ -81,7 +81,7 @@ class Life:
         self.wire = Wire(port)
         self.confirmed = 0
 
-    def __enter__(self) -> Life:
+    def __enter__(self) -> Incarnation:
         self.wire.open()
         self.wire.open_channel()
         self.wire.call(commands.Confirm.Select(), channel=1)
@@ -90,10 +90,10 @@ class Life:
     def __exit__(self, *_: object) -> None:
         self.wire.socket.close()
 
-    def queue(self, name: str, *, letters: str = "", **arguments: Any) -> None:
-        if letters:
-            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": letters}
-            self.book.letters[name] = letters
+    def queue(self, name: str, *, dead_letters: str = "", **arguments: Any) -> None:
+        if dead_letters:
+            arguments |= {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead_letters}
+            self.book.dead_letters[name] = dead_letters
         said = {name.replace("_", "-"): value for name, value in arguments.items()}
         self.call(commands.Queue.Declare(queue=name, durable=True, arguments=said))
         self.book.due.setdefault(name, [])
@@ -106,7 +106,7 @@ class Life:
 
     def publish(
         self,
-        home: str,
+        origin: str,
         numbers: Iterable[int],
         queues: list[str] | None = None,
         exchange: str = "",
@@ -119,15 +119,15 @@ class Life:
             some = numbers[start : start + at_once]
             parts = []
             for number in some:
-                message = message_id(home, number)
+                message = message_id(origin, number)
                 said = {"headers": {}, **properties(number)}
                 said["headers"] = {HEADER: number, **said["headers"]}
                 content = commands.Basic.Properties(delivery_mode=2, message_id=message, **said)
-                parts.append(publish_bytes(1, exchange, "" if exchange else home, body_of(message), content))
+                parts.append(publish_bytes(1, exchange, "" if exchange else origin, body_of(message), content))
             self.wire.send_bytes(b"".join(parts))
             self._wait_confirms(len(some))
-            for queue in queues or [home]:
-                self.book.due[queue] += [message_id(home, number) for number in some]
+            for queue in queues or [origin]:
+                self.book.due[queue] += [message_id(origin, number) for number in some]
 
     def settle(self, queue: str, chosen: Callable[[int], bool], *, returns: bool = False) -> None:
         """Takes everything, acknowledges what is chosen by its place in the queue, and proves it by a confirm.
@@ -189,87 +189,89 @@ class Life:
             self.confirmed = tag if multiple else self.confirmed + 1
 
 
-def _plain(life: Life) -> None:
-    life.queue("receipts")
-    life.queue("plain")
-    life.queue("many")
-    life.queue("empty", x_max_length=1000)
-    life.queue("deleted")
+def _plain(incarnation: Incarnation) -> None:
+    incarnation.queue("receipts")
+    incarnation.queue("plain")
+    incarnation.queue("many")
+    incarnation.queue("empty", x_max_length=1000)
+    incarnation.queue("deleted")
     for queue in ("fan1", "fan2", "fan3"):
-        life.queue(queue)
-    life.bind("spread", "fanout", ["fan1", "fan2", "fan3"])
-    life.publish("plain", range(400))
-    life.publish("many", range(50), at_once=1)
-    life.publish("deleted", range(60))
-    life.publish("spread", range(120), ["fan1", "fan2", "fan3"], "spread")
-    life.settle("plain", lambda place: place < 100)
+        incarnation.queue(queue)
+    incarnation.bind("spread", "fanout", ["fan1", "fan2", "fan3"])
+    incarnation.publish("plain", range(400))
+    incarnation.publish("many", range(50), at_once=1)
+    incarnation.publish("deleted", range(60))
+    incarnation.publish("spread", range(120), ["fan1", "fan2", "fan3"], "spread")
+    incarnation.settle("plain", lambda place: place < 100)
 
 
-def _plain_later(life: Life) -> None:
-    life.settle("plain", lambda place: place % 7 in (2, 3))
-    life.settle("fan1", lambda place: place < 90)
-    life.delete("deleted")
-    life.queue("later")
-    life.publish("later", range(80))
-    life.publish("plain", range(400, 700))
-    life.publish("many", range(50, 80), at_once=1)
-    life.settle("many", lambda place: place % 3 == 0)
-    life.publish("plain", range(700, 760), at_once=3)
+def _plain_later(incarnation: Incarnation) -> None:
+    incarnation.settle("plain", lambda place: place % 7 in (2, 3))
+    incarnation.settle("fan1", lambda place: place < 90)
+    incarnation.delete("deleted")
+    incarnation.queue("later")
+    incarnation.publish("later", range(80))
+    incarnation.publish("plain", range(400, 700))
+    incarnation.publish("many", range(50, 80), at_once=1)
+    incarnation.settle("many", lambda place: place % 3 == 0)
+    incarnation.publish("plain", range(700, 760), at_once=3)
 
 
-def _mixed(life: Life) -> None:
-    life.queue("receipts")
-    life.queue("ranked", x_max_priority=5)
-    life.book.unordered += ["ranked", "delayed", "expiring.dead", "counted"]
-    life.queue("delayed")
-    life.book.delayed.append("delayed")
-    life.queue("expiring.dead")
-    life.queue("expiring", letters="expiring.dead")
-    life.queue("rejected.dead")
-    life.queue("rejected", letters="rejected.dead")
-    life.queue("counted", x_queue_type="quorum", x_delivery_limit=20)
-    life.queue("purged")
-    life.queue("ranges")
-    life.publish("ranked", range(150), properties=lambda number: {"priority": number % 7})
-    life.publish("counted", range(120))
-    life.publish("ranges", range(300))
-    life.publish("purged", range(200))
-    life.settle("counted", lambda place: place % 10 == 0, returns=True)
-    life.settle("ranges", lambda place: place % 5 == 1 or 100 < place < 180)
+def _mixed(incarnation: Incarnation) -> None:
+    incarnation.queue("receipts")
+    incarnation.queue("ranked", x_max_priority=5)
+    incarnation.book.unordered += ["ranked", "delayed", "expiring.dead", "counted"]
+    incarnation.queue("delayed")
+    incarnation.book.delayed.append("delayed")
+    incarnation.queue("expiring.dead")
+    incarnation.queue("expiring", dead_letters="expiring.dead")
+    incarnation.queue("rejected.dead")
+    incarnation.queue("rejected", dead_letters="rejected.dead")
+    incarnation.queue("counted", x_queue_type="quorum", x_delivery_limit=20)
+    incarnation.queue("purged")
+    incarnation.queue("ranges")
+    incarnation.publish("ranked", range(150), properties=lambda number: {"priority": number % 7})
+    incarnation.publish("counted", range(120))
+    incarnation.publish("ranges", range(300))
+    incarnation.publish("purged", range(200))
+    incarnation.settle("counted", lambda place: place % 10 == 0, returns=True)
+    incarnation.settle("ranges", lambda place: place % 5 == 1 or 100 < place < 180)
 
 
-def _mixed_later(life: Life) -> None:
-    life.queue("another")
-    life.publish("another", range(30))
-    life.settle("counted", lambda place: place % 9 == 0, returns=True)
-    life.settle("ranges", lambda place: place % 4 == 2)
-    life.settle("ranked", lambda place: place < 30)
-    life.publish("ranges", range(300, 420))
-    life.purge("purged")
-    life.publish("purged", range(200, 230))
-    life.publish("rejected", range(60))
-    life.publish("expiring", range(90), properties=lambda number: {"expiration": str(LIFE_MS + number)})
-    life.publish("delayed", range(80), properties=lambda number: {"headers": {"x-delay": LIFE_MS + number * 7 % 60}})
-    life.publish("ranges", range(420, 440), at_once=2)
+def _mixed_later(incarnation: Incarnation) -> None:
+    incarnation.queue("another")
+    incarnation.publish("another", range(30))
+    incarnation.settle("counted", lambda place: place % 9 == 0, returns=True)
+    incarnation.settle("ranges", lambda place: place % 4 == 2)
+    incarnation.settle("ranked", lambda place: place < 30)
+    incarnation.publish("ranges", range(300, 420))
+    incarnation.purge("purged")
+    incarnation.publish("purged", range(200, 230))
+    incarnation.publish("rejected", range(60))
+    incarnation.publish("expiring", range(90), properties=lambda number: {"expiration": str(LIFE_MS + number)})
+    incarnation.publish(
+        "delayed", range(80), properties=lambda number: {"headers": {"x-delay": LIFE_MS + number * 7 % 60}}
+    )
+    incarnation.publish("ranges", range(420, 440), at_once=2)
 
 
-def _paged(life: Life) -> None:
-    life.queue("receipts")
-    life.queue("backlog")
-    life.queue("other")
-    life.publish("backlog", range(1500))
-    life.publish("other", range(100))
-    life.settle("other", lambda place: place < 40)
+def _paged(incarnation: Incarnation) -> None:
+    incarnation.queue("receipts")
+    incarnation.queue("backlog")
+    incarnation.queue("other")
+    incarnation.publish("backlog", range(1500))
+    incarnation.publish("other", range(100))
+    incarnation.settle("other", lambda place: place < 40)
 
 
-def _paged_later(life: Life) -> None:
-    life.queue("later")
-    life.publish("later", range(20))
-    life.publish("backlog", range(1500, 2200), at_once=100)
-    life.settle("other", lambda place: place % 3 == 0)
+def _paged_later(incarnation: Incarnation) -> None:
+    incarnation.queue("later")
+    incarnation.publish("later", range(20))
+    incarnation.publish("backlog", range(1500, 2200), at_once=100)
+    incarnation.settle("other", lambda place: place % 3 == 0)
 
 
-_LIVES: dict[str, tuple[Callable[[Life], None], Callable[[Life], None]]] = {
+_INCARNATIONS: dict[str, tuple[Callable[[Incarnation], None], Callable[[Incarnation], None]]] = {
     "stopped": (_plain, _plain_later),
     "killed": (_plain, _plain_later),
     "mixed": (_mixed, _mixed_later),

@@ -186,8 +186,8 @@ def _of_what_came(book: Book, seen: Outcome) -> list[str]:
     settled = {message for queue, messages in book.settled.items() for message in messages}
     for queue, came in seen.deliveries.items():
         due = set(book.due.get(queue, ()))
-        for source, letters in book.letters.items():
-            due |= set(book.due[source]) if letters == queue else set()
+        for source, dead_letters in book.dead_letters.items():
+            due |= set(book.due[source]) if dead_letters == queue else set()
         strange = [each.message for each in came if each.message not in due]
         back = [message for message in strange if message in book.settled.get(queue, ())]
         other = [message for message in strange if message not in back]
@@ -206,7 +206,7 @@ def _of_what_came(book: Book, seen: Outcome) -> list[str]:
         if wrong:
             reasons.append(f"wrong delivery count in {queue}: {_said(wrong)}")
     for source in book.due:
-        places_of = [source, book.letters.get(source, source)]
+        places_of = [source, book.dead_letters.get(source, source)]
         total = Counter(each.message for queue in set(places_of) for each in seen.deliveries.get(queue, ()))
         twice = [message for message in book.due[source] if total[message] > 1]
         if twice:
@@ -226,11 +226,11 @@ def _of_what_did_not_come(book: Book, seen: Outcome, fenced: set[str]) -> list[s
     delayed = seen.delayed_fenced
     for queue, due in book.due.items():
         came = {each.message for each in seen.deliveries.get(queue, ())}
-        came |= {each.message for each in seen.deliveries.get(book.letters.get(queue, queue), ())}
+        came |= {each.message for each in seen.deliveries.get(book.dead_letters.get(queue, queue), ())}
         missing = [message for message in due if message not in came]
         if not missing:
             continue
-        if queue in fenced or book.letters.get(queue) in fenced:
+        if queue in fenced or book.dead_letters.get(queue) in fenced:
             reasons += _behind_the_fence(book, seen, queue, missing)
             continue
         missing = [message for message in missing if message not in adopted]
@@ -267,14 +267,16 @@ def _of_the_orphans(book: Book, seen: Outcome) -> list[str]:
 
 def _behind_the_fence(book: Book, seen: Outcome, queue: str, missing: list[str]) -> list[str]:
     """The good ones before the damage were given; the others are held, and counted, or died when their time was over:
-    the letters are another queue's."""
+    the dead letters are another queue's."""
     reasons = []
     due = book.due[queue]
     given = {each.message for each in seen.deliveries.get(queue, ())}
     skipped = [message for message in due[due.index(missing[0]) :] if message in given]
     if queue not in book.unordered and skipped:
         reasons.append(f"fenced {queue} gave messages behind its first missing one {missing[0]}: {_said(skipped)}")
-    held = sum(int(seen.rows[name]["messages"]) for name in {queue, book.letters.get(queue, queue)} & set(seen.rows))
+    held = sum(
+        int(seen.rows[name]["messages"]) for name in {queue, book.dead_letters.get(queue, queue)} & set(seen.rows)
+    )
     if held < len(missing):
         reasons.append(f"fenced {queue} holds {held} messages, {len(missing)} are missing: {_said(missing)}")
     return reasons
@@ -292,10 +294,10 @@ def _of_the_definitions(book: Book, seen: Outcome) -> list[str]:
 
 
 def _said(messages: list[str]) -> str:
-    """Ids by home, folded."""
-    homes: dict[str, list[int]] = {}
+    """Ids by leader, folded."""
+    leaders: dict[str, list[int]] = {}
     for message in messages:
-        home, _, number = message.rpartition(":")
-        homes.setdefault(home, []).append(int(number))
-    parts = [f"{home} {ranges(numbers)}" for home, numbers in homes.items()]
+        origin, _, number = message.rpartition(":")
+        leaders.setdefault(origin, []).append(int(number))
+    parts = [f"{origin} {ranges(numbers)}" for origin, numbers in leaders.items()]
     return f"{len(messages)} ({'; '.join(parts)[:200]})"

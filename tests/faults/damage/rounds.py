@@ -172,8 +172,8 @@ def _adopt(broker: ForkedBroker, book: Book, seen: Outcome) -> None:
         wire.open_channel()
         for orphan, name in names.items():
             wire.call(commands.Queue.Declare(queue=name, durable=True), channel=1)
-            wish = {"id": orphan, "vhost": "/", "queue": name}
-            answer = control_rows(broker.data_dir, "orphans adopt", wish, START_S) or [{}]
+            request = {"id": orphan, "vhost": "/", "queue": name}
+            answer = control_rows(broker.data_dir, "orphans adopt", request, START_S) or [{}]
             seen.left += int(answer[-1].get("left", 0))
     later = Outcome()
     # Nothing is known of what comes: the drain ends when the queues are empty.

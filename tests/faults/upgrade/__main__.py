@@ -41,8 +41,8 @@ def opened(checkout: Path, kernel: str, written: Path, folder: Path, book: Book)
 def told(end: str, reader: str, seen: Seen) -> str:
     parts = []
     for load in LOADS:
-        letters = f"+{len(seen.queues[load.dead])}" if load.dead else ""
-        parts.append(f"{load.queue} {len(seen.queues[load.queue])}{letters}")
+        dead_letters = f"+{len(seen.queues[load.dead])}" if load.dead else ""
+        parts.append(f"{load.queue} {len(seen.queues[load.queue])}{dead_letters}")
     total = sum(map(len, seen.queues.values()))
     took = f"ready in {seen.start_s:.1f} s, drained in {seen.drain_s:.1f} s"
     return f"{end}, read by {reader}: {total} messages, {took}: {', '.join(parts)}; {seen.delayed} delayed"
@@ -54,7 +54,7 @@ def main() -> int:
     )
     parser.add_argument("--before", type=Path, default=REPOSITORY, help="the checkout that writes")
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--span", type=float, default=240.0, help="seconds over which delays and lives spread")
+    parser.add_argument("--span", type=float, default=240.0, help="seconds over which delays and lifetimes spread")
     parser.add_argument("--ends", nargs="+", choices=ENDS, default=ENDS)
     parser.add_argument("--readers", nargs="+", choices=READERS, default=READERS)
     parser.add_argument(

@@ -1,7 +1,7 @@
 """What the version before is given, and what must come out of its data directory later.
 
 What comes in: how many messages, how long times span. What goes out: `LOADS`, and for each message by its number what
-it is (priority, delay, life) and where it must come out.
+it is (priority, delay, incarnation) and where it must come out.
 Rules: 1. All of it follows from the number, so a book holds only when messages were sent. 2. Lives and delays are of
 three kinds: over when the broker stops, over while it is opened, and so long that nobody waits for them.
 Not here: playing it (`writing.py`), looking (`reading.py`), the judgement (`judge.py`).
@@ -19,7 +19,7 @@ from typing import Any
 from pamqp import commands
 
 
-def _letters(queue: str) -> dict[str, Any]:
+def _dead_letters(queue: str) -> dict[str, Any]:
     return {"dead-letter-exchange": "", "dead-letter-routing-key": queue}
 
 
@@ -35,13 +35,13 @@ RECEIPTS = "receipts"
 FLEETING = "fleeting"
 """a queue that is not durable"""
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "limit": ("^short$", {"max-length": SHORT_QUEUE} | _letters("short.dead")),
-    "age": ("^aged$", {"message-ttl": TTL_MS} | _letters("aged.dead")),
+    "limit": ("^short$", {"max-length": SHORT_QUEUE} | _dead_letters("short.dead")),
+    "age": ("^aged$", {"message-ttl": TTL_MS} | _dead_letters("aged.dead")),
 }
 """name -> (pattern, definition)"""
 
 # Where a message must come out.
-HERE, LETTER, GONE, EITHER, HELD = "here", "letter", "gone", "either", "held"
+HERE, DEAD_LETTER, GONE, EITHER, HELD = "here", "dead_letter", "gone", "either", "held"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ LOADS = (
         life_ms=lambda number, span_ms: _times(number // 4, span_ms) if number % 4 else None,
     ),
     Load(
-        "waiting", 4, reason="expired", consumed=False, kind=lambda number, count: LETTER,
+        "waiting", 4, reason="expired", consumed=False, kind=lambda number, count: DEAD_LETTER,
         life_ms=lambda number, span_ms: span_ms // 2 + spread(number, span_ms // 2),
     ),
     Load("aged", 4, reason="expired", by_policy=True, kind=lambda *_: EITHER, life_ms=lambda *_: TTL_MS),
@@ -128,11 +128,11 @@ LOADS = (
     ),
     Load(
         "short", 4, reason="maxlen", by_policy=True,
-        kind=lambda number, count: HERE if number >= count - SHORT_QUEUE else LETTER,
+        kind=lambda number, count: HERE if number >= count - SHORT_QUEUE else DEAD_LETTER,
     ),
     Load(
         "judged", 3, reason="rejected",
-        kind=lambda number, count: HERE if number % 3 else LETTER,
+        kind=lambda number, count: HERE if number % 3 else DEAD_LETTER,
         flagged=lambda number, count: number % 3 != 0,
     ),
     Load(

@@ -31,7 +31,7 @@ NOTHING_S = 60.0
 @dataclass
 class Came:
     number: int
-    home: str
+    origin: str
     redelivered: bool
     at_ms: int
     returns: int = 0
@@ -93,7 +93,7 @@ class Drain:
         self._came = 0
         self._counts = {load.queue: book.count(load) for load in LOADS}
         """a message with a higher number is one of the `unknown`, which nobody may wait for"""
-        # Either here or among the letters, so each that comes at all comes once.
+        # Either here or among the dead letters, so each that comes at all comes once.
         self._due = sum(
             book.kind(load, number, seen.began_ms) not in (HELD, GONE)
             for load in LOADS
@@ -144,12 +144,12 @@ class Drain:
         queue = payload[5:at].decode()
         redelivered = payload[at + 8]
         head, body = read_content(self._wire)
-        home, number = parse_content(body)
-        came = Came(number, home, bool(redelivered), time.time_ns() // 1_000_000)
+        origin, number = parse_content(body)
+        came = Came(number, origin, bool(redelivered), time.time_ns() // 1_000_000)
         if queue in self._headers:
             _note_headers(came, head)
         self._seen.queues[queue].append(came)
-        if number < self._counts.get(home, 0):
+        if number < self._counts.get(origin, 0):
             self._came += 1
         return None
 

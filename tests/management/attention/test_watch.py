@@ -167,19 +167,19 @@ async def test_a_full_queue_that_refuses() -> None:
 
 async def test_dead_letters_that_come() -> None:
     at = Watched()
-    at.client.declare("letters")
-    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
+    at.client.declare("parked")
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "parked"}
     at.client.declare(**full("q", **dead, **{"x-overflow": "drop-head"}))
     for _ in range(5):
         at.client.publish(b"x", "q")
     await at.rest(5_000)
     found = await at.found()
-    assert found[f"{DEAD_LETTERS} letters"] == {"came": 3, "last_s": 0, "ready": 3, "consumers": 0}
+    assert found[f"{DEAD_LETTERS} parked"] == {"came": 3, "last_s": 0, "ready": 3, "consumers": 0}
     await at.rest()
-    assert f"{NO_CONSUMERS} letters" not in await at.found(), "it is said once"
-    at.client.publish(b"plain", "letters")
+    assert f"{NO_CONSUMERS} parked" not in await at.found(), "it is said once"
+    at.client.publish(b"plain", "parked")
     await at.rest(5_000)
-    assert (await at.found())[f"{DEAD_LETTERS} letters"]["came"] == 3
+    assert (await at.found())[f"{DEAD_LETTERS} parked"]["came"] == 3
     await at.rest(600_000)
     assert {fact.kind for fact in await at.facts()} == {NO_CONSUMERS}
 

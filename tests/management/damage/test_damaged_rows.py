@@ -42,9 +42,9 @@ class Damaged(OperatedNode):
         self.messages = MessageOperations(self.harness.node, self, self.settle)
         self.damaged = DamagedRows(self.harness.node, self, self.settle, data_dir)
 
-    async def do(self, what: str, **wish: Any) -> list[dict[str, Any]]:
+    async def do(self, what: str, **wanted: Any) -> list[dict[str, Any]]:
         streams = damage_streams(self.damaged)
-        pages = streams[f"message {what}"]({"vhost": "/", "queue": "q", "yes": True, **wish})
+        pages = streams[f"message {what}"]({"vhost": "/", "queue": "q", "yes": True, **wanted})
         return [row async for page in pages for row in page]
 
     def consumed(self) -> list[int]:

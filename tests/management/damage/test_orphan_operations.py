@@ -71,9 +71,9 @@ class Rig:
         (orphan,) = self.harness.node.orphans
         return orphan
 
-    async def do(self, act: str, **wish: Any) -> list[dict[str, Any]]:
-        wish = {"id": str(self.orphan.id), **wish} if len(self.harness.node.orphans) == 1 else wish
-        return [row async for page in orphan_streams(self.operations)[f"orphans {act}"](wish) for row in page]
+    async def do(self, act: str, **wanted: Any) -> list[dict[str, Any]]:
+        wanted = {"id": str(self.orphan.id), **wanted} if len(self.harness.node.orphans) == 1 else wanted
+        return [row async for page in orphan_streams(self.operations)[f"orphans {act}"](wanted) for row in page]
 
     def bodies(self, queue: str = "new") -> list[int]:
         """What is in the queue, in order; it is empty then."""
@@ -250,9 +250,9 @@ async def test_what_cannot_be_done_is_one_sentence() -> None:
         ("adopt", {"delayed": True}, "is not what is left of the delayed messages of virtual host '/'"),
         ("adopt", {"delayed": True, "vhost": "none"}, "there is no virtual host 'none'"),
     ]
-    for act, wish, sentence in cases:
+    for act, wanted, sentence in cases:
         with pytest.raises(ManagementError, match=sentence):
-            await rig.do(act, **wish)
+            await rig.do(act, **wanted)
     assert rig.orphan.ready_count == 23
 
 
@@ -270,14 +270,14 @@ async def test_delayed_messages_wait_again_when_there_is_an_exchange_for_them() 
     rig.restart()
     rig.harness.loses = lambda record: False
     rig.harness.node.now_ms = 2_000
-    wish = {"id": str(delayed_id(Harness.identity.id, "/")), "delayed": True}
+    wanted = {"id": str(delayed_id(Harness.identity.id, "/")), "delayed": True}
     with pytest.raises(Conflict, match="no exchange of the type x-delayed-message"):
-        await rig.do("adopt", **wish)
+        await rig.do("adopt", **wanted)
     assert rig.client is not None
     rig.client.call(later, commands.Exchange.DeclareOk)
     rig.client.declare("new", durable=True)
     rig.client.call(commands.Queue.Bind(queue="new", exchange="later", routing_key="new"), commands.Queue.BindOk)
-    assert await rig.do("adopt", **wish) == [{"count": 1, "left": 0, "stopped": None}]
+    assert await rig.do("adopt", **wanted) == [{"count": 1, "left": 0, "stopped": None}]
     rig.harness.step()
     assert rig.bodies() == [7]
     assert [orphan.ready_count for orphan in rig.harness.node.orphans] == [1]

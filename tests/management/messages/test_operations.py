@@ -13,7 +13,7 @@ from amqpd.journal.records import Row
 from amqpd.management.control.commands import message_streams
 from amqpd.management.errors import BadArgument, ManagementError, Unavailable
 from amqpd.management.messages.operations import MessageOperations
-from amqpd.management.messages.wishes import Wish
+from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.operators import Operator
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import EVERY
@@ -89,13 +89,13 @@ class OperatedNode:
     async def ids(self, queue: str = "q") -> list[int]:
         return [row["id"] for row in await self.list(queue=queue, count=1000)]
 
-    async def list(self, **wish: Any) -> list[dict[str, Any]]:
-        pages = message_streams(self.messages)["message list"]({"vhost": "/", "queue": "q", **wish})
+    async def list(self, **wanted: Any) -> list[dict[str, Any]]:
+        pages = message_streams(self.messages)["message list"]({"vhost": "/", "queue": "q", **wanted})
         return [row async for page in pages for row in page]
 
-    async def act(self, act: str, **wish: Any) -> dict[str, Any]:
+    async def act(self, act: str, **wanted: Any) -> dict[str, Any]:
         stream = message_streams(self.messages)[f"message {act}"]
-        pages = stream({"vhost": "/", "queue": "q", "yes": True, "to_queue": "other", **wish})
+        pages = stream({"vhost": "/", "queue": "q", "yes": True, "to_queue": "other", **wanted})
         done = [row async for page in pages for row in page][-1]
         self.check_settled()
         return done
@@ -202,8 +202,8 @@ async def test_who_leaves_stops_it_and_the_log_says_how_far_it_came(monkeypatch:
     monkeypatch.setattr("amqpd.management.messages.operations.LIFE_SIGN_S", -1.0)
     operated = OperatedNode().fill(60)
     with structlog.testing.capture_logs() as logged:
-        wish = Wish("/", "q", 1, 1000, EVERY, Condition(), dry_run=False, to_vhost="/", to_queue="other")
-        async with aclosing(operated.messages.move(wish, Operator(uid=7))) as pages:
+        wanted = MessagesRequest("/", "q", 1, 1000, EVERY, Condition(), dry_run=False, to_vhost="/", to_queue="other")
+        async with aclosing(operated.messages.move(wanted, Operator(uid=7))) as pages:
             async for page in pages:
                 so_far = page[-1]["count"]
                 break
@@ -227,7 +227,7 @@ async def test_a_row_that_is_missing_is_damage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("wanted", "sentence"),
     [
         ({"queue": 1}, "queue must be a text"),
         ({"queue": "none"}, "there is no queue 'none' in virtual host '/'"),
@@ -239,9 +239,9 @@ async def test_a_row_that_is_missing_is_damage() -> None:
         ({"body": 1 << 20}, "at most 65536 bytes"),
     ],
 )
-async def test_a_wish_that_makes_no_sense_is_a_sentence(wish: dict[str, Any], sentence: str) -> None:
+async def test_a_request_that_makes_no_sense_is_a_sentence(wanted: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ManagementError, match=sentence):
-        await OperatedNode().list(**wish)
+        await OperatedNode().list(**wanted)
 
 
 async def test_acts_say_which_messages() -> None:

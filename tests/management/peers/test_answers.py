@@ -74,7 +74,7 @@ def publish(client: Client, queue: str, count: int) -> None:
         client.publish(b"abc", queue)
 
 
-async def test_the_figures_of_queues_are_those_of_the_home() -> None:
+async def test_the_figures_of_queues_are_those_of_the_leader() -> None:
     asked = Asked()
     client = asked.harness.client()
     for name in ("full", "idle"):
@@ -337,12 +337,12 @@ async def test_the_leader_of_a_queue_judges_the_conditions_of_its_deletion(kind:
     client = client_of(asked.harness)
     client.declare("q", durable=True, arguments={"x-queue-type": kind})
     publish(client, "q", 1)
-    wish = {"vhost": "/", "name": "q", "by": "guest"}
-    refused = await asked.page("delete", **wish, if_unused="no", if_empty="yes")
+    wanted = {"vhost": "/", "name": "q", "by": "guest"}
+    refused = await asked.page("delete", **wanted, if_unused="no", if_empty="yes")
     assert (refused["refused"], refused["says"]) == ("conflict", "queue 'q' in vhost '/' not empty")
     await queues.purge(asked.on, Operator(user="guest"), "/", "q")
     client.consume("q", "tag")
-    refused = await asked.page("delete", **wish, if_unused="yes", if_empty="yes")
+    refused = await asked.page("delete", **wanted, if_unused="yes", if_empty="yes")
     assert refused["says"] == "queue 'q' in vhost '/' in use"
-    assert (await asked.page("delete", **wish, if_unused="no", if_empty="yes"))["rows"] == [{"messages": 0}]
+    assert (await asked.page("delete", **wanted, if_unused="no", if_empty="yes"))["rows"] == [{"messages": 0}]
     assert asked.harness.node.ports.get(("/", "q")) is None

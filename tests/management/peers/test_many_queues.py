@@ -57,7 +57,7 @@ class Cluster:
     def is_isolated(self, name: str) -> bool:
         return False
 
-    def home_of(self, source: int) -> str:
+    def leader_of_source(self, source: int) -> str:
         return {5: B, 6: SILENT}.get(source, "")
 
     def members_of(self, source: int) -> tuple[str, ...]:
@@ -81,9 +81,9 @@ class Scene:
             if kind == "quorum":
                 self.harness._apply([Put(replace(record, source=source))])
             else:
-                self.harness._apply([Put(replace(record, node=self.cluster.home_of(source)))])
+                self.harness._apply([Put(replace(record, node=self.cluster.leader_of_source(source)))])
         peers, sources = PeerRows(self.cluster, self.cluster.others), self.on.node.sources
-        self.harness.cluster.leaders, self.harness.cluster.members = self.cluster.home_of, self.cluster.lives
+        self.harness.cluster.leaders, self.harness.cluster.members = self.cluster.leader_of_source, self.cluster.lives
         self.leaders = Leaders("amqpd", sources, self.cluster, peers)  # type: ignore[arg-type]
 
     def done(self, act: Act, meant: Meant, dry_run: bool = False, by: Any = ROOT) -> dict[str, Any]:

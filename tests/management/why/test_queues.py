@@ -76,8 +76,8 @@ def test_what_was_lost_says_where_it_went() -> None:
         f"1 message rejected by a consumer: {gone}",
         "3 messages were refused: the queue was full (at most 9 messages, at most 1,000 bytes)",
     ]
-    letters = facts(totals={"accepted": 1, "expired": 1}, settings={"dead_letter_exchange": "dead"})
-    assert sentences(letters, [], [])[1] == "1 message expired: to the dead letter exchange 'dead'"
+    dead_letters = facts(totals={"accepted": 1, "expired": 1}, settings={"dead_letter_exchange": "dead"})
+    assert sentences(dead_letters, [], [])[1] == "1 message expired: to the dead letter exchange 'dead'"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 What comes in: nothing. What goes out: the hooks that a cluster calls. A mistake is a class that overrides one, or
 that changes one method of the shipped modules while it is planted.
-Not here: the mistakes, by where they are made (`bugs_of_homes.py`, `bugs_of_copies.py`, `bugs_of_disks.py`).
+Not here: the mistakes, by where they are made (`bugs_of_leaders.py`, `bugs_of_copies.py`, `bugs_of_disks.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NoBug:
     Empty: as drawn"""
 
     refuses_what_is_unknown = False
-    """clients of a home that has ended hear that what they wait for is not there"""
+    """clients of a leader that has ended hear that what they wait for is not there"""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -51,10 +51,10 @@ class NoBug:
         """A transaction is on its way to the disk."""
 
     def begins_at(self, process: Process, found: RecoveredQueue) -> int:
-        """The first number that a home gives."""
+        """The first number that a leader gives."""
         return found.next_seq
 
-    def cause_of_a_letter(self, cause: int) -> int:
+    def cause_of_a_dead_letter(self, cause: int) -> int:
         """Why a queue says that it lets a message go, when that goes on to another source."""
         return cause
 

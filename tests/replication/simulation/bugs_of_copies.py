@@ -11,23 +11,23 @@ from unittest.mock import patch
 from amqpd.cluster.copies import Copies
 from amqpd.replication import receiver as receiver_module
 from amqpd.replication.entry import LogEntry, Position
+from amqpd.replication.leader_lease import VoteDelay
 from amqpd.replication.log import Log, Match
 from amqpd.replication.messages import Answered
 from amqpd.replication.receiver import Receiver
-from amqpd.replication.reign import SealDelay
 from amqpd.replication.replica import Replica, Undone, Write
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot
+from amqpd.replication.vote import Vote
 from tests.replication.simulation.bugs import NoBug, Patched
 
 
-def _follow_anybody(self: Replica, home: Seal, writes: list[Write]) -> None:
-    if home.epoch > self.seal.epoch:
-        self._seal(home, writes)
+def _follow_anybody(self: Replica, leader: Vote, writes: list[Write]) -> None:
+    if leader.epoch > self.vote.epoch:
+        self._vote(leader, writes)
 
 
 class NoEpochCheck(Patched):
-    """A replica takes entries from a home whose epoch is over."""
+    """A replica takes entries from a leader whose epoch is over."""
 
     where, name, instead = Replica, "follow", _follow_anybody
     only = {"isolate": 3500}
@@ -36,7 +36,7 @@ class NoEpochCheck(Patched):
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        def nothing(receiver: Receiver, source: int, seal: Seal) -> None: ...
+        def nothing(receiver: Receiver, source: int, vote: Vote) -> None: ...
 
         with super().planted(), patch.object(Receiver, "_is_fenced", nothing):
             yield
@@ -52,7 +52,7 @@ def _commit_any_epoch(self: Log, position: Position) -> Position:
 
 
 class CommitOfAnOldEpoch(Patched):
-    """An entry of an older epoch is taken for committed before one of the home's own epoch is."""
+    """An entry of an older epoch is taken for committed before one of the leader's own epoch is."""
 
     where, name, instead = Log, "commit", _commit_any_epoch
     only = {"chain": 4000}
@@ -63,8 +63,8 @@ def _ballot_of_the_disk(self: Any, source: int, granted: bool) -> Ballot:
     return replace(_ballot(self, source, granted), last=self._shell.disk.head(source).position)
 
 
-class SealOvertakesTheWriter(Patched):
-    """The answer to a seal says what is on the disk now, and not what is on its way there."""
+class VoteOvertakesTheWriter(Patched):
+    """The answer to a vote says what is on the disk now, and not what is on its way there."""
 
     where, name, instead = Copies, "_ballot", _ballot_of_the_disk
     only = {"late": 6000}
@@ -90,8 +90,8 @@ class ByIdxAlone(Patched):
     where, name, instead = Log, "match", _match_by_idx
 
 
-def _take_and_cut(self: Replica, home: Seal, entry: LogEntry, writes: list[Write]) -> Match:
-    match = _take(self, home, entry, writes)
+def _take_and_cut(self: Replica, leader: Vote, entry: LogEntry, writes: list[Write]) -> Match:
+    match = _take(self, leader, entry, writes)
     filling = self.filling
     if match is Match.HELD and filling.base <= entry.position < filling.last:
         filling.undo(entry.position)
@@ -103,7 +103,7 @@ _take = Replica.take
 
 
 class ResendUndoesWhatIsLonger(Patched):
-    """What a home sends again ends what stands behind it."""
+    """What a leader sends again ends what stands behind it."""
 
     where, name, instead = Replica, "take", _take_and_cut
     only = {"chain": 4000, "break": 500}
@@ -125,7 +125,7 @@ _answer = Receiver._answer
 
 
 class DelayFromTheReply(NoBug):
-    """A replica waits from when an answer goes out; what it seals before is not in it."""
+    """A replica waits from when an answer goes out; what it votes before is not in it."""
 
     only = {"stalled answers": 4000}
     nodes = members = 3
@@ -139,25 +139,25 @@ class DelayFromTheReply(NoBug):
             links = {link for answers in due for (link, _), each in answers.items() if isinstance(each, Answered)}
             _tell(copies)
             for link in links:
-                _answers(copies._seal_delay, link, copies._shell.now_s)
+                _answers(copies._vote_delay, link, copies._shell.now_s)
 
-        def nothing(delay: SealDelay, connection: Any, now_s: float) -> None: ...
+        def nothing(delay: VoteDelay, connection: Any, now_s: float) -> None: ...
 
-        with patch.object(SealDelay, "answers", nothing), patch.object(Copies, "_tell", tell):
+        with patch.object(VoteDelay, "answers", nothing), patch.object(Copies, "_tell", tell):
             yield
 
 
 _tell = Copies._tell
-_answers = SealDelay.answers
+_answers = VoteDelay.answers
 
 
-class SealsWithoutWaiting(Patched):
-    """A replica seals at once, although it has just answered the old home."""
+class VotesWithoutWaiting(Patched):
+    """A replica votes at once, although it has just answered the old leader."""
 
-    where, name = SealDelay, "ends_s"
+    where, name = VoteDelay, "ends_s"
     only = {"isolate": 2500}
     nodes = members = 3
-    instead = staticmethod(lambda delay, source, seal, connections: 0.0)
+    instead = staticmethod(lambda delay, source, vote, connections: 0.0)
 
 
 class StateAfterWhatIsNotCommitted(Patched):
@@ -177,8 +177,8 @@ class StateIsEverything(Patched):
     where, name = Receiver, "_take_state"
 
     @staticmethod
-    def instead(self: Receiver, replica: Replica, home: Seal, state: Any, writes: list[Write]) -> None:
-        _take_state(self, replica, home, state, writes)
+    def instead(self: Receiver, replica: Replica, leader: Vote, state: Any, writes: list[Write]) -> None:
+        _take_state(self, replica, leader, state, writes)
         if state.last:
             self._gaps.pop(state.source, None)
 

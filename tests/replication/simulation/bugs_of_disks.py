@@ -25,15 +25,15 @@ class AckBeforeSync(NoBug):
             platter.synced = pickle.dumps(platter)
 
 
-class SealNotDurable(NoBug):
-    """A crash forgets what was sealed."""
+class VoteNotDurable(NoBug):
+    """A crash forgets what was voted for."""
 
     only = {"forget": 4000}
     nodes = members = 3
     sources = 1
 
     def drive(self, drive: Any) -> None:
-        drive.platter.keeps_seals = False
+        drive.platter.keeps_votes = False
 
 
 def _all_with_this_idx(self: Kept, position: Position) -> list[LogEntry]:

@@ -5,34 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from amqpd.replication import home as home_module
+from amqpd.replication import leader as leader_module
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Write
 from tests.replication.simulation.bugs import Patched
 
-WISHES = {"wish": 1500, "crash": 4000, "isolate": 2500}
-HALVES = {"wish": 1200, "partition": 1500}
-"""a home and one that learns are apart from the others of the set"""
+DESIRED_SETS = {"desired_set": 1500, "crash": 4000, "isolate": 2500}
+HALVES = {"desired_set": 1200, "partition": 1500}
+"""a leader and one that learns are apart from the others of the set"""
 
 
 class AddedTooEarly(Patched):
     """One that learns is a member before it has everything."""
 
-    where, name = home_module.HomeLane, "admissible"
-    only = WISHES
+    where, name = leader_module.LeaderLane, "admissible"
+    only = DESIRED_SETS
 
     @staticmethod
     def instead(self: Any, peer: str) -> Any:
         return set(self.sources) if peer in self.learners else _admissible(self, peer)
 
 
-_admissible = home_module.HomeLane.admissible
+_admissible = leader_module.LeaderLane.admissible
 
 
 class NewLaneSpeaksOfBefore(Patched):
     """The lane that a source has come to says that its earlier entries are committed, as its other sources are."""
 
-    where, name = home_module.HomeLane, "committed_of"
+    where, name = leader_module.LeaderLane, "committed_of"
     only = HALVES
     nodes, members, sources = 4, 3, 1
     instead = staticmethod(lambda lane, source: lane.left_out.get(source, lane.passed))

@@ -45,12 +45,13 @@ class Cluster:
         self.beat_ms = 300.0
         self.settles = 0.0
         """how often somebody settles when somebody publishes"""
-        self.letters = 0.0
+        self.dead_letters = 0.0
         """how often a message goes on to another source then"""
         self.idle_ms = 0
         """so long nobody publishes, again and again"""
         self.fast_takeover = False
-        """nobody waits for the reign of a home whose port is closed: it may deliver for a while beside another"""
+        """nobody waits for the leader lease of a leader whose port is closed: it may deliver for a while beside
+        another"""
         self.unknown: set[str] = set()
         """whose disk was replaced, and no process has begun with it since"""
         self.disks: Counter[str] = Counter()
@@ -94,7 +95,7 @@ class Cluster:
         for process in self.up():
             if source in process.queues:
                 process.run(lambda process=process: self._use(process, source))  # type: ignore[misc]
-            elif source in process.there.homes.sources and chance.random() < 0.1:
+            elif source in process.there.led_sources.sources and chance.random() < 0.1:
                 process.publish(source, next(self._values))
 
     def _use(self, process: Process, source: int) -> None:
@@ -105,7 +106,7 @@ class Cluster:
             process.publish(source, self._next(process, source))
         if chance.random() < self.settles:
             process.queues[source].consume(chance.choice([1, 1, 2, 20]))
-        if chance.random() < self.letters:
+        if chance.random() < self.dead_letters:
             target = chance.choice(list(self.sets))
             if target != source and target in process.queues and not process.journal.full:
                 process.queues[source].let_go(process.queues[target], next(self._values))
@@ -123,7 +124,7 @@ class Cluster:
         self._refused[source].append(number)
 
     def deliver(self) -> None:
-        """Wherever somebody takes itself for the home."""
+        """Wherever somebody takes itself for the leader."""
         for process in self.up():
             for source in list(process.queues):
                 process.deliver(source)
@@ -180,8 +181,8 @@ class Cluster:
                 else:
                     link.there.open = link.back.open = False
                     self.clock.after(0, 50, lambda link=link: link.acceptor.run(link.left))  # type: ignore[misc]
-        name, life = process.name, process.life
-        self.clock.after(0.5 * LEASE_MS, 1.5 * LEASE_MS, lambda: self.store.lapse(name, life))
+        name, incarnation = process.name, process.incarnation
+        self.clock.after(0.5 * LEASE_MS, 1.5 * LEASE_MS, lambda: self.store.lapse(name, incarnation))
 
     def admitted(self, name: str, record: SourceRecord) -> None:
         """The store names the forwarder's disk: it has everything that was committed in older epochs."""
@@ -189,7 +190,7 @@ class Cluster:
         if self.machines[name].drive.damaged:
             return
         if process is not None and process.forwarder is not None and record.counts(name, process.there.generation):
-            self.law.admitted(name, record.source, process.disk, record.home.epoch)
+            self.law.admitted(name, record.source, process.disk, record.leader.epoch)
 
     # The end
 
@@ -205,17 +206,17 @@ class Cluster:
             if machine.process is not None and machine.process.stopped:
                 machine.process.go_on()
 
-    def home_of(self, source: int) -> Process | None:
-        """Who serves it, and is the home in the store."""
+    def leader_of(self, source: int) -> Process | None:
+        """Who serves it, and is the leader in the store."""
         record = self.store.records[source]
-        process = self.machines[record.home.forwarder].up if record.home.forwarder in self.machines else None
+        process = self.machines[record.leader.forwarder].up if record.leader.forwarder in self.machines else None
         if process is None or source not in process.queues:
             return None
-        return process if process.there.homes.sources[source].seal == record.home else None
+        return process if process.there.led_sources.sources[source].vote == record.leader else None
 
     def equal(self, source: int) -> bool:
-        """All members have the same on their disks, and know it to be committed; and it has what is wished of it."""
-        if source in self.store.wishes:
+        """All members have the same on their disks, and know it to be committed; and it has what is asked of it."""
+        if source in self.store.desired_sets:
             return False
         found = [self.machines[name].up for name in self.members(source)]
         members = [process for process in found if process is not None]
@@ -236,7 +237,7 @@ class Cluster:
                 found.append(f"{name} is no member")
             else:
                 head = process.disk.head(source)
-                found.append(f"{name} {process.life}: {head.committed}..{head.position}")
+                found.append(f"{name} {process.incarnation}: {head.committed}..{head.position}")
         return found
 
     def end(self) -> None:

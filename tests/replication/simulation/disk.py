@@ -18,7 +18,7 @@ from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.replica import Appended, Sealed, Write
+from amqpd.replication.replica import Appended, Voted, Write
 from tests.replication.simulation.contents import Content, read_short, run_of, short
 from tests.replication.simulation.kept import Kept
 
@@ -37,7 +37,7 @@ class Platter:
         """of the local source"""
         self.names: dict[str, str] = {}
         self.kept: dict[int, Kept] = {}
-        self.keeps_seals = True
+        self.keeps_votes = True
         self.synced: bytes | None = None
         """of one that says too early that something is on it: what is"""
 
@@ -79,7 +79,7 @@ class SimulatedDisk:
             source = source_of(write)
             if source not in kept:
                 kept[source] = Kept(source)
-            if platter.keeps_seals or not isinstance(write, Sealed):
+            if platter.keeps_votes or not isinstance(write, Voted):
                 kept[source].apply(write)
         for source, position in transaction.committed.items():
             kept[source].commit(position)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from tests.replication.simulation.cluster import Cluster
 from tests.replication.simulation.machine import Machine
 from tests.replication.simulation.process import Process
@@ -32,7 +32,7 @@ class Faults:
         process = machine.up
         if process is not None:
             self._clock.counts["crash"] += 1
-            self._clock.counts["crash of a home"] += bool(process.queues)
+            self._clock.counts["crash of a leader"] += bool(process.queues)
             machine.end()
             self._clock.after(10, 1200, machine.boot)
 
@@ -75,9 +75,9 @@ class Faults:
             self._clock.after(10, 200, partial(self._hurt_start, machine, times - 1))
         elif self.cluster.faults:
             self._clock.counts["start paused"] += 1
-            name, life = process.name, process.life
+            name, incarnation = process.name, process.incarnation
             self.stop_for(process, 0.5 * LEASE_MS, 3 * LEASE_MS)
-            self._clock.after(LEASE_MS, LEASE_MS, lambda: self.cluster.store.lapse(name, life))
+            self._clock.after(LEASE_MS, LEASE_MS, lambda: self.cluster.store.lapse(name, incarnation))
 
     # Disks
 
@@ -101,15 +101,15 @@ class Faults:
         """Of a disk, as it is now."""
         machine = self._some()
         if machine.up is not None:
-            self._copies[machine.name] = machine.up.life, machine.drive.copy()
+            self._copies[machine.name] = machine.up.incarnation, machine.drive.copy()
 
     def restore(self) -> None:
-        """An older copy of a disk is put in its place, under the same condition. It is of an earlier life: nothing
-        tells what was copied in the last life of a disk from the disk itself."""
+        """An older copy of a disk is put in its place, under the same condition. It is of an earlier incarnation:
+        nothing tells what was copied in the last incarnation of a disk from the disk itself."""
         machine = self._some()
-        life, copy = self._copies.get(machine.name, (0, None))
+        incarnation, copy = self._copies.get(machine.name, (0, None))
         known = self.cluster.store.known.get(machine.name)
-        if copy is not None and known is not None and life < known.life:
+        if copy is not None and known is not None and incarnation < known.incarnation:
             self._replace(machine, "disk restored", lambda: machine.drive.restore(copy))
 
     def damage(self) -> None:
@@ -128,14 +128,14 @@ class Faults:
         return all(self._is_whole_without(source, name) for source in self.cluster.sets)
 
     def _is_whole_without(self, source: int, name: str) -> bool:
-        """Also on the way to another set, if one is wished: by those that stay in it."""
+        """Also on the way to another set, if one is desired: by those that stay in it."""
         store = self.cluster.store
-        members, wish = store.records[source].members, store.wishes.get(source)
+        members, desired_set = store.records[source].members, store.desired_sets.get(source)
         if store.swapping[source]:
             return False
         whole, largest = self._whole(source) - {name}, len(members)
-        if wish is not None and wish.members:
-            whole, largest = whole & set(wish.members), max(largest, len(wish.members)) + 1
+        if desired_set is not None and desired_set.members:
+            whole, largest = whole & set(desired_set.members), max(largest, len(desired_set.members)) + 1
         return name not in members or len(whole) > largest // 2
 
     def _whole(self, source: int) -> set[str]:
@@ -150,29 +150,29 @@ class Faults:
 
     # Operators
 
-    def wish(self) -> None:
-        """Another set of some source is wished, or another home. Not while a disk of the one that it has is replaced:
-        the last copy would have to be on that one, by the time."""
+    def desired_set(self) -> None:
+        """Another set of some source is desired, or another leader. Not while a disk of the one that it has is
+        replaced: the last copy would have to be on that one, by the time."""
         chance, cluster = self._clock.chance, self.cluster
         source, names = chance.choice(list(cluster.sets)), list(cluster.machines)
         now = cluster.members(source)
-        wished, home = now, ""
+        desired, leader = now, ""
         if chance.random() < 0.7:
-            wished = tuple(sorted(chance.sample(names, min(len(names), chance.choice([1, 2, 3, 3, 4, 5])))))
-        if wished == now or chance.random() < 0.5:
-            home = chance.choice(wished)
+            desired = tuple(sorted(chance.sample(names, min(len(names), chance.choice([1, 2, 3, 3, 4, 5])))))
+        if desired == now or chance.random() < 0.5:
+            leader = chance.choice(desired)
         if self._whole(source) == set(now):
-            self._clock.counts["wish"] += 1
-            cluster.store.wish(WishRecord(source, wished if wished != now else (), home))
+            self._clock.counts["desired_set"] += 1
+            cluster.store.desired_set(DesiredSetRecord(source, desired if desired != now else (), leader))
 
-    def take_back_wishes(self) -> None:
-        """For a home that is in the set no more: the last step to another set was under way when it was wished. Who
-        reads the reason takes it back."""
+    def take_back_desired_sets(self) -> None:
+        """For a leader that is in the set no more: the last step to another set was under way when it was desired.
+        Who reads the reason takes it back."""
         store = self.cluster.store
-        for source, wish in list(store.wishes.items()):
-            if not wish.members and wish.home not in self.cluster.members(source):
-                self._clock.counts["wish taken back"] += 1
-                store.take_back_wish(source)
+        for source, desired_set in list(store.desired_sets.items()):
+            if not desired_set.members and desired_set.leader not in self.cluster.members(source):
+                self._clock.counts["desired set taken back"] += 1
+                store.take_back_desired_set(source)
 
     # The network
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqpd.replication.entry import START, LogEntry, Position
-from amqpd.replication.replica import Appended, Completed, Dropped, Sealed, Staged, StateEnd, Undone, Write
+from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, Undone, Voted, Write
 
 if TYPE_CHECKING:
     from tests.replication.simulation.process import Process
@@ -65,8 +65,8 @@ class HeardJournal:
                 # A copy that is dropped has nothing then.
                 counts["caught up by state"] += ended.pop(write.source) > START
                 tails[write.source] = staged.pop(write.source)
-            elif isinstance(write, Sealed):
-                counts["sealed"] += 1
+            elif isinstance(write, Voted):
+                counts["voted"] += 1
         return writes
 
     def is_committed(self, source: int, position: Position) -> None:

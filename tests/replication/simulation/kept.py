@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
-from amqpd.replication import seal as seals
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import START, LogEntry, Position
 from amqpd.replication.log import Link
-from amqpd.replication.replica import Appended, Completed, Dropped, Sealed, Staged, StateEnd, StatePart, Undone, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, StatePart, Undone, Voted, Write
+from amqpd.replication.vote import Vote
 from tests.replication.simulation.contents import FRAMES_BYTES, Content, read_short
 
 ROWS_MAX = 7
@@ -53,7 +53,7 @@ class Kept:
         self.base: Position = START
         self.tail: list[LogEntry] = []
         """what follows the base"""
-        self.seal: Seal = seals.NONE
+        self.vote: Vote = votes.NONE
         self.reserved = 0
         self.staged: Staging | None = None
         self.damaged = False
@@ -68,10 +68,10 @@ class Kept:
 
     def replica(self) -> ReplicaState:
         tail = [Link(each.position, each.before, each.checksum) for each in self.tail]
-        return ReplicaState(self.source, self.seal, self.base, tail, self.reserved)
+        return ReplicaState(self.source, self.vote, self.base, tail, self.reserved)
 
     def recovered(self) -> RecoveredQueue:
-        """As a home builds it."""
+        """As a leader builds it."""
         rows = [RecoveredRow(seq, seq, FRAMES_BYTES, [], 8, 1) for seq in sorted(self.rows.keys() - self.settled)]
         return RecoveredQueue(rows, max(self.reserved, max(self.rows, default=-1) + 1), 0)
 
@@ -99,8 +99,8 @@ class Kept:
                 self._append(write.entry)
             else:
                 staged.tail.append(write.entry)
-        elif isinstance(write, Sealed):
-            self.seal = write.seal
+        elif isinstance(write, Voted):
+            self.vote = write.vote
         elif isinstance(write, Undone):
             if staged is None:
                 self._undo(write.position)

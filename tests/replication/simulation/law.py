@@ -2,14 +2,14 @@
 
 Rules: 1. What any replica knows to be committed is the beginning of one sequence, the same for all. 2. What was
 confirmed to a client is in it in the end, unless a consumer had it. 3. What was refused is not, before or after: its
-client sends the message again, and would have it twice, once against the word of a home. 4. Nothing is in it
+client sends the message again, and would have it twice, once against the word of a leader. 4. Nothing is in it
 twice, and no number is given twice. 5. Only what somebody settled is settled in it; what is settled in it does not
-rise again on any disk, and what is not is there on each that counts. 6. A letter's settle is not in it before the
-letter is in the sequence of its target. 7. When a home of one epoch has delivered to an exclusive consumer, none of
-an older epoch does. 8. A disk that counts again has all that older epochs have committed.
+rise again on any disk, and what is not is there on each that counts. 6. A dead letter's settle is not in it before
+the dead letter is in the sequence of its target. 7. When a leader of one epoch has delivered to an exclusive
+consumer, none of an older epoch does. 8. A disk that counts again has all that older epochs have committed.
 9. What is committed is undone nowhere. 10. A disk that went on is never counted as another one, however its
 processes ended; what is in its place after that, an older copy or an empty one, never as the same.
-Not a law: that an old home confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
+Not a law: that an old leader confirms nothing after a newer epoch's first commit. Its own disk may be the last to say
 so.
 """
 
@@ -81,7 +81,7 @@ class Law:
         self.disks: dict[str, tuple[int, int]] = {}
         """node -> the number of its disk and the generation, as the store had them last"""
         self.delivered: dict[int, int] = {}
-        """source -> epoch of the last home that delivered"""
+        """source -> epoch of the last leader that delivered"""
         self.confirmed: dict[int, set[bytes]] = defaultdict(set)
         self.refused: set[bytes] = set()
         self.sent_again: dict[bytes, bytes] = {}
@@ -92,10 +92,10 @@ class Law:
         """values that a consumer has settled, whatever became of that"""
         self._settled: set[tuple[int, int]] = set()
         """source and number that somebody settled"""
-        self._letters: dict[tuple[int, int, int], tuple[int, bytes]] = {}
-        """source, number and epoch of the home that let it go -> where to, and the letter"""
+        self._dead_letters: dict[tuple[int, int, int], tuple[int, bytes]] = {}
+        """source, number and epoch of the leader that let it go -> where to, and the dead letter"""
         self._became: dict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
-        """value -> its letters: another one by each home that let it go"""
+        """value -> its dead letters: another one by each leader that let it go"""
 
     # What clients do
 
@@ -112,7 +112,7 @@ class Law:
         self.disks[known.name] = disk, generation
 
     def gives(self, source: int, seq: int, value: bytes) -> None:
-        """A home has numbered a message."""
+        """A leader has numbered a message."""
         if (source, seq) in self.given:
             raise LawBroken(f"source {source}: number {seq} of {self.given[source, seq]!r} is given to {value!r}")
         self.given[source, seq] = value
@@ -122,11 +122,11 @@ class Law:
         self.consumed.add(value)
         self._settled.add((source, seq))
 
-    def goes_on(self, source: int, seq: int, epoch: int, target: int, letter: bytes) -> None:
-        """The home of this epoch lets it go as a letter."""
+    def goes_on(self, source: int, seq: int, epoch: int, target: int, dead_letter: bytes) -> None:
+        """The leader of this epoch lets it go as a dead letter."""
         self._settled.add((source, seq))
-        self._letters[source, seq, epoch] = target, letter
-        self._became[self.given[source, seq]].append((target, letter))
+        self._dead_letters[source, seq, epoch] = target, dead_letter
+        self._became[self.given[source, seq]].append((target, dead_letter))
 
     def confirm(self, source: int, value: bytes) -> None:
         if value in self.refused:
@@ -140,7 +140,7 @@ class Law:
         self.refused.add(value)
 
     def deliver(self, source: int, epoch: int) -> None:
-        """A home of this epoch gives a message to the only consumer that may have it."""
+        """A leader of this epoch gives a message to the only consumer that may have it."""
         before = self.delivered.get(source, 0)
         if epoch < before:
             raise LawBroken(f"source {source}: epoch {epoch} delivers after epoch {before} did")
@@ -180,9 +180,11 @@ class Law:
             if (source, seq) not in self._settled or seq not in sequence.numbers:
                 raise LawBroken(f"source {source}: {position} settles {seq}, which nobody settled")
             sequence.dead[seq] = position
-            letter = self._letters.get((source, seq, position[0]))
-            if letter is not None and not self._is_safe(*letter):
-                raise LawBroken(f"source {source}: {seq} is settled, and its letter {letter[1]!r} is nowhere")
+            dead_letter = self._dead_letters.get((source, seq, position[0]))
+            if dead_letter is not None and not self._is_safe(*dead_letter):
+                raise LawBroken(
+                    f"source {source}: {seq} is settled, and its dead letter {dead_letter[1]!r} is nowhere"
+                )
 
     def undone(self, forwarder: str, entry: LogEntry) -> None:
         """The forwarder undoes this."""
@@ -207,7 +209,7 @@ class Law:
             raise LawBroken(f"source {source}: {forwarder} at {base} lacks {vanished[:3]}, has dead {risen[:3]}")
 
     def admitted(self, forwarder: str, source: int, disk: JudgedDisk, epoch: int) -> None:
-        """A disk counts from now on, which has this. The home that says so is of this epoch."""
+        """A disk counts from now on, which has this. The leader that says so is of this epoch."""
         base = disk.head(source).committed
         there = {entry.position for entry in disk.log_entries(source, base, 1 << 62)}
         committed = [at for at in self.sequences[source].entries if at[0] < epoch and at > base]
@@ -235,5 +237,5 @@ class Law:
         return (
             value in self.sequences[source].values
             or value in self.consumed
-            or any(self._is_safe(*letter) for letter in self._became[value])
+            or any(self._is_safe(*dead_letter) for dead_letter in self._became[value])
         )

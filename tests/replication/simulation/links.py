@@ -1,8 +1,8 @@
 """A connection that one forwarder has dialed to another: questions go there, answers come back.
 
 What comes in: messages. What goes out: the same, to the process at the other end, as long as both live and it stands.
-Rules: 1. Both ends say hello first: who they are, in which life, with which disk. 2. When it breaks, its dialer knows
-at once, the other end later; and the other way round.
+Rules: 1. Both ends say hello first: who they are, in which incarnation, with which disk. 2. When it breaks, its
+dialer knows at once, the other end later; and the other way round.
 Not here: what passes (`network.py`), when somebody dials (`cluster.py`).
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amqpd.cluster.home_link import HomeLink
-from amqpd.replication.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestSeal, Sealed, Would
+from amqpd.cluster.leader_link import LeaderLink
+from amqpd.replication.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
 from tests.replication.simulation.network import Connection
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class SimulatedLink:
         self.there = Connection(dialer.name, acceptor.name)
         self.back = Connection(acceptor.name, dialer.name)
         self.generation = acceptor.there.generation
-        self._home: HomeLink | None = None
-        life, mine = acceptor.life, dialer.life
+        self._leader: LeaderLink | None = None
+        incarnation, mine = acceptor.incarnation, dialer.incarnation
         self._send(self.there, lambda: self._accepted(mine), acceptor)
-        self._send(self.back, lambda: self._dialed(life), dialer)
+        self._send(self.back, lambda: self._dialed(incarnation), dialer)
 
     @property
     def open(self) -> bool:
@@ -43,11 +43,11 @@ class SimulatedLink:
     def _send(self, connection: Connection, what: Callable[[], None], at: Process) -> None:
         self._network.send(connection, lambda: at.run(lambda: what() if connection.open else None))
 
-    def _accepted(self, life: int) -> None:
-        self._home = self.acceptor.link(self.dialer.name, life, self, dialed=False)
+    def _accepted(self, incarnation: int) -> None:
+        self._leader = self.acceptor.link(self.dialer.name, incarnation, self, dialed=False)
 
-    def _dialed(self, life: int) -> None:
-        self.dialer.link(self.acceptor.name, life, self, dialed=True)
+    def _dialed(self, incarnation: int) -> None:
+        self.dialer.link(self.acceptor.name, incarnation, self, dialed=True)
 
     def ask(self, message: Message) -> None:
         """Of the dialer."""
@@ -56,13 +56,13 @@ class SimulatedLink:
         self._send(self.there, lambda: self._asked(message), self.acceptor)
 
     def _asked(self, message: Message) -> None:
-        if self._home is not None:
-            puts_off = isinstance(message, RequestSeal)
+        if self._leader is not None:
+            puts_off = isinstance(message, RequestVote)
             copies = self.acceptor.there.copies
             before = len(copies._put_off) if puts_off else 0
-            self.acceptor.there.asked(self._home, message)
+            self.acceptor.there.asked(self._leader, message)
             if puts_off:
-                self._clock.counts["seal put off"] += len(copies._put_off) > before
+                self._clock.counts["vote put off"] += len(copies._put_off) > before
 
     def answer(self, message: Message) -> None:
         """Of the acceptor."""
@@ -78,10 +78,10 @@ class SimulatedLink:
             counts["source left out"] += bool(message.frame.left_out)
         elif isinstance(message, Lacked):
             counts["sent again"] += 1
-        elif isinstance(message, Sealed):
-            counts["seal refused"] += not message.ballot.granted
+        elif isinstance(message, Voted):
+            counts["vote refused"] += not message.ballot.granted
         elif isinstance(message, Would):
-            counts["would not seal"] += not message.ballot.granted
+            counts["would not vote"] += not message.ballot.granted
         elif isinstance(message, Entries):
             counts["entries fetched"] += 1
         elif isinstance(message, Fetched):
@@ -106,10 +106,10 @@ class SimulatedLink:
 
     def left(self) -> None:
         """The acceptor knows of it, or has another one."""
-        if self._home is not None and self._home.open:
+        if self._leader is not None and self._leader.open:
             if self.acceptor.incoming.get(self.dialer.name) is self:
                 del self.acceptor.incoming[self.dialer.name]
-            self.acceptor.there.left(self._home)
+            self.acceptor.there.left(self._leader)
         if self.open:
             self._close()
             self._clock.after(0, NOTICED_MS, lambda: self.dialer.run(self._lost))

@@ -55,9 +55,9 @@ class Machine:
                 commit()
         self.drive.power_loss()
         if process.forwarder is not None:
-            homes = process.forwarder.homes
-            counts["state given up"] += sum(lane.home.transfers_given_up for lane in homes.lanes.values())
-            counts["state in rounds"] += homes.sent.transfers_followed
+            leaders = process.forwarder.led_sources
+            counts["state given up"] += sum(lane.leader.transfers_given_up for lane in leaders.lanes.values())
+            counts["state in rounds"] += leaders.sent.transfers_followed
         self._cluster.ended(process)
 
     def thread(self, process: Process, called: Callable[..., Any], arguments: tuple[Any, ...], done: Done) -> None:

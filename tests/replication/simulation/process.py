@@ -1,4 +1,4 @@
-"""One life of a forwarder: the code that ships, on a simulated world.
+"""One incarnation of a forwarder: the code that ships, on a simulated world.
 
 What comes in: the disk of its machine, messages, what the store says, what clients do; the time. What goes out: what
 a forwarder asks of its `Shell`; what the law is to hear.
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.home_link import HomeLink
+from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
-from amqpd.cluster.records import WishRecord
+from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 EVENTS = {
     "source_taken_over": "take-over won",
     "take_over_lost": "take-over lost",
-    "source_lost": "home lost to another one",
+    "source_lost": "leader lost to another one",
     "disk_admitted": "disk admitted",
     "peer_is_sent_state": "peer is sent state",
     "member_learns": "member learns",
@@ -76,7 +76,7 @@ class Process(Shell):
         self.writer = JournalWriter(self.journal, self.disk, self._durable, _nobody, cut=self._cut)
         self.own = OwnDisk(self.disk, self.journal, self.writer)
         self.forwarder: Forwarder | None = None
-        self.life = 0
+        self.incarnation = 0
         """the incarnation that it claims; 0: none as yet"""
         self.dialed: dict[str, SimulatedLink] = {}
         self.incoming: dict[str, SimulatedLink] = {}
@@ -93,7 +93,7 @@ class Process(Shell):
         """It is a member."""
         self.cluster.unknown.discard(self.name)
         self.forwarder = Forwarder(
-            *(self.name, claim.life, claim.generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
+            *(self.name, claim.incarnation, claim.generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
             *(LEASE_S, self.clock.chance.random, self._reported),
             fast_takeover=self.cluster.fast_takeover,
         )
@@ -166,7 +166,7 @@ class Process(Shell):
             link.ask(message)
 
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
-        own = self.there.homes.sources.get(record.source)
+        own = self.there.led_sources.sources.get(record.source)
         before = own.record if own is not None else record
         admitted = disks_of(record) - disks_of(before)
 
@@ -185,7 +185,7 @@ class Process(Shell):
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
     def read_state(
-        self, link: str | HomeLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
     ) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
         self.start(self.own.send_state(state, sends, failed, self._room))
@@ -194,15 +194,15 @@ class Process(Shell):
         """The simulated network takes everything."""
 
     def served(self, source: int) -> None:
-        own = self.there.homes.sources[source]
+        own = self.there.led_sources.sources[source]
         self._answer(self.own.queues_of(source), partial(self._serve, source, own))
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
-        if self.there.homes.sources.get(source) is own and not self.there.changes.stops(source):
+        if self.there.led_sources.sources.get(source) is own and not self.there.changes.stops(source):
             self.clock.counts["source served"] += 1
             if not self.machine.drive.damaged:
                 self.cluster.law.stands(self.name, source, self.disk)
-            self.queues[source] = SimulatedQueue(self, source, own.seal.epoch, recovered.queues.get(source))
+            self.queues[source] = SimulatedQueue(self, source, own.vote.epoch, recovered.queues.get(source))
 
     def ended(self, source: int, lane: Lane) -> None:
         self.queues.pop(source, None)
@@ -214,15 +214,15 @@ class Process(Shell):
     def stops(self, source: int) -> None:
         self.queues.pop(source, None)  # they may not be read yet
 
-    def put_wish(self, wish: WishRecord) -> None:
-        self.cluster.store.change_wish(self.name, wish, drops=False)
+    def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self.cluster.store.change_desired_set(self.name, desired_set, drops=False)
 
-    def drop_wish(self, wish: WishRecord) -> None:
-        self.cluster.store.change_wish(self.name, wish, drops=True)
+    def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
+        self.cluster.store.change_desired_set(self.name, desired_set, drops=True)
 
     def log(self, event: str, **fields: Any) -> None:
         if event == "replica_contradicts":
-            raise LawBroken(f"{fields['peer']} has committed something else than its home: {fields}")
+            raise LawBroken(f"{fields['peer']} has committed something else than its leader: {fields}")
         if event in ("member_added", "member_removed"):
             self.clock.counts["set becomes even"] += len(fields["members"]) % 2 == 0
         self.clock.counts[EVENTS.get(event, event)] += 1
@@ -241,22 +241,24 @@ class Process(Shell):
             self.forwarder.stored(index)
 
     def _cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
-        return self.heard.writes(self.there.homes.cut(index, payloads))
+        return self.heard.writes(self.there.led_sources.cut(index, payloads))
 
     def _reported(self, lane: Lane) -> None:
         self.confirms.reported(lane)
 
     # The store
 
-    def _changed(self, lives: Mapping[str, int], records: list[SourceRecord], wishes: dict[int, WishRecord]) -> None:
-        if lives != self._members:
-            self.there.members_are(lives, self._members)
-            self._members = dict(lives)
-        self.there.wishes_are(wishes)
+    def _changed(
+        self, incarnations: Mapping[str, int], records: list[SourceRecord], desired_sets: dict[int, DesiredSetRecord]
+    ) -> None:
+        if incarnations != self._members:
+            self.there.members_are(incarnations, self._members)
+            self._members = dict(incarnations)
+        self.there.desired_sets_are(desired_sets)
         for record in records:
             self.there.record_is(record)
-        if self.name not in lives:
-            self.clock.after(50, 500, lambda: self.run(lambda: self.cluster.store.renew(self.name, self.life)))
+        if self.name not in incarnations:
+            self.clock.after(50, 500, lambda: self.run(lambda: self.cluster.store.renew(self.name, self.incarnation)))
 
     # Clients
 
@@ -273,26 +275,26 @@ class Process(Shell):
     def deliver(self, source: int) -> None:
         """To an exclusive consumer."""
         queue = self.queues.get(source)
-        if queue is not None and self.there.homes.reigns(source):
+        if queue is not None and self.there.led_sources.holds_lease(source):
             self.clock.counts["delivered"] += 1
             if not self.cluster.fast_takeover:
                 self.cluster.law.deliver(source, queue.epoch)
 
     # Connections
 
-    def link(self, peer: str, life: int, link: SimulatedLink, dialed: bool) -> HomeLink | None:
+    def link(self, peer: str, incarnation: int, link: SimulatedLink, dialed: bool) -> LeaderLink | None:
         """There is one more: this process has dialed it, or was."""
         if dialed:
             self.dialed[peer] = link
-            self.there.dialed(peer, life, link.generation)
+            self.there.dialed(peer, incarnation, link.generation)
             return None
         before = self.incoming.pop(peer, None)
         if before is not None:
             before.left()
         self.incoming[peer] = link
-        home = HomeLink(peer, life, link.answer, link.refuse)
-        self.there.accepted(home)
-        return home
+        leader = LeaderLink(peer, incarnation, link.answer, link.refuse)
+        self.there.accepted(leader)
+        return leader
 
 
 def disks_of(record: SourceRecord) -> set[tuple[str, int]]:

@@ -1,6 +1,6 @@
-"""The queue of one source at its home, and clients that use it: they publish, consume, and wait for confirms.
+"""The queue of one source at its leader, and clients that use it: they publish, consume, and wait for confirms.
 
-What comes in: what the home has of the queue; what clients do. What goes out: what the journal is handed, by the
+What comes in: what the leader has of the queue; what clients do. What goes out: what the journal is handed, by the
 queue's own modules; what the law hears.
 Rules: 1. Messages and segments are the shipped ones (`amqpd.queues.messages`), handed to the shipped journal. 2. A
 confirm waits for the lane, as `session/durability.py` does.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedQueue:
-    """Of one source, while its home is here."""
+    """Of one source, while it is led here."""
 
     def __init__(self, process: Process, source: int, epoch: int, found: RecoveredQueue | None) -> None:
         self._process = process
@@ -76,11 +76,13 @@ class SimulatedQueue:
         """The oldest message is rejected, and goes on to the target as a dead letter."""
         seq = next(iter(self.values), None)
         if seq is not None:
-            letter = target.publish(number)
+            dead_letter = target.publish(number)
             del self.values[seq]
-            self._law.goes_on(self.source, seq, self.epoch, target.source, letter)
-            self._process.cluster.clock.counts["letter to another source"] += 1
-            self.messages.store.discard(seq, seq, cause=self._process.cluster.bugs.cause_of_a_letter(DEAD_REJECTED))
+            self._law.goes_on(self.source, seq, self.epoch, target.source, dead_letter)
+            self._process.cluster.clock.counts["dead letter to another source"] += 1
+            self.messages.store.discard(
+                seq, seq, cause=self._process.cluster.bugs.cause_of_a_dead_letter(DEAD_REJECTED)
+            )
 
 
 class Confirms:

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster import homes, leftovers, own_disk, own_lane, wished_homes
-from amqpd.replication.home import HomeLane
+from amqpd.cluster import desired_leaders, led_sources, leftovers, own_disk, own_lane
+from amqpd.replication.leader import LeaderLane
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.cluster import Cluster
@@ -86,31 +86,31 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
     cluster.network.flips = chance.choice([0, 0, 0.01])
     cluster.network.latency_ms = chance.choice([5, 40, 40, 150])
     cluster.settles = chance.choice([0, 0.1, 0.5, 0.9])
-    cluster.letters = chance.choice([0, 0.1, 0.3])
+    cluster.dead_letters = chance.choice([0, 0.1, 0.3])
     cluster.idle_ms = chance.choice([0, 0, 4000])
     cluster.fast_takeover = chance.random() < 0.3 and not bugs.only
     cluster.beat_ms = chance.choice([200, 400])
     for machine in cluster.machines.values():
         machine.slow = chance.choice([0.5, 1, 1, 10])
     if {"late", "answers", "stalled answers"} & bugs.only.keys():
-        # What is to be seen is the moment in which two homes deliver.
+        # What is to be seen is the moment in which two leaders deliver.
         cluster.network.latency_ms, cluster.store.silence, cluster.beat_ms = 5, 0, 200
         for machine in cluster.machines.values():
             machine.slow = 0.5
     # Limits, so small that they are met.
     lane = partial(
-        HomeLane,
+        LeaderLane,
         kept_bytes_max=chance.choice([100, 1000, 1 << 20]),
         behind_bytes_max=chance.choice([500, 1 << 20]),
         missed_bytes_max=chance.choice([50, 1 << 20]),
     )
     world.enter_context(patch.object(own_disk, "SOURCES", len(sets)))
-    world.enter_context(patch.object(own_lane, "HomeLane", lane))
-    world.enter_context(patch.object(homes, "LAG_BYTES_MAX", chance.choice([2000, 1 << 20])))
+    world.enter_context(patch.object(own_lane, "LeaderLane", lane))
+    world.enter_context(patch.object(led_sources, "LAG_BYTES_MAX", chance.choice([2000, 1 << 20])))
     world.enter_context(patch.object(own_disk, "FETCH_BYTES_MAX", chance.choice([100, 1 << 20])))
     # Times, so short that what follows them is seen.
     world.enter_context(patch.object(leftovers, "DROP_S", 2.0))
-    world.enter_context(patch.multiple(wished_homes, AGAIN_S=1.0, AGAIN_S_MAX=4.0))
+    world.enter_context(patch.multiple(desired_leaders, AGAIN_S=1.0, AGAIN_S_MAX=4.0))
     return cluster
 
 
@@ -130,15 +130,15 @@ def _safety(cluster: Cluster) -> None:
         "damage": (faults.damage, chance.choice([0, 0, 3000])),
         "stall": (faults.stall, chance.choice([0, 0, 2000, 7000])),
         "partition": (faults.partition, chance.choice([0, 2000, 6000])),
-        "isolate": (scenarios.isolate_home, chance.choice([0, 2500, 7000])),
-        "late": (scenarios.seal_of_the_late, chance.choice([0, 0, 0, 3000])),
-        "forget": (scenarios.forget_seal, chance.choice([0, 0, 0, 6000])),
+        "isolate": (scenarios.isolate_leader, chance.choice([0, 2500, 7000])),
+        "late": (scenarios.vote_of_the_late, chance.choice([0, 0, 0, 3000])),
+        "forget": (scenarios.forget_vote, chance.choice([0, 0, 0, 6000])),
         "answers": (scenarios.taker_answers, chance.choice([0, 0, 0, 4000])),
-        "chain": (scenarios.chain_of_homes, chance.choice([0, 0, 5000])),
+        "chain": (scenarios.chain_of_leaders, chance.choice([0, 0, 5000])),
         "stalled answers": (scenarios.answers_wait, more.choice([0, 0, 0, 4000])),
         "left out": (scenarios.left_out_and_lost, more.choice([0, 0, 5000])),
         "start": (faults.hurt_starts, more.choice([0, 0, 3000, 9000])),
-        "wish": (faults.wish, more.choice([0, 0, 2500])),
+        "desired_set": (faults.desired_set, more.choice([0, 0, 2500])),
         "put back": (cluster.store.put_back, chance.choice([0, 0, 0, 15000])),
     }
     only = bugs.only
@@ -180,12 +180,12 @@ def _liveness(cluster: Cluster) -> None:
     faults = Faults(cluster)
     while clock.now_ms < ends_ms:
         cluster.connect()
-        faults.take_back_wishes()
+        faults.take_back_desired_sets()
         for source in cluster.sets:
-            home = cluster.home_of(source)
-            if home is not None and last.get(source, 0) < home.queues[source].epoch:
-                last[source] = home.queues[source].epoch
-                cluster.publish_last(source, home)
+            leader = cluster.leader_of(source)
+            if leader is not None and last.get(source, 0) < leader.queues[source].epoch:
+                last[source] = leader.queues[source].epoch
+                cluster.publish_last(source, leader)
         clock.run_until(clock.now_ms + STEP_MS)
         if len(last) == len(cluster.sets) and all(map(cluster.equal, cluster.sets)):
             clock.counts["converged"] += 1
@@ -194,8 +194,8 @@ def _liveness(cluster: Cluster) -> None:
     raise Stuck(
         f"after {LIVENESS_MS} ms without faults: "
         + "; ".join(
-            f"source {source} of {cluster.members(source)}, {cluster.store.records[source].home}, "
-            f"{cluster.store.wishes.get(source, 'nothing wished')}: {cluster.said(source)}"
+            f"source {source} of {cluster.members(source)}, {cluster.store.records[source].leader}, "
+            f"{cluster.store.desired_sets.get(source, 'nothing desired')}: {cluster.said(source)}"
             for source in cluster.sets
             if source not in last or not cluster.equal(source)
         )

@@ -8,7 +8,7 @@ from tests.replication.simulation.process import Process
 from tests.replication.simulation.store import LEASE_MS
 
 WAIT_MS = 1.1 * LEASE_MS
-"""so long a replica that has answered a home seals no other epoch"""
+"""so long a replica that has answered a leader votes for no other epoch"""
 
 
 class Scenarios:
@@ -23,7 +23,7 @@ class Scenarios:
         """Somebody asks a member for it, though nothing is wrong."""
         chance = self._clock.chance
         process = self._cluster.machines[chance.choice(self._cluster.members(source))].up
-        if process is not None and (self._cluster.home_of(source) is None or chance.random() < 0.3):
+        if process is not None and (self._cluster.leader_of(source) is None or chance.random() < 0.3):
             self._take_over(process, source)
 
     def _take_over(self, process: Process, source: int) -> None:
@@ -38,82 +38,82 @@ class Scenarios:
         for _ in range(2):
             self._clock.after(low_ms, high_ms, lambda: self._take_over(taker, source))
 
-    def _home_and_other(self) -> tuple[Process | None, Process | None, int]:
-        """Of some source that has a home, and another member."""
+    def _leader_and_other(self) -> tuple[Process | None, Process | None, int]:
+        """Of some source that has a leader, and another member."""
         chance, cluster = self._clock.chance, self._cluster
         source = chance.choice(list(cluster.sets))
-        homes = [process for process in cluster.up() if source in process.queues]
-        if not homes:
+        leaders = [process for process in cluster.up() if source in process.queues]
+        if not leaders:
             return None, None, source
-        home = chance.choice(homes)
-        names = [name for name in cluster.members(source) if name != home.name]
-        return home, cluster.machines[chance.choice(names)].up if names else None, source
+        leader = chance.choice(leaders)
+        names = [name for name in cluster.members(source) if name != leader.name]
+        return leader, cluster.machines[chance.choice(names)].up if names else None, source
 
-    def _others(self, source: int, home: Process, taker: Process) -> list[str]:
-        return [name for name in self._cluster.members(source) if name not in (home.name, taker.name)]
+    def _others(self, source: int, leader: Process, taker: Process) -> list[str]:
+        return [name for name in self._cluster.members(source) if name not in (leader.name, taker.name)]
 
-    def isolate_home(self) -> None:
-        """A home is cut off, from all or from one, in one direction or both, and another member takes over before it
-        can know."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None:
+    def isolate_leader(self) -> None:
+        """A leader is cut off, from all or from one, in one direction or both, and another member takes over before
+        it can know."""
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None:
             return
         chance = self._clock.chance
-        self._clock.counts["home cut off"] += 1
-        others = chance.choice([[name for name in self._cluster.machines if name != home.name], [taker.name]])
-        out, back = {(home.name, each) for each in others}, {(each, home.name) for each in others}
+        self._clock.counts["leader cut off"] += 1
+        others = chance.choice([[name for name in self._cluster.machines if name != leader.name], [taker.name]])
+        out, back = {(leader.name, each) for each in others}, {(each, leader.name) for each in others}
         self._faults.cut(chance.choice([out | back, out | back, out, back]))
-        self._faults.cut_off_from_store(home)
+        self._faults.cut_off_from_store(leader)
         self._take_over_soon(taker, source, 20, 2500)
         ends_ms = chance.uniform(500, 4000)
         if len(others) > 1 and chance.random() < 0.5:
-            # Then another member hears the old home again, and the new one does not.
-            still = {(home.name, taker.name), (taker.name, home.name)}
+            # Then another member hears the old leader again, and the new one does not.
+            still = {(leader.name, taker.name), (taker.name, leader.name)}
             self._clock.after(ends_ms, ends_ms, lambda: self._faults.cut(still) if self._cluster.faults else None)
             ends_ms += 1500
         self._clock.after(ends_ms, ends_ms, self._faults.reconnect)
 
-    def seal_of_the_late(self) -> None:
-        """A member is stopped for longer than a lease, and goes on between a home and one that wants to be it, with a
-        slow disk. The home hears little of that."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None:
+    def vote_of_the_late(self) -> None:
+        """A member is stopped for longer than a lease, and goes on between a leader and one that wants to be it, with
+        a slow disk. The leader hears little of that."""
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None:
             return
         cluster, chance = self._cluster, self._clock.chance
-        names = self._others(source, home, taker)
+        names = self._others(source, leader, taker)
         self._clock.counts["member late"] += 1
-        self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
-        self._faults.cut_off_from_store(home)
+        self._faults.cut({(leader.name, taker.name), (taker.name, leader.name)})
+        self._faults.cut_off_from_store(leader)
         goes_on_ms, stalls_ms = chance.uniform(1.05 * WAIT_MS, 1500), chance.choice([1600, 1900, 2200, 2800])
         for name in names:
             self._faults.stop_for(cluster.machines[name].up, goes_on_ms, goes_on_ms)
             cluster.machines[name].stalls_until_ms = self._clock.now_ms + stalls_ms
         self._take_over_soon(taker, source, 20, 1500)
 
-        out, back = {(home.name, name) for name in names}, {(name, home.name) for name in names}
+        out, back = {(leader.name, name) for name in names}, {(name, leader.name) for name in names}
 
         def cut(more: set[tuple[str, str]]) -> None:
             if cluster.faults:
                 self._faults.cut(cluster.network.cut | more)
 
-        # It hears the home once more, and what it answers to that goes out when its disk is done.
+        # It hears the leader once more, and what it answers to that goes out when its disk is done.
         self._clock.after(goes_on_ms + 20, goes_on_ms + 150, lambda: cut(out))
         self._clock.after(stalls_ms + 20, stalls_ms + 120, lambda: cut(back))
         self._clock.after(stalls_ms + 1000, stalls_ms + 2000, self._faults.reconnect)
 
     def answers_wait(self) -> None:
-        """The disks of those who vote stall for longer than a replica waits: answers to the home are made all the
-        time, and do not go out. Then they hear of the home no more, and right after that another member asks them to
-        seal. When their disks are done, the last answer to the home, which does not know of the seal, goes out with
-        that; and then the home hears of nobody any more."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None:
+        """The disks of those who vote stall for longer than a replica waits: answers to the leader are made all the
+        time, and do not go out. Then they hear of the leader no more, and right after that another member asks them
+        to vote. When their disks are done, the last answer to the leader, which does not know of the vote, goes out
+        with that; and then the leader hears of nobody any more."""
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None:
             return
         cluster, chance, now_ms = self._cluster, self._clock.chance, self._clock.now_ms
-        names = self._others(source, home, taker)
+        names = self._others(source, leader, taker)
         self._clock.counts["answers wait for a disk"] += 1
-        self._faults.cut({(home.name, taker.name), (taker.name, home.name)})
-        self._cluster.store.leaves(home.name)
+        self._faults.cut({(leader.name, taker.name), (taker.name, leader.name)})
+        self._cluster.store.leaves(leader.name)
         asks_ms = chance.uniform(WAIT_MS + 30, WAIT_MS + 250)
         done_ms = asks_ms + chance.uniform(60, 400)
         for name in names:
@@ -121,7 +121,7 @@ class Scenarios:
         for at_ms in (0, 20, 40):
             # So that there is something to wait for.
             self._clock.after(at_ms, at_ms, lambda: cluster.publish(source))
-        out, back = {(home.name, name) for name in names}, {(name, home.name) for name in names}
+        out, back = {(leader.name, name) for name in names}, {(name, leader.name) for name in names}
 
         def cut(more: set[tuple[str, str]]) -> None:
             if cluster.faults:
@@ -133,20 +133,20 @@ class Scenarios:
         self._clock.after(done_ms + 800, done_ms + 1800, self._faults.reconnect)
 
     def left_out_and_lost(self) -> None:
-        """A home has entries on one other disk of five. A third member comes back, answers for the lane, and lacks
+        """A leader has entries on one other disk of five. A third member comes back, answers for the lane, and lacks
         them: the source is left out. Before that member is sent anything, those two are cut off from the other three,
         which go on without these entries."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None or len(self._others(source, home, taker)) != 3:
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None or len(self._others(source, leader, taker)) != 3:
             return
         cluster, clock = self._cluster, self._clock
-        holder, lacking = clock.chance.sample(self._others(source, home, taker), 2)
+        holder, lacking = clock.chance.sample(self._others(source, leader, taker), 2)
         clock.counts["third of five comes back"] += 1
-        half = {home.name, holder}
+        half = {leader.name, holder}
         apart = {(one, two) for one in cluster.machines for two in cluster.machines if (one in half) != (two in half)}
-        comes_back = {(home.name, lacking), (lacking, home.name)}
+        comes_back = {(leader.name, lacking), (lacking, leader.name)}
         self._faults.cut(apart)
-        cluster.break_link(home.name, lacking)
+        cluster.break_link(leader.name, lacking)
         for at_ms in (20, 60):
             clock.after(at_ms, at_ms, lambda: cluster.publish(source))
 
@@ -160,10 +160,10 @@ class Scenarios:
             watch()
 
         def watch() -> None:
-            own = home.there.homes.sources.get(source) if home.runs else None
+            own = leader.there.led_sources.sources.get(source) if leader.runs else None
             if own is None or clock.now_ms > ends_ms:
                 cut(set())
-            elif source in own.lane.home.left_out:
+            elif source in own.lane.leader.left_out:
                 clock.counts["left out, then lost"] += 1
                 cut(apart)
                 for at_ms in (1, 40):
@@ -178,22 +178,22 @@ class Scenarios:
         clock.after(comes_ms, comes_ms, come_back)
 
     def taker_answers(self) -> None:
-        """A member that may seal by then begins to take over, answers the old home again while another one, which is
-        stopped, lets it wait, and then nobody hears the home any more."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None:
+        """A member that may vote by then begins to take over, answers the old leader again while another one, which
+        is stopped, lets it wait, and then nobody hears the leader any more."""
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None:
             return
-        others = self._others(source, home, taker)
+        others = self._others(source, leader, taker)
         late = self._cluster.machines[others[0]].up if len(others) == 1 else None
         if late is None:
             return
         self._clock.counts["taker answered"] += 1
         goes_on_ms = self._clock.chance.uniform(WAIT_MS + 120, WAIT_MS + 700)
-        self._faults.cut_off(home.name)
+        self._faults.cut_off(leader.name)
         self._faults.stop_for(late, goes_on_ms, goes_on_ms)
-        self._faults.cut_off_from_store(home)
+        self._faults.cut_off_from_store(leader)
         self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 70)
-        apart = {(home.name, late.name), (late.name, home.name)}
+        apart = {(leader.name, late.name), (late.name, leader.name)}
         self._clock.after(
             *(WAIT_MS + 80, WAIT_MS + 100),
             lambda: self._faults.cut(apart) if self._cluster.faults else None,
@@ -202,34 +202,34 @@ class Scenarios:
 
         def watch() -> None:
             """For the moment at which the store says yes."""
-            if self._cluster.store.records[source].home.forwarder == taker.name:
+            if self._cluster.store.records[source].leader.forwarder == taker.name:
                 self._clock.after(0, 50, cut)
             elif self._clock.now_ms < ends_ms:
                 self._clock.after(10, 10, watch)
 
         def cut() -> None:
             if self._cluster.faults:
-                self._faults.cut_off(home.name)
+                self._faults.cut_off(leader.name)
                 self._clock.after(500, 2000, self._faults.reconnect)
 
         self._clock.after(goes_on_ms, goes_on_ms, watch)
 
-    def forget_seal(self) -> None:
-        """A member that has sealed a new home's epoch crashes, or has its disk emptied, and hears of the old home
-        only."""
-        home, taker, source = self._home_and_other()
-        if home is None or taker is None or len(self._others(source, home, taker)) != 1:
+    def forget_vote(self) -> None:
+        """A member that has voted for a new leader's epoch crashes, or has its disk emptied, and hears of the old
+        leader only."""
+        leader, taker, source = self._leader_and_other()
+        if leader is None or taker is None or len(self._others(source, leader, taker)) != 1:
             return
-        (voter,) = self._others(source, home, taker)
-        self._clock.counts["seal forgotten"] += 1
-        self._faults.cut_off(home.name)
-        self._faults.cut_off_from_store(home)
+        (voter,) = self._others(source, leader, taker)
+        self._clock.counts["vote forgotten"] += 1
+        self._faults.cut_off(leader.name)
+        self._faults.cut_off_from_store(leader)
         self._take_over_soon(taker, source, WAIT_MS + 50, WAIT_MS + 400)
 
         def forgets() -> None:
             if not self._cluster.faults:
                 return
-            if source in home.queues and source in taker.queues:
+            if source in leader.queues and source in taker.queues:
                 machine = self._cluster.machines[voter]
                 (self._faults.wipe_one if self._clock.chance.random() < 0.5 else self._faults.crash_one)(machine)
                 self._faults.cut_off(taker.name)
@@ -239,14 +239,14 @@ class Scenarios:
 
         self._clock.after(WAIT_MS + 500, WAIT_MS + 1900, forgets)
 
-    def chain_of_homes(self) -> None:
-        """Each new home is cut off as soon as it is one, up to some times in a row: what it has is nowhere else."""
-        home, _, source = self._home_and_other()
-        if home is None:
+    def chain_of_leaders(self) -> None:
+        """Each new leader is cut off as soon as it is one, up to some times in a row: what it has is nowhere else."""
+        leader, _, source = self._leader_and_other()
+        if leader is None:
             return
-        self._clock.counts["chain of homes"] += 1
-        seen, left = {home.there.homes.sources[source].seal.epoch}, self._clock.chance.choice([1, 2, 3])
-        self._cut_off_wholly(home)
+        self._clock.counts["chain of leaders"] += 1
+        seen, left = {leader.there.led_sources.sources[source].vote.epoch}, self._clock.chance.choice([1, 2, 3])
+        self._cut_off_wholly(leader)
         ends_ms = self._clock.now_ms + 6000
 
         def watch() -> None:
@@ -257,11 +257,11 @@ class Scenarios:
                 self._clock.after(0, 1500, self._faults.reconnect)
                 return
             for process in self._cluster.up():
-                own = process.there.homes.sources.get(source)
-                if own is not None and own.seal.epoch not in seen:
-                    seen.add(own.seal.epoch)
+                own = process.there.led_sources.sources.get(source)
+                if own is not None and own.vote.epoch not in seen:
+                    seen.add(own.vote.epoch)
                     left -= 1
-                    self._clock.counts["home cut off at once"] += 1
+                    self._clock.counts["leader cut off at once"] += 1
                     self._clock.after(0, 150, lambda process=process: self._cut_off_wholly(process))  # type: ignore[misc]
             self._clock.after(5, 15, watch)
 

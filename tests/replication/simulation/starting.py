@@ -2,9 +2,9 @@
 
 What comes in: what the disk has kept, what the store knows. What goes out: the next claim, on the disk and then in
 the store; the process begins as a member.
-Rules: 1. `Claim` and what a disk keeps of it (`amqpd/cluster/claims.py`, `amqpd/cluster/lives.py`) are the shipped
-ones; the order of the steps is that of `Directory._join`. 2. Between two steps time passes, in which the process may
-be killed, or paused until its lease has run out; what it sent to the store may arrive when it is gone.
+Rules: 1. `Claim` and what a disk keeps of it (`amqpd/cluster/claims.py`, `amqpd/cluster/incarnations.py`) are the
+shipped ones; the order of the steps is that of `Directory._join`. 2. Between two steps time passes, in which the
+process may be killed, or paused until its lease has run out; what it sent to the store may arrive when it is gone.
 Not here: `Directory` itself, which is driven step by step in `tests/cluster/test_starts.py`.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amqpd.cluster import lives
+from amqpd.cluster import incarnations
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.records import KnownRecord
 
@@ -27,7 +27,7 @@ class Start:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._store = process.cluster.store
-        self._claim: Claim = lives.of(process.disk)
+        self._claim: Claim = incarnations.of(process.disk)
         self._claimed_upon: int | None = None
         """the revision of what the store knew when the claim was made; None: this process has made none"""
 
@@ -46,7 +46,7 @@ class Start:
                 return
         self._claim = claim.next(known, partial(self._store.draw_generation, process.name), self._store.draw_nonce)
         self._claimed_upon = revision
-        process.life = self._claim.life
+        process.incarnation = self._claim.incarnation
         self._keep(revision)
 
     def _keep(self, revision: int) -> None:
@@ -58,7 +58,7 @@ class Start:
         self._process.machine.thread(self._process, self._write, (), kept)
 
     def _write(self) -> None:
-        self._process.disk.set_names(**lives.names(self._claim))
+        self._process.disk.set_names(**incarnations.names(self._claim))
 
     def _put(self, revision: int) -> None:
         """Whatever comes of it, the store is looked at again."""
@@ -66,4 +66,4 @@ class Start:
         self._store.put(process, self._as_known(), revision, lambda: process.run(self.look))
 
     def _as_known(self) -> KnownRecord:
-        return KnownRecord(self._process.name, self._claim.life, self._claim.generation, self._claim.nonce)
+        return KnownRecord(self._process.name, self._claim.incarnation, self._claim.generation, self._claim.nonce)

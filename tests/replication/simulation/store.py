@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amqpd.cluster.records import KnownRecord, WishRecord
-from amqpd.replication import seal as seals
-from amqpd.replication.seal import Seal
+from amqpd.cluster.records import DesiredSetRecord, KnownRecord
+from amqpd.replication import vote as votes
 from amqpd.replication.take_over import SourceRecord
+from amqpd.replication.vote import Vote
 from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.law import Law
 
@@ -27,7 +27,7 @@ LEASE_S = 1.0
 LEASE_MS = LEASE_S * 1000
 
 
-Heard = Callable[[dict[str, int], list[SourceRecord], dict[int, WishRecord]], None]
+Heard = Callable[[dict[str, int], list[SourceRecord], dict[int, DesiredSetRecord]], None]
 
 
 class SimulatedStore:
@@ -38,13 +38,13 @@ class SimulatedStore:
         self._law = law
         self.revision = 1
         self.records = {
-            source: SourceRecord(source, seals.NONE, each, (1,) * len(each), 1) for source, each in members.items()
+            source: SourceRecord(source, votes.NONE, each, (1,) * len(each), 1) for source, each in members.items()
         }
         self.members: dict[str, int] = {}
-        """who has a lease: name -> life"""
+        """who has a lease: name -> incarnation"""
         self.known: dict[str, KnownRecord] = {}
         self.copy = dict(self.records)
-        self.wishes: dict[int, WishRecord] = {}
+        self.desired_sets: dict[int, DesiredSetRecord] = {}
         """of operators, by source"""
         self.swapping: Counter[int] = Counter()
         """source -> swaps of its set that are not answered"""
@@ -82,7 +82,7 @@ class SimulatedStore:
                 self._clock.after(50, 500, try_it)
             else:
                 known = self.known.get(name)
-                is_member = known is not None and self.members.get(name) == known.life
+                is_member = known is not None and self.members.get(name) == known.incarnation
                 seen(known, self._known_at.get(name, 0), is_member)
 
         self._clock.after(1, 25, try_it)
@@ -101,11 +101,11 @@ class SimulatedStore:
                 self._law.claimed(known, process.disk_number)
                 self.revision += 1
                 self.known[name], self._known_at[name] = known, self.revision
-                self.members[name] = known.life
+                self.members[name] = known.incarnation
                 self._changed([])
                 if not process.up:
                     self._clock.counts["claim came when its process had ended"] += 1
-                    self._clock.after(0.5 * LEASE_MS, 1.5 * LEASE_MS, lambda: self.lapse(name, known.life))
+                    self._clock.after(0.5 * LEASE_MS, 1.5 * LEASE_MS, lambda: self.lapse(name, known.incarnation))
             self._clock.after(1, 25, answered)
 
         self._clock.after(1, 25, try_it)
@@ -117,31 +117,31 @@ class SimulatedStore:
             or self._clock.chance.random() < self.silence
         )
 
-    def lapse(self, name: str, life: int) -> None:
+    def lapse(self, name: str, incarnation: int) -> None:
         """Its lease has run out."""
-        if self.members.get(name) == life:
+        if self.members.get(name) == incarnation:
             del self.members[name]
             self._clock.counts["membership ended"] += 1
             self._changed([])
 
-    def renew(self, name: str, life: int) -> None:
+    def renew(self, name: str, incarnation: int) -> None:
         """It was lost, and the process lives."""
-        if self.known[name].life == life and name not in self.members and name not in self.away:
-            self.members[name] = life
+        if self.known[name].incarnation == incarnation and name not in self.members and name not in self.away:
+            self.members[name] = incarnation
             self._changed([])
 
     def watch(self, name: str, heard: Heard) -> None:
-        """The reader is told everything now, and then each change; one of an earlier life is told no more."""
+        """The reader is told everything now, and then each change; one of an earlier incarnation is told no more."""
         self._readers[name] = heard
-        heard(dict(self.members), list(self.records.values()), dict(self.wishes))
+        heard(dict(self.members), list(self.records.values()), dict(self.desired_sets))
 
     def _changed(self, records: list[SourceRecord]) -> None:
-        members, wishes, clock = dict(self.members), dict(self.wishes), self._clock
+        members, desired_sets, clock = dict(self.members), dict(self.desired_sets), self._clock
         for name, heard in self._readers.items():
             late_ms = 1000 if self.silence and clock.chance.random() < self.silence else 20
             at_ms = max(clock.now_ms + clock.chance.uniform(1, late_ms), self._told_ms.get(name, 0.0))
             self._told_ms[name] = at_ms
-            clock.at(at_ms, partial(self._tell, name, partial(heard, members, records, wishes)))
+            clock.at(at_ms, partial(self._tell, name, partial(heard, members, records, desired_sets)))
 
     def _tell(self, name: str, news: Callable[[], None]) -> None:
         if name in self.away:
@@ -152,8 +152,8 @@ class SimulatedStore:
     def leaves(self, name: str) -> None:
         """The forwarder does not reach it; its lease runs out, and it hears of that when it is back."""
         self.away.add(name)
-        life = self.members.get(name, 0)
-        self._clock.after(1000, 3000, lambda: self.lapse(name, life) if name in self.away else None)
+        incarnation = self.members.get(name, 0)
+        self._clock.after(1000, 3000, lambda: self.lapse(name, incarnation) if name in self.away else None)
 
     def returns(self) -> None:
         """Everybody reaches it."""
@@ -191,39 +191,39 @@ class SimulatedStore:
                 self._clock.counts["swap of unknown outcome"] += 1
                 self._clock.after(50, 500, lambda: self._swap(name, record, then))
                 return
-        # The second swap of an unknown one conflicts with the first, which was the same life's.
+        # The second swap of an unknown one conflicts with the first, which was the same incarnation's.
         won = replace(now, revision=record.revision) == record
         self._clock.after(2, 50, lambda: then(now if won else None))
 
-    # Wishes
+    # Desired sets
 
-    def wish(self, wish: WishRecord) -> None:
-        """An operator puts it, whatever is wished by then."""
+    def desired_set(self, desired_set: DesiredSetRecord) -> None:
+        """An operator puts it, whatever is desired by then."""
         self.revision += 1
-        self.wishes[wish.source] = replace(wish, revision=self.revision)
+        self.desired_sets[desired_set.source] = replace(desired_set, revision=self.revision)
         self._changed([])
 
-    def take_back_wish(self, source: int) -> None:
+    def take_back_desired_set(self, source: int) -> None:
         """An operator does."""
         self.revision += 1
-        del self.wishes[source]
+        del self.desired_sets[source]
         self._changed([])
 
-    def change_wish(self, name: str, wish: WishRecord, *, drops: bool) -> None:
-        """A home has something to say of it, or has fulfilled it. Nothing happens when it is another one by now."""
+    def change_desired_set(self, name: str, desired_set: DesiredSetRecord, *, drops: bool) -> None:
+        """A leader has something to say of it, or has fulfilled it. Nothing happens when it is another one by now."""
 
         def change() -> None:
-            now = self.wishes.get(wish.source)
+            now = self.desired_sets.get(desired_set.source)
             if self._is_silent(name):
                 self._clock.counts["store did not answer"] += 1
-            elif now is not None and now.revision == wish.revision:
+            elif now is not None and now.revision == desired_set.revision:
                 if drops:
                     self.revision += 1
-                    del self.wishes[wish.source]
-                    self._clock.counts["wish fulfilled"] += 1
+                    del self.desired_sets[desired_set.source]
+                    self._clock.counts["desired set fulfilled"] += 1
                     self._changed([])
                 else:
-                    self.wish(wish)
+                    self.desired_set(desired_set)
 
         self._clock.after(2, 50, change)
 
@@ -234,14 +234,14 @@ class SimulatedStore:
         self._clock.counts["store put back"] += 1
         self.revision += 1
         self.records = {
-            source: replace(now, home=self._home_before(now), revision=self.revision)
+            source: replace(now, leader=self._leader_before(now), revision=self.revision)
             for source, now in self.records.items()
         }
         self._changed(list(self.records.values()))
 
-    def _home_before(self, now: SourceRecord) -> Seal:
-        before = self.copy[now.source].home
-        return before if before.forwarder in ("", *now.members) else now.home
+    def _leader_before(self, now: SourceRecord) -> Vote:
+        before = self.copy[now.source].leader
+        return before if before.forwarder in ("", *now.members) else now.leader
 
     def keep_copy(self) -> None:
         self.copy = dict(self.records)

@@ -38,7 +38,7 @@ class Task:
         clock: Clock,
         run: Callable[[Callable[[], None]], None],
         thread: Thread,
-        coroutine: Coroutine[Wish, Any, Any],
+        coroutine: Coroutine[DesiredSet, Any, Any],
     ) -> None:
         self.clock = clock
         self.thread = thread
@@ -60,20 +60,20 @@ class Task:
         self.turn += 1
         Task.current = self
         try:
-            wish = self._coroutine.send(value) if error is None else self._coroutine.throw(error)
+            desired_set = self._coroutine.send(value) if error is None else self._coroutine.throw(error)
         except StopIteration:
             self.turn = -1
         else:
-            wish.begin(self)
+            desired_set.begin(self)
 
 
-class Wish:
+class DesiredSet:
     """What a task waits for."""
 
     def __init__(self, begin: Callable[[Task], None]) -> None:
         self.begin = begin
 
-    def __await__(self) -> Generator[Wish, Any, Any]:
+    def __await__(self) -> Generator[DesiredSet, Any, Any]:
         return (yield self)
 
 
@@ -90,7 +90,7 @@ class Event:
 
     async def wait(self) -> None:
         if not self._is_set:
-            await Wish(lambda task: self._waiting.append((task, task.turn)))
+            await DesiredSet(lambda task: self._waiting.append((task, task.turn)))
 
 
 class Scope:
@@ -122,7 +122,7 @@ async def _sleep(seconds: float) -> None:
         turn = task.turn
         task.clock.at(task.clock.now_ms + seconds * 1000, lambda: task.wake(turn))
 
-    await Wish(begin)
+    await DesiredSet(begin)
 
 
 def _run_sync(work: Callable[..., Any], *arguments: Any, limiter: Any = None) -> Awaitable[Any]:
@@ -130,11 +130,11 @@ def _run_sync(work: Callable[..., Any], *arguments: Any, limiter: Any = None) ->
         turn = task.turn
         task.thread(work, arguments, lambda value, error: task.wake(turn, value, error))
 
-    return _awaited(Wish(begin))
+    return _awaited(DesiredSet(begin))
 
 
-async def _awaited(wish: Wish) -> Any:
-    return await wish
+async def _awaited(desired_set: DesiredSet) -> Any:
+    return await desired_set
 
 
 class _Limiter:

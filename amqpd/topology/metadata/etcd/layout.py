@@ -50,11 +50,11 @@ class Layout:
     @property
     def lives(self) -> str:
         """What the keys of a process of the node begin with."""
-        return f"{self.prefix}node/{self.member}/life/"
+        return f"{self.prefix}node/{self.member}/incarnation/"
 
-    def turn(self, life: str) -> str:
+    def turn(self, incarnation: str) -> str:
         """What orders the transactions of one process (`turn.py`)."""
-        return f"{self.lives}turn/{life}"
+        return f"{self.lives}turn/{incarnation}"
 
     @property
     def leases(self) -> str:

@@ -5,7 +5,7 @@ has to be put again.
 Rules: 1. A lease that ran out while etcd, or the way to it, was down is granted again with the same number: the
 contract promises that it lives as long as its process keeps it alive. So the embedded stores' user needs no other
 code, and only here it is known which keys hold it. 2. A key that was put or deleted by a transaction since is not put
-again. 3. A lease is noted beside it: a process that died leaves it to its next life to end it, before it reads
+again. 3. A lease is noted beside it: a process that died leaves it to its next incarnation to end it, before it reads
 anything. 4. A deletion that no transaction made (`layout.py`) of a key that is held here is a lease that ran out: it
 is put again, and not reported.
 Not here: the transactions that put keys again (`store.py`).
@@ -99,7 +99,7 @@ class Leases:
     async def grant(self, ttl_s: float, patience: Patience) -> int:
         # Chosen here, so that a request whose answer was lost can be repeated.
         lease = secrets.randbits(62) + 1
-        # Noted first: should the process die, its next life ends what is noted.
+        # Noted first: should the process die, its next incarnation ends what is noted.
         await self._note(messages.put(self._layout.lease(lease), self._machine), patience)
         await self._grant(lease, ttl_s, patience)
         self._leases[lease] = _Lease(ttl_s)
@@ -166,7 +166,7 @@ class Leases:
         return float(answer.get("grantedTTL", 0)) if int(answer.get("TTL", 0)) >= 0 else 0.0
 
     async def end_earlier(self, lease: int, patience: Patience) -> None:
-        """One of an earlier life of this node, which is gone."""
+        """One of an earlier incarnation of this node, which is gone."""
         await self._end(lease, patience)
 
     def committed(self, operations: Iterable[Operation], revision: int, *, watched: bool = False) -> None:

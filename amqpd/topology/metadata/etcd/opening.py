@@ -1,11 +1,11 @@
-"""Opens a store in etcd: makes it, if it may be made, and ends what an earlier life of this node left in it.
+"""Opens a store in etcd: makes it, if it may be made, and ends what an earlier incarnation of this node left in it.
 
 What comes in: where it is; whether this process is alone with its name. What goes out: the store's identity and
 revision.
-Rules: 1. The identity is put once, by the process that comes first, and never again. 2. Leases of an earlier life are
-ended before anything is read: its exclusive and transient queues are gone with it, as they are from an embedded
-store. 3. A life that goes on is none of this process: what runs on another machine is seen by the leases that it
-renews, and is left alone.
+Rules: 1. The identity is put once, by the process that comes first, and never again. 2. Leases of an earlier
+incarnation are ended before anything is read: its exclusive and transient queues are gone with it, as they are from
+an embedded store. 3. An incarnation that goes on is none of this process: what runs on another machine is seen by the
+leases that it renews, and is left alone.
 Not here: which processes may say that they are alone (`datadir/cluster.py`).
 """
 
@@ -53,8 +53,8 @@ async def open_in_etcd(
     alone: bool,
     machine: str | None = None,
 ) -> Opened:
-    """`machine`: see `EtcdStore`. Raises StoreUnavailable, Refused, and MetadataStoreError for an earlier life that
-    goes on."""
+    """`machine`: see `EtcdStore`. Raises StoreUnavailable, Refused, and MetadataStoreError for an earlier incarnation
+    that goes on."""
     if make:
         mine = secrets.token_hex(16)
         first = messages.transaction(
@@ -66,7 +66,7 @@ async def open_in_etcd(
     if alone:
         if machine is not None:
             await _see_it_gone(gateway, layout, leases, wait_s, machine)
-        await _end_earlier_life(gateway, layout, leases, wait_s)
+        await _end_earlier_incarnation(gateway, layout, leases, wait_s)
     return Opened(*await _read(gateway, layout, wait_s), found)
 
 
@@ -109,7 +109,7 @@ async def _see_it_gone(gateway: Gateway, layout: Layout, leases: Leases, wait_s:
         await trio.sleep(LOOK_S)
 
 
-async def _end_earlier_life(gateway: Gateway, layout: Layout, leases: Leases, wait_s: float) -> None:
+async def _end_earlier_incarnation(gateway: Gateway, layout: Layout, leases: Leases, wait_s: float) -> None:
     _, found = await read_all(gateway, layout.lives, wait_s)
     for each in found:
         lease = number_in(each.key.removeprefix(layout.leases)) if each.key.startswith(layout.leases) else None

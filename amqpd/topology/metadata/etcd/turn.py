@@ -42,13 +42,13 @@ class OlderCopy(WentBack):
 class Turn:
     """Of one process. One `swap` or `settle` at a time."""
 
-    def __init__(self, gateway: Gateway, layout: Layout, identity: str, life: str) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, identity: str, incarnation: str) -> None:
         self.layout = layout
         self.head = 0
         """the newest revision of the store that is known here"""
         self._gateway = gateway
         self.identity = identity
-        self.key = layout.turn(life)
+        self.key = layout.turn(incarnation)
         """where it is in etcd"""
         self._at = 0
         self._open: set[str] = set()

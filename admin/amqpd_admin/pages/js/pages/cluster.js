@@ -26,7 +26,7 @@ export function cluster() {
     panel({ title: "How it is" }, says),
     panel({ title: "Nodes" }, members.element),
     panel({ title: "Sources", note: "Logs of quorum queues, each with its copies." }, sources.element),
-    panel({ title: "Copies of this node's sources", note: "As this node, their home, knows." }, peers.element),
+    panel({ title: "Copies of this node's sources", note: "As this node, their leader, knows." }, peers.element),
   );
   alone.hidden = parts.hidden = true;
   let before = "";
@@ -69,7 +69,7 @@ function memberTable() {
         text: (row) => [row.region, row.label].filter(Boolean).map(name).join(" / "),
       },
       { title: "Address", kind: "secondary", text: (row) => (row.lives ? name(`${row.host}:${row.port}`) : "") },
-      { title: "Homes", kind: "number", text: (row) => count(row.homes) },
+      { title: "Leaders", kind: "number", text: (row) => count(row.leaders) },
       {
         title: "Copies", kind: "number",
         text: (row) => count(row.copies) + more(row.copies_of_another_disk),
@@ -91,7 +91,7 @@ function sourceTable() {
     columns: [
       { title: "Sources", kind: "name", text: (row) => row.numbers },
       { title: "Queues", kind: "number", text: (row) => count(row.queues) },
-      { title: "Home", text: (row) => name(row.home || "none") },
+      { title: "Leader", text: (row) => name(row.leader || "none") },
       { title: "Copies", kind: "secondary", text: (row) => row.members.map(name).join(", ") },
       {
         title: "State", kind: "long", text: (row) => `${row.well} ${row.says}`,
@@ -123,6 +123,6 @@ function peerTable() {
     ],
     key: (row) => JSON.stringify([row.peer, row.members]),
     label: "Copies of this node's sources",
-    empty: () => empty("Nothing to copy", "This node is the home of no source."),
+    empty: () => empty("Nothing to copy", "This node leads no source."),
   });
 }

@@ -1,8 +1,8 @@
-"""What is due for a queue whose home is another node, or none at present: it waits, and holds back nothing else.
+"""What is due for a queue whose leader is another node, or none at present: it waits, and holds back nothing else.
 
 What is verified: a quorum queue whose source goes and comes back; a classic queue that another node has, until this
 one claims it; and of quorum queues, copies that are too far behind. Not verified: what settles across sources
-(`tests/journal/test_withheld.py`), what clients are told (`tests/node/test_queues_elsewhere.py`).
+(`tests/journal/test_withheld.py`), what clients are told (`tests/node/test_remote_queues.py`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_a_dead_letter_waits_for_a_queue_that_is_elsewhere(
     assert facts.accepted == 3 == facts.dead_lettered == facts.expired + facts.dropped + facts.rejected
 
 
-def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Scene) -> None:
+def test_a_dead_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Scene) -> None:
     client = declared(scene)
     arguments = {
         "x-dead-letter-exchange": "",
@@ -215,12 +215,12 @@ def test_a_letter_of_what_was_refused_waits_with_the_delayed_messages(scene: Sce
     scene.begin()
     pass_ms(scene, AWAY_LOOK_MS)
     client.consume("q", tag="c", no_ack=True)
-    letters = client.messages()
-    assert [message.body for message in letters] == [b"refused", b"too"]
-    assert letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
+    dead_letters = client.messages()
+    assert [message.body for message in dead_letters] == [b"refused", b"too"]
+    assert dead_letters[0].properties.headers["x-death"][0]["reason"] == "maxlen"
 
 
-def test_a_letter_that_chance_sends_elsewhere_waits_whatever_chance_says_next(scene: Scene) -> None:
+def test_a_dead_letter_that_chance_sends_elsewhere_waits_whatever_chance_says_next(scene: Scene) -> None:
     client = declared(scene)
     client.call(commands.Exchange.Declare(exchange="drawn", exchange_type="x-random"), commands.Exchange.DeclareOk)
     client.declare("here")
@@ -249,8 +249,8 @@ def full_queue(client: Client, exchange: str = "") -> None:
     client.publish(b"in", "full")
 
 
-@pytest.mark.parametrize("bound", [{"LETTERS_MAX": 3}, {"LETTERS_BYTES_MAX": 2500}])
-def test_letters_of_what_was_refused_that_wait_are_bounded(
+@pytest.mark.parametrize("bound", [{"DEAD_LETTERS_MAX": 3}, {"DEAD_LETTERS_BYTES_MAX": 2500}])
+def test_dead_letters_of_what_was_refused_that_wait_are_bounded(
     scene: Scene, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in bound.items():
@@ -276,11 +276,11 @@ def test_letters_of_what_was_refused_that_wait_are_bounded(
 
 
 @pytest.mark.skipif(KERNEL != "python", reason="replaces a method of a compiled class")
-def test_what_a_letter_of_what_was_refused_takes_is_its_publishers_work(
+def test_what_a_dead_letter_of_what_was_refused_takes_is_its_publishers_work(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = 1_000_000
-    monkeypatch.setattr(dead_lettering, "LETTER_WORK", work)
+    monkeypatch.setattr(dead_lettering, "DEAD_LETTER_WORK", work)
     client = declared(scene)
     full_queue(client)
     scene.end()
@@ -290,7 +290,7 @@ def test_what_a_letter_of_what_was_refused_takes_is_its_publishers_work(
     assert max(charged) >= 2 * work, "it is made twice"
 
 
-def test_a_letter_that_waits_does_not_come_back_into_the_queue_that_refused_it(scene: Scene) -> None:
+def test_a_dead_letter_that_waits_does_not_come_back_into_the_queue_that_refused_it(scene: Scene) -> None:
     client = declared(scene)
     full_queue(client, "amq.fanout")
     client.declare("here")
@@ -381,7 +381,7 @@ def test_history_for_a_queue_that_is_elsewhere_is_said_to_be_lost(scene: Scene) 
     assert bodies(client, "here") == [b"x"] * 3
 
 
-def test_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(
+def test_dead_letters_that_wait_are_tried_once_in_a_while_however_often_their_queue_is_used(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = declared(scene)

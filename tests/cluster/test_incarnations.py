@@ -9,7 +9,7 @@ import pytest
 import structlog.testing
 import trio
 
-from amqpd.cluster import lives
+from amqpd.cluster import incarnations
 from amqpd.cluster.claims import Claim
 from amqpd.errors import StartupError, StorageFailure
 from amqpd.journal.errors import DiskFull
@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, disk_fails: Exception | None = None, store_fails: Exception | None = None) -> None:
         self.done: list[Any] = []
         self.disk: Any = SimpleNamespace(set_names=lambda **names: self._do(names, disk_fails))
-        self.directory: Any = SimpleNamespace(ending=Claim(9, 6, 4, (3, 2)), end_life=self._end_life)
+        self.directory: Any = SimpleNamespace(ending=Claim(9, 6, 4, (3, 2)), end_incarnation=self._end_incarnation)
         self._store_fails = store_fails
 
     def _do(self, what: Any, fails: Exception | None) -> None:
@@ -32,17 +32,17 @@ class Scene:
             raise fails
         self.done.append(what)
 
-    async def _end_life(self) -> None:
+    async def _end_incarnation(self) -> None:
         self._do("store", self._store_fails)
 
     async def end(self) -> list[Any]:
         """What was logged."""
         with structlog.testing.capture_logs() as logged:
-            await lives.end(self.disk, self.directory, trio.CapacityLimiter(1))
+            await incarnations.end(self.disk, self.directory, trio.CapacityLimiter(1))
         return logged
 
 
-async def test_the_disk_has_the_life_before_the_store() -> None:
+async def test_the_disk_has_the_incarnation_before_the_store() -> None:
     scene = Scene()
     assert await scene.end() == []
     assert scene.done == [{"generation": "9", "life": "6", "nonce": "4", "claimed_upon": "3 2"}, "store"]
@@ -54,7 +54,7 @@ async def test_a_disk_that_does_not_take_it_keeps_nothing_else_from_ending(failu
     [told] = await scene.end()
     assert told["log_level"] == "warning"
     assert told["reason"] == str(failure)
-    assert scene.done == [], "a life that the disk has not would make it an older copy"
+    assert scene.done == [], "an incarnation that the disk has not would make it an older copy"
 
 
 async def test_a_store_that_does_not_answer_is_said() -> None:
@@ -85,14 +85,14 @@ class FullDisk:
 async def test_a_full_disk_gives_up_its_reserve_for_a_claim() -> None:
     disk: Any = FullDisk(reserve=True)
     claim = Claim(9, 6, 4, (3, 2))
-    await lives.keep(disk, trio.CapacityLimiter(1), claim)
-    assert lives.of(disk) == claim
+    await incarnations.keep(disk, trio.CapacityLimiter(1), claim)
+    assert incarnations.of(disk) == claim
 
 
 async def test_a_disk_without_any_space_is_the_reason_why_a_node_does_not_join() -> None:
     disk: Any = FullDisk(reserve=False)
     with pytest.raises(StartupError, match="cannot join its cluster: no space is left; make space"):
-        await lives.keep(disk, trio.CapacityLimiter(1), Claim(9, 6, 4, (3, 2)))
+        await incarnations.keep(disk, trio.CapacityLimiter(1), Claim(9, 6, 4, (3, 2)))
 
 
 @pytest.mark.parametrize(
@@ -107,4 +107,4 @@ async def test_a_disk_without_any_space_is_the_reason_why_a_node_does_not_join()
 async def test_what_disks_of_other_versions_say_is_read(names: dict[str, str], claim: Claim) -> None:
     disk: Any = FullDisk(reserve=False)
     disk.names = names
-    assert lives.of(disk) == claim
+    assert incarnations.of(disk) == claim

@@ -1,4 +1,4 @@
-"""What a node has as the home of a source, from its queues to its disk and a replica's: buffer, writer, `cut`."""
+"""What a node has as the leader of a source, from its queues to its disk and a replica's: buffer, writer, `cut`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.queues.backlog import Backlog
 from amqpd.replication.entry import START, LogEntry, Position, new_entry
-from amqpd.replication.replica import Appended, Sealed, Write
-from amqpd.replication.seal import Seal
+from amqpd.replication.replica import Appended, Voted, Write
+from amqpd.replication.vote import Vote
 from tests.journal.disks import SqliteDrive
 from tests.journal.test_numbers import run
 from tests.journal.test_replicas import seen
 
 SOURCE, EPOCH = 1, 5
-HOME = Seal(EPOCH, "a", 1)
+LEADER = Vote(EPOCH, "a", 1)
 
 
-def home(buffer: JournalBuffer, reserved: int = NUMBERS_STEP) -> Backlog:
+def leader(buffer: JournalBuffer, reserved: int = NUMBERS_STEP) -> Backlog:
     """Of the source, with a queue of it."""
     lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
-    buffer.home(SOURCE, EPOCH, Numbers(0, reserved), lane)
+    buffer.lead(SOURCE, EPOCH, Numbers(0, reserved), lane)
     buffer.assign(20, SOURCE)
     return Backlog(20, buffer, True)
 
@@ -41,7 +41,7 @@ def entry(position: Position) -> LogEntry:
 
 def test_what_is_written_goes_in_order_with_the_transaction_that_gathers():
     buffer = JournalBuffer(6)
-    writes: list[Write] = [Sealed(SOURCE, HOME), Appended(entry((5, 1)))]
+    writes: list[Write] = [Voted(SOURCE, LEADER), Appended(entry((5, 1)))]
     assert not buffer.pending
     assert buffer.write(writes[:1]) == buffer.write(writes[1:]) == 7
     assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, False)
@@ -77,7 +77,7 @@ def test_what_is_committed_goes_along_and_forces_nothing():
 
 def test_of_a_source_that_is_left_nothing_is_written():
     buffer = JournalBuffer()
-    backlog, local = home(buffer), Backlog(10, buffer, True)
+    backlog, local = leader(buffer), Backlog(10, buffer, True)
     buffer.take()
     for each in (backlog, local):
         each.publish(run(), True, 0)
@@ -87,9 +87,9 @@ def test_of_a_source_that_is_left_nothing_is_written():
         buffer.count(each.queue_id, 9, 2)
     buffer.drop(20)
     buffer.leave(SOURCE)
-    # The same again, at once: what the first reign left is not of the second.
+    # The same again, at once: what the first leader lease left is not of the second.
     lane = JournalLane(buffer.force, buffer.index, buffer.stored_index)
-    buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
+    buffer.lead(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
     buffer.assign(20, SOURCE)
     transaction = buffer.take()
     assert transaction.entries == []
@@ -100,7 +100,7 @@ def test_of_a_source_that_is_left_nothing_is_written():
 
 def test_a_queue_that_is_dropped_is_forgotten_one_transaction_later():
     buffer = JournalBuffer()
-    home(buffer)
+    leader(buffer)
     buffer.drop(20)
     [dropping] = buffer.take().entries
     assert dropping.dropped == [20]
@@ -131,7 +131,7 @@ class Forwarder:
 
 
 class Lane:
-    """As `HomeLane`, of one source and one peer."""
+    """As `LeaderLane`, of one source and one peer."""
 
     def __init__(self) -> None:
         self.last: Position = START
@@ -149,7 +149,7 @@ class Lane:
 
 
 def refuse(index: int, payloads: dict[int, bytes]) -> list[Write]:
-    raise AssertionError("this node is no home")
+    raise AssertionError("this node is no leader")
 
 
 @pytest.mark.trio
@@ -163,8 +163,8 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
         nursery.start_soon(one.writer.run)
         nursery.start_soon(two.writer.run)
         with trio.fail_after(30):
-            await one.wait_stored(one.buffer.write([Sealed(SOURCE, HOME)]))
-            backlog = home(one.buffer, 0)
+            await one.wait_stored(one.buffer.write([Voted(SOURCE, LEADER)]))
+            backlog = leader(one.buffer, 0)
             backlog.publish(run(), True, 0)
             assert one.buffer.full, "nothing is reserved yet"
             await one.wait_stored(one.buffer.index)
@@ -172,13 +172,13 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
             assert not one.buffer.full
             one.buffer.retire(20, 0, 0)
             await one.wait_stored(one.buffer.index)
-            writes = [Sealed(SOURCE, HOME), *map(Appended, lane.entries)]
+            writes = [Voted(SOURCE, LEADER), *map(Appended, lane.entries)]
             await two.wait_stored(two.buffer.write(writes))
             assert seen(one.disk) == seen(two.disk) == {}
             for each in (one, two):
                 assert each.disk.log_entries(SOURCE, START, 1 << 20) == lane.entries
                 [state] = each.disk.replicas()
-                assert (state.seal, state.reserved) == (HOME, NUMBERS_STEP)
+                assert (state.vote, state.reserved) == (LEADER, NUMBERS_STEP)
                 each.buffer.is_committed(SOURCE, lane.last)
             for each in (one, two):
                 while each.buffer.deletable:
@@ -214,11 +214,11 @@ async def test_of_a_source_that_was_left_while_its_payload_was_made_no_entry_is_
     def leave() -> None:
         one.buffer.leave(SOURCE)
         lane = JournalLane(one.buffer.force, one.buffer.index, one.buffer.stored_index)
-        one.buffer.home(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
+        one.buffer.lead(SOURCE, EPOCH + 1, Numbers(0, NUMBERS_STEP), lane)
 
     monkeypatch.setattr(one.disk, "payload", payload)
     monkeypatch.setattr(writer_module, "ENTERED_HERE_BYTES_MAX", -1)
-    home(one.buffer).publish(run(), True, 0)
+    leader(one.buffer).publish(run(), True, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.writer.run)
         with trio.fail_after(30):

@@ -1,4 +1,4 @@
-"""Mistakes of a home, and of one that is about to be it."""
+"""Mistakes of a leader, and of one that is about to be it."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from amqpd.audit.kinds import ACKED
-from amqpd.cluster.homes import Homes
+from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.shell import OwnLog
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.records import RecoveredQueue
 from amqpd.replication import commit
-from amqpd.replication import home as home_module
-from amqpd.replication import reign as reign_module
-from amqpd.replication import seal as seals
+from amqpd.replication import leader as leader_module
+from amqpd.replication import leader_lease as leader_lease_module
 from amqpd.replication import take_over as take_over_module
+from amqpd.replication import vote as votes
 from amqpd.replication.entry import START
 from amqpd.replication.replica import Replica, Write
-from amqpd.replication.seal import Seal
 from amqpd.replication.take_over import Ballot, SourceRecord
+from amqpd.replication.vote import Vote
 from tests.replication.simulation.bugs import NoBug, Patched
 
 if TYPE_CHECKING:
     from tests.replication.simulation.process import Process
 
 
-class TwoHomesOfOneEpoch(Patched):
-    """A replica seals one epoch for two homes; the store, put back, hands it out twice."""
+class TwoLeadersOfOneEpoch(Patched):
+    """A replica votes for one epoch for two leaders; the store, put back, hands it out twice."""
 
-    where, name = seals, "grants"
-    instead = staticmethod(lambda sealed, asked: asked.epoch >= sealed.epoch)
+    where, name = votes, "grants"
+    instead = staticmethod(lambda voted, asked: asked.epoch >= voted.epoch)
     only = {"put back": 7000, "isolate": 2500, "crash": 4000}
     nodes = members = 3
     sources = 1
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        def follow(replica: Replica, home: Seal, writes: list[Write]) -> None:
-            if home.epoch < replica.seal.epoch:
-                _follow(replica, home, writes)
-            elif home.epoch > replica.seal.epoch:
-                replica._seal(home, writes)
+        def follow(replica: Replica, leader: Vote, writes: list[Write]) -> None:
+            if leader.epoch < replica.vote.epoch:
+                _follow(replica, leader, writes)
+            elif leader.epoch > replica.vote.epoch:
+                replica._vote(leader, writes)
 
         def would(attempt: Any, member: str, ballot: Ballot) -> Any:
             step = _would(attempt, member, ballot)
             if isinstance(step, take_over_module.Swap):
-                attempt.seal = Seal(attempt.record.home.epoch + 1, attempt.forwarder, attempt.life)
-                return take_over_module.Swap(replace(attempt.record, home=attempt.seal))
+                attempt.vote = Vote(attempt.record.leader.epoch + 1, attempt.forwarder, attempt.incarnation)
+                return take_over_module.Swap(replace(attempt.record, leader=attempt.vote))
             return step
 
         with (
@@ -77,47 +77,47 @@ class HalfOfAnEvenSet(NoBug):
         with (
             patch.object(take_over_module, "majority", half),
             patch.object(commit, "majority", half),
-            patch.object(reign_module, "majority", half),
+            patch.object(leader_lease_module, "majority", half),
         ):
             yield
 
 
 class BackInTheOldEpoch(NoBug):
-    """A home that crashed goes on in its old epoch, with what its disk has."""
+    """A leader that crashed goes on in its old epoch, with what its disk has."""
 
     def __init__(self) -> None:
-        self._homes: dict[str, dict[int, SourceRecord]] = {}
+        self._leaders: dict[str, dict[int, SourceRecord]] = {}
 
     def ended(self, process: Process) -> None:
         if process.forwarder is not None:
-            sources = process.forwarder.homes.sources
-            self._homes[process.name] = {source: own.record for source, own in sources.items() if own.serving}
+            sources = process.forwarder.led_sources.sources
+            self._leaders[process.name] = {source: own.record for source, own in sources.items() if own.serving}
 
     def joined(self, process: Process) -> None:
-        for source, record in self._homes.pop(process.name, {}).items():
-            if process.there.replicas[source].seal == record.home and not process.machine.drive.damaged:
+        for source, record in self._leaders.pop(process.name, {}).items():
+            if process.there.replicas[source].vote == record.leader and not process.machine.drive.damaged:
                 base, head = process.there.base_of(source), process.disk.head(source)
                 own = OwnLog(process.disk.log_entries(source, base, 1 << 62), head.reserved)
-                process.there.homes.begin(record, own)
+                process.there.led_sources.begin(record, own)
 
 
 class HighestLogIgnored(Patched):
-    """The highest of the seals' logs is not looked for: the taker goes on from its own."""
+    """The highest of the votes' logs is not looked for: the taker goes on from its own."""
 
-    where, name = take_over_module.TakeOver, "sealed"
+    where, name = take_over_module.TakeOver, "voted"
 
     @staticmethod
-    def instead(self: Any, member: str, seal: Seal, ballot: Ballot) -> Any:
-        return _sealed(self, member, seal, replace(ballot, last=self._replica.log.last))
+    def instead(self: Any, member: str, vote: Vote, ballot: Ballot) -> Any:
+        return _voted(self, member, vote, replace(ballot, last=self._replica.log.last))
 
 
-_sealed = take_over_module.TakeOver.sealed
+_voted = take_over_module.TakeOver.voted
 
 
 class PeersApartCount(Patched):
     """A source that a peer has not matched counts there."""
 
-    where, name = home_module.HomeLane, "answered"
+    where, name = leader_module.LeaderLane, "answered"
 
     @staticmethod
     def instead(self: Any, peer: str, answer: Any) -> Any:
@@ -127,7 +127,7 @@ class PeersApartCount(Patched):
         return missed
 
 
-_answered = home_module.HomeLane.answered
+_answered = leader_module.LeaderLane.answered
 
 
 class EmptyReplicaVotes(Patched):
@@ -142,7 +142,7 @@ class EmptyReplicaVotes(Patched):
 class WipedReplicaAcknowledges(Patched):
     """What an emptied disk acknowledges counts before it is admitted, while its vote does not."""
 
-    where, name = home_module.HomeLane, "open"
+    where, name = leader_module.LeaderLane, "open"
     only = {"forget": 4000}
     nodes = members = 3
     sources = 1
@@ -152,46 +152,47 @@ class WipedReplicaAcknowledges(Patched):
         return _open(self, peer)
 
 
-_open = home_module.HomeLane.open
+_open = leader_module.LeaderLane.open
 
 
-class ReignFromTheAnswer(Patched):
-    """A home reigns for a lease from when an answer came."""
+class LeaderLeaseFromTheAnswer(Patched):
+    """A leader holds its leader lease for a lease from when an answer came."""
 
     only = {"late": 6000}
     nodes = members = 3
     sources = 1
-    where, name = Homes, "answered"
+    where, name = LedSources, "answered"
 
     @staticmethod
     def instead(self: Any, peer: str, message: Any) -> None:
-        _homes_answered(self, peer, message)
+        _leaders_answered(self, peer, message)
         lane = self._by_number.get(message.lane)
         if lane is not None and peer in lane.questions:
-            lane.reign.answered(peer, self._shell.now_s)
+            lane.leader_lease.answered(peer, self._shell.now_s)
 
 
-_homes_answered = Homes.answered
+_leaders_answered = LedSources.answered
 
 
-class EmptyDiskKeepsTheReign(Patched):
-    """A peer whose disk was emptied, and so has forgotten whom it sealed, keeps the reign of an old home."""
+class EmptyDiskKeepsTheLeaderLease(Patched):
+    """A peer whose disk was emptied, and so has forgotten whom it voted for, keeps the leader lease of an old
+    leader."""
 
     only = {"forget": 4000}
     nodes = members = 3
     sources = 1
-    where, name = reign_module.Reign, "holds"
+    where, name = leader_lease_module.LeaderLease, "holds"
 
     @staticmethod
     def instead(self: Any, now_s: float, uncounted: Container[str] = ()) -> Any:
         return _holds(self, now_s)
 
 
-_holds = reign_module.Reign.holds
+_holds = leader_lease_module.LeaderLease.holds
 
 
-class OwnSealDoesNotWait(Patched):
-    """One that takes over seals when the store says yes, although it has answered the old home meanwhile."""
+class OwnVoteDoesNotWait(Patched):
+    """One that takes over votes when the store says yes, although it has answered the old leader meanwhile."""
 
     only = {"answers": 4000}
     nodes = members = 3
@@ -200,7 +201,7 @@ class OwnSealDoesNotWait(Patched):
 
     @staticmethod
     def instead(self: Any, attempt: Any, record: Any) -> None:
-        with patch.object(self, "_would_seal", lambda source, name: True):
+        with patch.object(self, "_would_vote", lambda source, name: True):
             _swapped(self, attempt, record)
 
 
@@ -210,7 +211,7 @@ _swapped = TakeOvers._swapped
 class AdmittedByAnOlderAnswer(Patched):
     """An answer from before the source joined the lane is taken for one about it."""
 
-    where, name = home_module.HomeLane, "admissible"
+    where, name = leader_module.LeaderLane, "admissible"
     only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
     nodes = members = 3
 
@@ -221,9 +222,9 @@ class AdmittedByAnOlderAnswer(Patched):
 
 
 class NothingKeptIsNothingThere(Patched):
-    """A home that keeps no entry of a source says that it has none."""
+    """A leader that keeps no entry of a source says that it has none."""
 
-    where, name = home_module.HomeLane, "_opening"
+    where, name = leader_module.LeaderLane, "_opening"
     only = {"wipe": 1500, "isolate": 2500, "crash": 4000}
     nodes = members = 3
 
@@ -234,13 +235,13 @@ class NothingKeptIsNothingThere(Patched):
         return replace(opening, sources=tuple(said))
 
 
-_opening = home_module.HomeLane._opening
+_opening = leader_module.LeaderLane._opening
 
 
 class LeftOutIsConfirmed(Patched):
     """A source without a majority is taken for committed as far as its lane is."""
 
-    where, name = home_module.HomeLane, "_look"
+    where, name = leader_module.LeaderLane, "_look"
     only = {"chain": 4000, "isolate": 2500, "break": 500}
     nodes = members = 3
     sources = 3
@@ -251,19 +252,19 @@ class LeftOutIsConfirmed(Patched):
         self.left_out, self.committed = {}, self.passed
 
 
-_look = home_module.HomeLane._look
+_look = leader_module.LeaderLane._look
 
 
 class PeersHearNothingOfWhatIsLeftOut(Patched):
     """A frame says how far the lane is, and not which sources are left out: a peer that has an entry takes it for
-    committed, although only the home has it besides.
+    committed, although only the leader has it besides.
 
-    That hurts in a set of five or more. The one that takes it for committed has it, and so has the home: of three or
-    four members every majority has one of these two. Peers whose disks are not admitted are not enough either: the
+    That hurts in a set of five or more. The one that takes it for committed has it, and so has the leader: of three
+    or four members every majority has one of these two. Peers whose disks are not admitted are not enough either: the
     lane counts them and the source does not, but they have no vote, and those that have one and lack the entry are no
     majority then. It takes a peer that counts, is connected, and lacks the entry."""
 
-    where, name = home_module.HomeLane, "cut"
+    where, name = leader_module.LeaderLane, "cut"
     only = {"left out": 5000}
     nodes = members = 5
     sources = 3
@@ -273,7 +274,7 @@ class PeersHearNothingOfWhatIsLeftOut(Patched):
         return replace(_cut(self, number, payloads), left_out=())
 
 
-_cut = home_module.HomeLane.cut
+_cut = leader_module.LeaderLane.cut
 
 
 class FetchedStateIsEverything(Patched):
@@ -294,21 +295,21 @@ _fetched_state = take_over_module.TakeOver.fetched_state
 
 
 class ReusedNumbers(NoBug):
-    """A new home numbers behind the messages that are there, and forgets what an earlier one reserved."""
+    """A new leader numbers behind the messages that are there, and forgets what an earlier one reserved."""
 
     def begins_at(self, process: Process, found: RecoveredQueue) -> int:
         return max((row.last_seq + 1 for row in found.rows), default=0)
 
 
 class RefusedThenConfirmed(NoBug):
-    """A home that ends tells clients that what they wait for is not there (basic.nack), in place of saying nothing
-    (their connections are closed): the next home may have it. They send it again, and have that confirmed."""
+    """A leader that ends tells clients that what they wait for is not there (basic.nack), in place of saying nothing
+    (their connections are closed): the next leader may have it. They send it again, and have that confirmed."""
 
     refuses_what_is_unknown = True
 
 
-class LetterSettledTooEarly(NoBug):
-    """A queue does not say that a message goes on elsewhere: it is settled before its letter is committed."""
+class DeadLetterSettledTooEarly(NoBug):
+    """A queue does not say that a message goes on elsewhere: it is settled before its dead letter is committed."""
 
-    def cause_of_a_letter(self, cause: int) -> int:
+    def cause_of_a_dead_letter(self, cause: int) -> int:
         return ACKED

@@ -1,11 +1,11 @@
-"""Of the sources whose home this node is: which epoch each is in, and in which ones what stands there came in.
+"""Of the sources that this node leads: which epoch each is in, and in which ones what stands there came in.
 
 What comes in: sources that begin and end here; of each queue, the epochs of what was there. What goes out: what the
 books of these queues name messages by.
-Rules: 1. Of a queue that several nodes keep, an epoch of its source takes the place of a node's life: the next home
-may be another node, which has a log and lives of its own. 2. The journal knows in which epoch a row came in, so
-nothing is kept for the next start. 3. Pure.
-Not here: the lives of a node (`epochs.py`), how an epoch is won (`amqpd/replication/take_over.py`).
+Rules: 1. Of a queue that several nodes keep, an epoch of its source takes the place of a node's incarnation: the next
+leader may be another node, which has a log and incarnations of its own. 2. The journal knows in which epoch a row
+came in, so nothing is kept for the next start. 3. Pure.
+Not here: the incarnations of a node (`epochs.py`), how an epoch is won (`amqpd/replication/take_over.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from amqpd.audit.epochs import Eras
 
 
-class Reigns:
+class LeaderEpochs:
     """Of one node."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
-        """of each source that has its home here"""
+        """of each source that is led here"""
         self._eras: dict[int, Eras] = {}
         self._queues: dict[int, list[int]] = {}
         """of each source, those that have eras"""

@@ -1,4 +1,4 @@
-"""A queue at its home, as the other parts of that node know it.
+"""A queue at its leader, as the other parts of that node know it.
 
 What comes in: dead letters on their way; what operators repair. What goes out: its settings and delivery counts;
 as `Paged`, its levels, figures and damage.
@@ -30,7 +30,7 @@ from amqpd.vocabulary.records import QueueRecord
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class HomeQueue(QueuePort, Paged):
+class LeaderQueue(QueuePort, Paged):
     """One queue of this node."""
 
     def __init__(
@@ -45,11 +45,11 @@ class HomeQueue(QueuePort, Paged):
         self.wake_ms = None
         self.facts = Facts(now_ms)
         self.audit_level = audit_level
-        self.letter_templates: dict[str, Template[QueuePort]] = {}
+        self.dead_letter_templates: dict[str, Template[QueuePort]] = {}
         """the last dead letter for each reason"""
-        self.letter_lost_told_s = 0
+        self.dead_letter_lost_told_s = 0
         """second in which the log last said that one was lost"""
-        self.letters_wait_told_ms = -1 << 62
+        self.dead_letters_wait_told_ms = -1 << 62
         """when the log last said that some wait for a queue that takes none now"""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 What comes in: arguments as a face has them, values of JSON: `vhost`, `queue`, `state`, `body`, `from`, `count`, `ids`
 (pairs of first and last), `message_id`, `headers` (pairs of name and value, null for any), `all`, `yes`, `to_vhost`,
-`to_queue`. What goes out: a `Wish`, or the sentence that says what is wrong with it.
+`to_queue`. What goes out: a `MessagesRequest`, or the sentence that says what is wrong with it.
 Rules: 1. All that is said must hold: places, ids, message_id, headers. 2. What acts says which messages: all of them
 only with `all`. 3. Nothing is done without `yes`.
 Not here: options of the command line (`commands/messages.py`).
@@ -29,7 +29,7 @@ STEP_BODY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MessagesRequest:
     """`count` is the most that there may be; `start` a position, from 1 on; `body` how many bytes of each body."""
 
     vhost: str
@@ -55,7 +55,7 @@ class Wish:
         return max(1, min(STEP_MESSAGES, STEP_BODY_BYTES // max(self.body, 1)))
 
     @classmethod
-    def of_listing(cls, arguments: dict[str, Any]) -> Wish:
+    def of_listing(cls, arguments: dict[str, Any]) -> MessagesRequest:
         """Raises BadArgument."""
         state = arguments.get("state", READY)
         if state not in (READY, UNACKED, "all"):
@@ -72,7 +72,7 @@ class Wish:
         )
 
     @classmethod
-    def of_act(cls, arguments: dict[str, Any]) -> Wish:
+    def of_act(cls, arguments: dict[str, Any]) -> MessagesRequest:
         """Raises BadArgument."""
         said = {
             name: arguments[name] for name in ("ids", "message_id", "headers", "from", "count") if arguments.get(name)

@@ -1,11 +1,11 @@
-"""The sources whose home this forwarder is.
+"""The sources that this forwarder leads.
 
 What comes in: sources that were taken over; transactions of the journal, with what they have of these sources;
 answers of peers. What goes out: messages to peers, writes for the own disk, lanes that report, sources that end.
 Rules: 1. A source is served when the first entry of its epoch is committed: everything before it is, then. 2. An
 entry goes to the own disk and to the peers at the same time; it counts here as it counts there: when it is stored.
-3. A home whose own replica has sealed another epoch appends nothing more. 4. What ends says so to its peers, so that
-nobody waits for its reign to end. 5. A source whose set is another one goes to another lane, between two
+3. A leader whose own replica has voted for another epoch appends nothing more. 4. What ends says so to its peers, so
+that nobody waits for its leader lease to end. 5. A source whose set is another one goes to another lane, between two
 transactions. What it had before is committed with its first entry there, and nothing of it is reported before that.
 Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_changes.py`), the peers' end
 (`copies.py`), what a confirm is.
@@ -23,7 +23,7 @@ from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
 from amqpd.replication.catch_up import Sent
-from amqpd.replication.home import KEPT_BYTES_MAX
+from amqpd.replication.leader import KEPT_BYTES_MAX
 from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
 from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
@@ -43,13 +43,13 @@ ADMITTED_S = 40.0
 """The store may never answer. Longer than a swap takes (`SWAP_S`); the same one twice does no harm."""
 
 GIVES_UP_LEASES = 5
-"""Lease times without an answer of a majority, after which a home is none: ten seconds by default. A node that is
+"""Lease times without an answer of a majority, after which a leader is none: ten seconds by default. A node that is
 started again, or a network that is set up again, is back before that, and its clients need not connect again."""
 TELLS_S = 1.0
-"""Clients that begin to wait while a home is cut off are told within this time."""
+"""Clients that begin to wait while a leader is cut off are told within this time."""
 
 
-class Homes:
+class LedSources:
     """All of one forwarder."""
 
     def __init__(
@@ -88,46 +88,46 @@ class Homes:
         self.cut_off: dict[int, SourceLane] = {}
         """sources of which no majority answers: their clients are told"""
         self.given_up: set[int] = set()
-        """sources that were, for too long, until somebody is their home again"""
+        """sources that were, for too long, until somebody is their leader again"""
         self._told_cut_off_s = 0.0
 
     # What ends and begins
 
     def begin(self, record: SourceRecord, own: OwnLog) -> None:
         """This forwarder has taken it over, and `own` is what its disk has of it by now."""
-        source, seal = record.source, record.home
-        if self._replicas[source].seal != seal:
-            return  # another one was sealed meanwhile
+        source, vote = record.source, record.leader
+        if self._replicas[source].vote != vote:
+            return  # another one was voted for meanwhile
         if source in self.sources:
-            self.end(source, "this home has taken it over again")
+            self.end(source, "this leader has taken it over again")
         lane = self._lane_of((record.members, ()))
         self.given_up.discard(source)
         waits = SourceLane(source, self._journal.index, self._journal.force, self._asked)
-        self.sources[source] = Own(seal, record, lane, waits, begun_s=self._shell.now_s)
+        self.sources[source] = Own(vote, record, lane, waits, begun_s=self._shell.now_s)
         log = self._replicas[source].log
-        uncounted = [peer for peer in lane.home.peers if not self._counts(record, peer)]
-        opening = lane.home.begin(source, seal.epoch, log.base, [*own.tail], uncounted)
-        for peer in lane.home.peers:
+        uncounted = [peer for peer in lane.leader.peers if not self._counts(record, peer)]
+        opening = lane.leader.begin(source, vote.epoch, log.base, [*own.tail], uncounted)
+        for peer in lane.leader.peers:
             self._open(lane, peer, opening)
-        # The first entry of the epoch reserves numbers: none that an earlier home gave is given again.
-        self._journal.home(source, seal.epoch, Numbers(own.reserved, own.reserved), waits)
+        # The first entry of the epoch reserves numbers: none that an earlier leader gave is given again.
+        self._journal.lead(source, vote.epoch, Numbers(own.reserved, own.reserved), waits)
 
     def end(self, source: int, reason: str, to: str = "", *, settled: bool = False) -> None:
-        """It is the home no more: `HANDED_OVER`, or why not. `to`: the next home, if it is known. `settled`: all that
-        was handed in is committed, and its queues were stopped before: nobody waits for anything of it."""
+        """It is the leader no more: `HANDED_OVER`, or why not. `to`: the next leader, if it is known. `settled`: all
+        that was handed in is committed, and its queues were stopped before: nobody waits for anything of it."""
         own = self.sources.pop(source)
         if reason == HANDED_OVER:
             self._counters.hand_overs += 1
-            self._shell.log("source_handed_over", source=source, epoch=own.seal.epoch)
+            self._shell.log("source_handed_over", source=source, epoch=own.vote.epoch)
         else:
             self._counters.sources_lost += 1
-            self._shell.log("source_lost", source=source, epoch=own.seal.epoch, to=to, reason=reason)
-        own.lane.home.end(source)
+            self._shell.log("source_lost", source=source, epoch=own.vote.epoch, to=to, reason=reason)
+        own.lane.leader.end(source)
         own.lane.open.discard(source)
         self._lags_no_more(own)
         self._journal.leave(source)
-        for peer in own.lane.home.peers:
-            self._shell.send(peer, Ended(own.lane.number, source, own.seal.epoch))
+        for peer in own.lane.leader.peers:
+            self._shell.send(peer, Ended(own.lane.number, source, own.vote.epoch))
         if not settled:
             self._shell.ended(source, own.waits)
         self._forget_unused(own.lane)
@@ -144,24 +144,24 @@ class Homes:
         earlier move is settled (`Own.moved`)."""
         own, index = self.sources[source], self._journal.index
         before, lane = own.lane, self._lane_of(key)
-        tail = before.home.release(source)
+        tail = before.leader.release(source)
         before.open.discard(source)
         self._lags_no_more(own)
         own.lane, own.moved = lane, index
-        uncounted = [peer for peer in lane.home.peers if not self._counts(own.record, peer)]
-        opening = lane.home.adopt(source, tail, index, uncounted)
+        uncounted = [peer for peer in lane.leader.peers if not self._counts(own.record, peer)]
+        opening = lane.leader.adopt(source, tail, index, uncounted)
         lane.open.add(source)
-        for peer in lane.home.peers:
+        for peer in lane.leader.peers:
             self._open(lane, peer, opening)
-        for peer in before.home.peers:
+        for peer in before.leader.peers:
             # A peer of both lanes has left the old one with the opening of the new one.
             if not lane.has(peer):
-                self._shell.send(peer, Ended(before.number, source, own.seal.epoch))
+                self._shell.send(peer, Ended(before.number, source, own.vote.epoch))
         self._journal.move(source)
         self._forget_unused(before)
 
     def record_is(self, source: int, record: SourceRecord) -> None:
-        """The store has this one, of the same home."""
+        """The store has this one, of the same leader."""
         own = self.sources[source]
         if record.revision > own.record.revision:
             own.record, own.known_at = record, self._journal.index
@@ -174,7 +174,7 @@ class Homes:
             self._numbers += 1
             number, index = self._numbers, self._journal.index - 1
             lane = self.lanes[key] = OwnLane(number, key, index, self._lease_s, self.sent)
-            lane.home.stored = lane.home.committed = index
+            lane.leader.stored = lane.leader.committed = index
             self._by_number[number] = lane
             for peer in self.generations:
                 if lane.has(peer):
@@ -183,7 +183,7 @@ class Homes:
 
     def _forget_unused(self, lane: OwnLane) -> None:
         """It has no source."""
-        if lane.home.empty and self.lanes.get(lane.key) is lane:
+        if lane.leader.empty and self.lanes.get(lane.key) is lane:
             del self.lanes[lane.key], self._by_number[lane.number]
 
     @property
@@ -191,12 +191,12 @@ class Homes:
         """On the clock that lanes know their peers' answers by."""
         return self._shell.now_s
 
-    def reigns(self, source: int) -> bool:
+    def holds_lease(self, source: int) -> bool:
         """It may deliver to those who must be the only ones."""
         own = self.sources.get(source)
-        if own is None or self._replicas[source].seal != own.seal:
+        if own is None or self._replicas[source].vote != own.vote:
             return False  # without the own word the others' are no majority
-        return own.lane.reign.holds(self._shell.now_s, own.lane.home.uncounted_at(source))
+        return own.lane.leader_lease.holds(self._shell.now_s, own.lane.leader.uncounted_at(source))
 
     # Connections
 
@@ -220,7 +220,7 @@ class Homes:
         lane.connected(peer)
         mine = [source for source, own in self.sources.items() if own.lane is lane]
         uncounted = [source for source in mine if not self._counts(self.sources[source].record, peer)]
-        self._open(lane, peer, lane.home.open(peer, uncounted))
+        self._open(lane, peer, lane.leader.open(peer, uncounted))
 
     def _open(self, lane: OwnLane, peer: str, opening: Opening) -> None:
         self._shell.send(peer, OpenLane(lane.number, self._asks(lane, peer), opening))
@@ -242,9 +242,9 @@ class Homes:
             own = self.sources.get(source)
             if own is None:
                 continue
-            if self._replicas[source].seal != own.seal:
-                sealed = self._replicas[source].seal
-                self.end(source, f"epoch {sealed.epoch} is sealed here", sealed.forwarder)
+            if self._replicas[source].vote != own.vote:
+                voted = self._replicas[source].vote
+                self.end(source, f"epoch {voted.epoch} is voted for here", voted.forwarder)
                 continue
             own.first = own.first or index
             of.setdefault(own.lane.number, {})[source] = payload
@@ -262,18 +262,18 @@ class Homes:
         return writes
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
-        frame = lane.home.cut(index, payloads)
+        frame = lane.leader.cut(index, payloads)
         for entry in frame.entries:
-            self._replicas[entry.source].take(self.sources[entry.source].seal, entry, writes)
+            self._replicas[entry.source].take(self.sources[entry.source].vote, entry, writes)
             lane.open.add(entry.source)
         self._look_at_lag(lane)
-        for peer in lane.home.peers:
+        for peer in lane.leader.peers:
             self._shell.send(peer, Cut(lane.number, self._asks(lane, peer), frame))
 
     def stored(self, index: int) -> None:
         """The transactions up to this one are on the own disk."""
         for lane in list(self.lanes.values()):
-            lane.home.is_stored(min(index, lane.home.number))
+            lane.leader.is_stored(min(index, lane.leader.number))
             self._look(lane)
 
     # Answers
@@ -283,15 +283,15 @@ class Homes:
         lane = self._by_number.get(message.lane)
         if lane is None or peer not in lane.questions:
             return
-        if message.answer.number > lane.home.number:
+        if message.answer.number > lane.leader.number:
             return  # nobody has what was not sent
         lane.answered(peer, message.question)
-        self.contradicting -= {(peer, source) for source in lane.home.sources}
+        self.contradicting -= {(peer, source) for source in lane.leader.sources}
         if message.answer.contradicted:
             self._counters.replicas_contradicted += 1
             self.contradicting |= {(peer, source) for source in message.answer.contradicted}
             self._shell.log("replica_contradicts", peer=peer, sources=sorted(message.answer.contradicted))
-        missed, behind = lane.home.answered(peer, message.answer)
+        missed, behind = lane.leader.answered(peer, message.answer)
         for each in missed:
             self._shell.send(peer, Lacked(lane.number, self._asks(lane, peer), each))
         self._look(lane)
@@ -302,13 +302,13 @@ class Homes:
 
     def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
         base = self._replicas[source].log.base  # as `_look` has just committed it
-        transfer = lane.home.sends_state(peer, source, base)
-        after = self.sources[source].record.trusted(lane.home.peer_base(peer, source))
+        transfer = lane.leader.sends_state(peer, source, base)
+        after = self.sources[source].record.trusted(lane.leader.peer_base(peer, source))
         questions = lane.questions[peer]
         self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 
         def sends(state: State) -> bool:
-            if lane.questions.get(peer) is not questions or not lane.home.sends(peer, source, transfer):
+            if lane.questions.get(peer) is not questions or not lane.leader.sends(peer, source, transfer):
                 self._shell.log("state_given_up", peer=peer, source=source)
                 return False  # another connection, or of no use any more
             self._counters.state_bytes_sent += len(state.part)
@@ -317,7 +317,7 @@ class Homes:
 
         def failed() -> None:
             if lane.questions.get(peer) is questions:
-                lane.home.state_failed(peer, source, transfer)
+                lane.leader.state_failed(peer, source, transfer)
 
         self._shell.read_state(peer, State(source, transfer, base, b"", True, False, after), sends, failed)
 
@@ -326,7 +326,7 @@ class Homes:
         (`set_changes.py`)."""
         if peer in lane.learners:
             return
-        for source in lane.home.admissible(peer):
+        for source in lane.leader.admissible(peer):
             own, generation = self.sources[source], self.generations[peer]
             now_s = self._shell.now_s
             if self._admitting.get((peer, source), now_s) > now_s:
@@ -341,10 +341,10 @@ class Homes:
                 if record is None or self.sources.get(source) is not own:
                     return
                 self.record_is(source, record)
-                if self.generations.get(peer) == generation and peer in lane.home.peers:
+                if self.generations.get(peer) == generation and peer in lane.leader.peers:
                     self._counters.disks_admitted += 1
                     self._shell.log("disk_admitted", peer=peer, source=source)
-                    lane.home.admit(peer, source)
+                    lane.leader.admit(peer, source)
                     self._look(lane)
 
             self._shell.swap(asked, answered)
@@ -352,36 +352,36 @@ class Homes:
     def beat(self) -> None:
         """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
         for lane in self.lanes.values():
-            for peer in lane.home.peers:
-                self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.home.committed))
+            for peer in lane.leader.peers:
+                self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.leader.committed))
         self._watch.look(self.lanes.values())
         self._look_at_majorities()
 
     def _look_at_majorities(self) -> None:
-        """A home that no majority answers may be cut off, and another one be there: clients are told, then it gives
-        up. When a majority answers again, it is the home again if nobody else is."""
+        """A leader that no majority answers may be cut off, and another one be there: clients are told, then it gives
+        up. When a majority answers again, it is the leader again if nobody else is."""
         before, now_s = self.cut_off, self._shell.now_s
         self.cut_off = {}
         for lane in list(self.lanes.values()):
             lost_s = self._watch.lost_for_s(lane)
             if lost_s >= GIVES_UP_LEASES * self._lease_s:
-                self.given_up.update(lane.home.sources)
-                for source in list(lane.home.sources):
+                self.given_up.update(lane.leader.sources)
+                for source in list(lane.leader.sources):
                     self.end(source, f"no majority of its nodes has answered for {lost_s:.0f} s")
             elif lost_s >= self._lease_s / 2:
-                self.cut_off |= {source: self.sources[source].waits for source in lane.home.sources}
+                self.cut_off |= {source: self.sources[source].waits for source in lane.leader.sources}
                 self._look_at_lag(lane)
-            elif any(source in before for source in lane.home.sources):
+            elif any(source in before for source in lane.leader.sources):
                 self._look_at_lag(lane)
         if (self.cut_off and self._told_cut_off_s + TELLS_S <= now_s) or self.cut_off.keys() != before.keys():
             self._told_cut_off_s = now_s
             self._shell.cut_off(list(self.cut_off.values()))
 
     def _look_at_lag(self, lane: OwnLane) -> None:
-        home = lane.home
-        much = home.open_bytes > LAG_BYTES_MAX or any(source in self.cut_off for source in home.sources)
-        for source in list(home.sources if much or lane.lagging else lane.open):
-            lags = much or home.open_bytes_of(source) > LAG_BYTES_MAX
+        leader = lane.leader
+        much = leader.open_bytes > LAG_BYTES_MAX or any(source in self.cut_off for source in leader.sources)
+        for source in list(leader.sources if much or lane.lagging else lane.open):
+            lags = much or leader.open_bytes_of(source) > LAG_BYTES_MAX
             self.sources[source].waits.lagging = lags
             (lane.lagging.add if lags else lane.lagging.discard)(source)
         self._tell_lag()
@@ -395,23 +395,23 @@ class Homes:
     def _tell_lag(self) -> None:
         lagging = [each for each in self.lanes.values() if each.lagging]
         self._journal.lagging = bool(lagging)
-        nbytes = sum(each.home.open_bytes_of(source) for each in lagging for source in each.lagging)
+        nbytes = sum(each.leader.open_bytes_of(source) for each in lagging for source in each.lagging)
         self._journal.overfull = nbytes > LAGGING_BYTES_MAX
 
     def _look(self, lane: OwnLane) -> None:
-        """What is committed by now, and whose home this is not any more."""
+        """What is committed by now, and whose leader this is not any more."""
         if lane.number not in self._by_number:
             return  # it was forgotten meanwhile
         self._look_at_lag(lane)
-        home = lane.home
-        for source in list(home.fenced):
+        leader = lane.leader
+        for source in list(leader.fenced):
             if source in self.sources:
-                self.end(source, f"epoch {home.fenced[source]} is sealed at a peer")
+                self.end(source, f"epoch {leader.fenced[source]} is voted for at a peer")
         reports: list[SourceLane] = []
         for source in list(lane.open):
             own, log = self.sources[source], self._replicas[source].log
-            committed = home.committed_of(source)
-            before, base = log.base, log.commit((own.seal.epoch, committed))
+            committed = leader.committed_of(source)
+            before, base = log.base, log.commit((own.vote.epoch, committed))
             if base == log.last and committed >= own.waits.forced:
                 lane.open.discard(source)
             if base != before:

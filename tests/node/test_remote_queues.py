@@ -1,6 +1,6 @@
-"""Queues whose homes are other nodes: what clients and operators are told, and what a node does not do for them.
+"""Queues whose leaders are other nodes: what clients and operators are told, and what a node does not do for them.
 
-Not verified: how a home moves (`test_source_moves.py`).
+Not verified: how a leader moves (`test_source_moves.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.management.errors import NotFound
-from amqpd.management.messages.home_queues import home_queue
+from amqpd.management.messages.leader_queues import leader_queue
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.node.alarm_board import AlarmBoard
-from amqpd.queues.elsewhere import ElsewhereQueue
+from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
 from tests.harness.harness import Client
@@ -73,7 +73,7 @@ def nobody_leads(scene: Scene) -> None:
     ],
     ids=lambda method: f"{method.name} {getattr(method, 'passive', '')}",
 )
-def test_a_client_that_names_one_is_told_where_its_home_is(
+def test_a_client_that_names_one_is_told_where_its_leader_is(
     scene: Scene, theirs: QueueRecord, client: Client, method: base.Frame
 ) -> None:
     if isinstance(method, Queue.Declare):
@@ -87,9 +87,9 @@ def test_a_client_that_names_one_is_told_where_its_home_is(
     nobody_leads(scene)
     again = scene.harness.client()
     again.send(method)
-    home = "the home" if theirs.source else "home node 'b'"
+    leader = "the leader" if theirs.source else "home node 'b'"
     assert again.expect(Channel.Close).reply_text == (
-        f"NOT_FOUND - {home} of durable queue 'theirs' in vhost '/' is down or inaccessible"
+        f"NOT_FOUND - {leader} of durable queue 'theirs' in vhost '/' is down or inaccessible"
     )
 
 
@@ -127,15 +127,15 @@ def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, 
     assert node.audited() == []
 
 
-def test_an_operator_who_asks_for_its_messages_is_sent_to_its_home(scene: Scene, theirs: QueueRecord) -> None:
+def test_an_operator_who_asks_for_its_messages_is_sent_to_its_leader(scene: Scene, theirs: QueueRecord) -> None:
     with pytest.raises(NotFound, match="node 'b' leads the queue 'theirs'"):
-        home_queue(scene.node, "/", "theirs")
+        leader_queue(scene.node, "/", "theirs")
     nobody_leads(scene)
     why = "`amqpd quorum status` says why" if theirs.source else "its node 'b' is down or inaccessible"
     with pytest.raises(NotFound, match=f"no node leads the queue 'theirs' in virtual host '/' at present: {why}"):
-        home_queue(scene.node, "/", "theirs")
+        leader_queue(scene.node, "/", "theirs")
     with pytest.raises(NotFound, match="there is no queue"):
-        home_queue(scene.node, "/", "none")
+        leader_queue(scene.node, "/", "none")
 
 
 def test_why_says_who_leads_it_or_what_keeps_it_from_being_led(scene: Scene, theirs: QueueRecord) -> None:
@@ -161,19 +161,19 @@ def test_it_goes_and_comes_with_its_source(scene: Scene) -> None:
     before = scene.node.queues["/", "q"]
     scene.end()
     there = scene.node.ports.get(("/", "q"))
-    assert isinstance(there, ElsewhereQueue)
+    assert isinstance(there, RemoteQueue)
     assert there.subscribers() == []
     assert (scene.node.queues, before.state) == ({}, QueueState.MOVED)
     apply(scene, Put(replace(there.record, arguments={**QUORUM, "x-max-length": 5})))
     scene.begin(Recovered(0, {there.record.id: RecoveredQueue([], 7, 0)}))
     after = scene.node.queues["/", "q"]
-    assert scene.node.elsewhere == {}
+    assert scene.node.remote == {}
     assert (after.settings.max_length, after.backlog.store.next_seq) == (5, 7)
     assert scene.node.sources.queues[SOURCE] == 1
 
 
 def test_what_there_is_of_one_that_was_deleted_meanwhile_goes_if_that_is_recorded(scene: Scene) -> None:
-    """Its record is gone before anybody is the home again, so nobody else would ever end its messages."""
+    """Its record is gone before anybody is the leader again, so nobody else would ever end its messages."""
     declared(scene)
     scene.node.journal.take()
     record = scene.node.queues["/", "q"].record
@@ -199,7 +199,7 @@ def test_it_takes_little_memory(scene: Scene, theirs: QueueRecord) -> None:
     tracemalloc.start()
     try:
         for record in records:
-            queues.append(ElsewhereQueue(record, scene.node.journal.lane))
+            queues.append(RemoteQueue(record, scene.node.journal.lane))
         nbytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

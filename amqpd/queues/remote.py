@@ -26,7 +26,7 @@ from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
-class ElsewhereQueue(QueuePort):
+class RemoteQueue(QueuePort):
     """A queue that this node does not lead: its record, and refusals."""
 
     def __init__(self, record: QueueRecord, lane: Lane) -> None:

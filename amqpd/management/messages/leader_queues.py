@@ -1,8 +1,8 @@
 """Queues whose messages an operator wants to see or change.
 
-What comes in: a name. What goes out: the queue, if its home is here.
+What comes in: a name. What goes out: the queue, if it is led here.
 Rules: 1. Where it is not, the sentence names the node that leads it. 2. What lasts several turns looks again after
-each: what is done to a queue whose home has moved would be done to this copy alone.
+each: what is done to a queue whose leader has moved would be done to this copy alone.
 Not here: queues as everybody lists them (`figures/inventory.py`).
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from amqpd.management.errors import AtAnotherNode, Conflict, NotFound
 from amqpd.queues.dispatchable import Dispatchable
-from amqpd.queues.home import HomeQueue
+from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.states import AWAY
 from amqpd.vocabulary.records import QueueRecord
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from amqpd.node.node import Node
 
 
-def home_queue(node: Node, vhost: str, name: str) -> HomeQueue:
+def leader_queue(node: Node, vhost: str, name: str) -> LeaderQueue:
     """Raises NotFound, AtAnotherNode."""
     queue = node.ports.get((vhost, name))
-    if isinstance(queue, HomeQueue):
+    if isinstance(queue, LeaderQueue):
         return queue
     if queue is not None:
         leader = node.sources.leader_of(queue.record)
@@ -51,4 +51,4 @@ def require_here(queue: Dispatchable) -> None:
     if queue.is_deleted:
         raise Conflict(f"the queue '{queue.record.name}' was deleted meanwhile")
     if queue.state in AWAY:
-        raise Conflict(f"the home of the queue '{queue.record.name}' became another node meanwhile: go on there")
+        raise Conflict(f"the leader of the queue '{queue.record.name}' became another node meanwhile: go on there")

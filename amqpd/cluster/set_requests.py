@@ -1,10 +1,11 @@
-"""Puts operators' wishes into the metadata store, and follows what becomes of them.
+"""Puts operators' desired sets into the metadata store, and follows what becomes of them.
 
-What comes in: the store, what sources are to be like. What goes out: wishes; a sentence for each thing that happens.
-Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A wish that was put stays when the
-process that put it ends: the homes carry it out, and one that has been fulfilled is gone. 3. Another one's wish is
-overwritten only as it was seen. 4. A store that does not answer is asked again: what is under way needs nobody who
-looks.
+What comes in: the store, what sources are to be like. What goes out: desired sets; a sentence for each thing that
+happens.
+Rules: 1. A few at a time: each copy that moves is sent over the network. 2. A desired set that was put stays when the
+process that put it ends: the leaders carry it out, and one that has been fulfilled is gone. 3. Another one's desired
+set is overwritten only as it was seen. 4. A store that does not answer is asked again: what is under way needs nobody
+who looks.
 Not here: what is to change (`moves.py`), carrying it out (`set_changes.py`).
 """
 
@@ -15,15 +16,16 @@ from dataclasses import dataclass
 
 import trio
 
-from amqpd.cluster.moves import Aim, Impossible, aim_of, is_nothing, wish_of
-from amqpd.cluster.records import PREFIX, WishRecord
+from amqpd.cluster.moves import Aim, Impossible, aim_of, desired_set_of, is_nothing
+from amqpd.cluster.records import PREFIX, DesiredSetRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import Compacted, MetadataStore, StoreBusy, StoreUnreached
 
 AT_ONCE = 8
-"""Wishes that are open at a time: a node that joins is sent the queues of that many sources at once, not of all."""
+"""Desired sets that are open at a time: a node that joins is sent the queues of that many sources at once, not of
+all."""
 RETRY_S = 0.5
 
 Say = Callable[[str], None]
@@ -33,7 +35,7 @@ Say = Callable[[str], None]
 class _UnderWay:
     aim: Aim
     moves: bool
-    """the home does"""
+    """the leader does"""
     revision: int
     """of the store, at which it was put"""
     reason: str = ""
@@ -42,7 +44,7 @@ class _UnderWay:
     """of the source, as they were said last"""
 
 
-class Wishing:
+class SetRequests:
     """`roster` is what the store had when it was read last."""
 
     def __init__(self, store: MetadataStore, say: Say) -> None:
@@ -64,22 +66,22 @@ class Wishing:
         return await self.look()
 
     async def put(self, source: int, aim: Aim) -> int:
-        """The revision at which it was put; 0: the source is so already, and whatever else was wished is taken back.
-        Raises Impossible when another one was wished meanwhile, MetadataStoreError."""
-        record, before = self.roster.records[source], self.roster.wishes.get(source)
-        wish = wish_of(aim, record, before)
-        if not is_nothing(wish):
-            found = await self._swaps.swap(wish)
+        """The revision at which it was put; 0: the source is so already, and whatever else was desired is taken back.
+        Raises Impossible when another one was desired meanwhile, MetadataStoreError."""
+        record, before = self.roster.records[source], self.roster.desired_sets.get(source)
+        desired_set = desired_set_of(aim, record, before)
+        if not is_nothing(desired_set):
+            found = await self._swaps.swap(desired_set)
             if found is not None:
                 return found.revision
         elif before is None or await self._swaps.drop(before):
             return 0
-        raise Impossible(f"somebody else has just wished something of source {source}: look, and try again")
+        raise Impossible(f"somebody else has just asked for something of source {source}: look, and try again")
 
     async def cancel(self, source: int) -> bool:
-        """Whether there was a wish, which is taken back. Raises MetadataStoreError."""
-        wish = self.roster.wishes.get(source)
-        return wish is not None and await self._swaps.drop(wish)
+        """Whether there was a desired set, which is taken back. Raises MetadataStoreError."""
+        desired_set = self.roster.desired_sets.get(source)
+        return desired_set is not None and await self._swaps.drop(desired_set)
 
     async def force(self, record: SourceRecord) -> None:
         """Put it in the place of what was read. Raises Impossible when that is another one by now,
@@ -88,7 +90,8 @@ class Wishing:
             raise Impossible(f"source {record.source} has changed meanwhile: look, and try again")
 
     async def carry_out(self, aims: Mapping[int, Aim]) -> None:
-        """Returns when all of it is so. Raises as `put`, and Impossible when a wish was taken back meanwhile."""
+        """Returns when all of it is so. Raises as `put`, and Impossible when a desired set was taken back
+        meanwhile."""
         waiting, under_way = sorted(aims, reverse=True), dict[int, _UnderWay]()
 
         async def step() -> bool:
@@ -99,7 +102,7 @@ class Wishing:
                     self._say(f"source {source}: done ({done} of {len(aims)})")
             while waiting and len(under_way) < AT_ONCE:
                 source = waiting.pop()
-                moves = aims[source].home != self.roster.records[source].home.forwarder
+                moves = aims[source].leader != self.roster.records[source].leader.forwarder
                 revision = await self.put(source, aims[source])
                 self._say(f"source {source}: to be on {said(aims[source])}")
                 if revision:
@@ -109,26 +112,26 @@ class Wishing:
         await self._follow(step)
 
     def _has_ended(self, source: int, each: _UnderWay) -> bool:
-        """Its wish is fulfilled. Raises Impossible when it was taken back."""
-        record, wish = self.roster.records.get(source), self.roster.wishes.get(source)
+        """Its desired set is fulfilled. Raises Impossible when it was taken back."""
+        record, desired_set = self.roster.records.get(source), self.roster.desired_sets.get(source)
         if self.roster.revision < each.revision or record is None:
             return False
-        if wish is not None and self._is_same(wish, each):
+        if desired_set is not None and self._is_same(desired_set, each):
             if each.members and set(record.members) != set(each.members):
                 self._say(f"source {source}: is on {', '.join(record.members)} now")
             each.members = record.members
-            if wish.reason and wish.reason != each.reason:
-                self._say(f"source {source}: waits, {wish.reason}")
-            each.reason = wish.reason
+            if desired_set.reason and desired_set.reason != each.reason:
+                self._say(f"source {source}: waits, {desired_set.reason}")
+            each.reason = desired_set.reason
             return False
-        moved = not each.moves or record.home.forwarder in ("", each.aim.home)
+        moved = not each.moves or record.leader.forwarder in ("", each.aim.leader)
         if set(record.members) != set(each.aim.members) or not moved:
-            raise Impossible(f"what was wished of source {source} was taken back meanwhile")
+            raise Impossible(f"what was asked of source {source} was taken back meanwhile")
         return True
 
-    def _is_same(self, wish: WishRecord, each: _UnderWay) -> bool:
-        """As it was put, whatever the source's home has said of it since."""
-        return not wish.members or set(wish.members) == set(each.aim.members)
+    def _is_same(self, desired_set: DesiredSetRecord, each: _UnderWay) -> bool:
+        """As it was put, whatever the source's leader has said of it since."""
+        return not desired_set.members or set(desired_set.members) == set(each.aim.members)
 
     async def until(self, holds: Callable[[Roster], bool]) -> None:
         """Raises MetadataStoreError."""
@@ -157,9 +160,9 @@ class Wishing:
 
 
 def said(aim: Aim) -> str:
-    return f"{', '.join(aim.members)} with home {aim.home}" if aim.home else ", ".join(aim.members)
+    return f"{', '.join(aim.members)} with leader {aim.leader}" if aim.leader else ", ".join(aim.members)
 
 
 def as_it_is(roster: Roster, source: int) -> Aim:
-    """Or as it is wished already."""
-    return aim_of(roster.records[source], roster.wishes.get(source))
+    """Or as it is asked for already."""
+    return aim_of(roster.records[source], roster.desired_sets.get(source))

@@ -7,8 +7,8 @@ process that stops in order is an incarnation of its own, on the disk first: a c
 it goes on where the store is already, and so is another disk. What a process acknowledges after that, its copies'
 answers, it says from its disk of now. 3. A full disk gives up its reserve for a claim: a node starts on a full disk,
 to let its consumers empty it.
-Not here: which generation counts (`claims.py`), a process that is killed: its disk and a copy from its last life
-look alike (docs/decisions/membership.md).
+Not here: which generation counts (`claims.py`), a process that is killed: its disk and a copy from its last
+incarnation look alike (docs/decisions/membership.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from amqpd.cluster.directory import Directory
 from amqpd.errors import StartupError, StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.node_disk import NodeDisk
-from amqpd.journal.sqlite.schema import GENERATION, LIFE, SOURCE
+from amqpd.journal.sqlite.schema import GENERATION, INCARNATION, SOURCE
 from amqpd.topology.metadata.store import MetadataStoreError
 
 NONCE, UPON = "nonce", "claimed_upon"
@@ -36,9 +36,11 @@ def of(disk: NodeDisk) -> Claim:
     kept = disk.names
     # Every start is an epoch of the local source, whether it becomes a member or not: only a disk of a version that
     # kept no incarnation is judged by it.
-    life = int(kept.get(LIFE) or disk.head(SOURCE).epoch - 1)
-    life_upon, nonce_upon = (int(each) for each in (kept.get(UPON) or "0 0").split())
-    return Claim(int(kept.get(GENERATION) or 0), life, int(kept.get(NONCE) or 0), (life_upon, nonce_upon))
+    incarnation = int(kept.get(INCARNATION) or disk.head(SOURCE).epoch - 1)
+    incarnation_upon, nonce_upon = (int(each) for each in (kept.get(UPON) or "0 0").split())
+    return Claim(
+        int(kept.get(GENERATION) or 0), incarnation, int(kept.get(NONCE) or 0), (incarnation_upon, nonce_upon)
+    )
 
 
 async def keep(disk: NodeDisk, threads: trio.CapacityLimiter, claim: Claim) -> None:
@@ -60,7 +62,7 @@ async def end(disk: NodeDisk, directory: Directory, threads: trio.CapacityLimite
     nothing else from being written."""
     try:
         await _write(disk, threads, directory.ending)
-        await directory.end_life()
+        await directory.end_incarnation()
     except (DiskFull, StorageFailure, MetadataStoreError) as error:
         log.warning("an older copy of this disk would not be noticed at the next start", reason=str(error))
 
@@ -69,7 +71,7 @@ def names(claim: Claim) -> dict[str, str]:
     """What a disk keeps of it; `of` reads it."""
     return {
         GENERATION: str(claim.generation),
-        LIFE: str(claim.life),
+        INCARNATION: str(claim.incarnation),
         NONCE: str(claim.nonce),
         UPON: " ".join(map(str, claim.upon)),
     }

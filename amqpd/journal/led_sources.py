@@ -1,4 +1,4 @@
-"""What a transaction has of the sources whose home this node is.
+"""What a transaction has of the sources that this node leads.
 
 What comes in: a transaction as it was cut, which queue is of which source. What goes out: an entry of each source
 that has anything in it; of the transaction, what is of the local source.
@@ -18,8 +18,8 @@ from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.transaction import Transaction
 
 
-class Home:
-    """Of a source that is not the local one, while this node is its home."""
+class LedSource:
+    """Of a source that is not the local one, while this node is its leader."""
 
     def __init__(self, epoch: int, numbers: Numbers, lane: Lane) -> None:
         self.epoch = epoch
@@ -27,22 +27,24 @@ class Home:
         self.lane = lane
 
 
-def lanes_of(homes: Mapping[int, Home]) -> list[Lane]:
+def lanes_of(led_sources: Mapping[int, LedSource]) -> list[Lane]:
     """Each once."""
-    return list({id(home.lane): home.lane for home in homes.values()}.values())
+    return list({id(led.lane): led.lane for led in led_sources.values()}.values())
 
 
-def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home], of: dict[int, int]) -> list[Range]:
+def divide(
+    transaction: Transaction, retired: list[Range], led_sources: dict[int, LedSource], of: dict[int, int]
+) -> list[Range]:
     """What is of these sources becomes entries of theirs; `of`: queue_id -> source. Of what is `retired` with this
     transaction, that of the local source."""
     entries: dict[int, SourceEntry] = {}
-    for source, home in homes.items():
-        if home.numbers.wanted:
+    for source, led in led_sources.items():
+        if led.numbers.wanted:
             # The others are asked for nothing: with many sources each transaction is of a few.
-            _entry(entries, source, homes, transaction).reserved = home.numbers.take(transaction.index)
+            _entry(entries, source, led_sources, transaction).reserved = led.numbers.take(transaction.index)
     for queue_id in of.keys() & transaction.delivered.keys():
         below = transaction.delivered.pop(queue_id)
-        _entry(entries, of[queue_id], homes, transaction).delivered[queue_id] = below
+        _entry(entries, of[queue_id], led_sources, transaction).delivered[queue_id] = below
     rows, settled = transaction.rows, transaction.settled
     counts, dropped = transaction.counts, transaction.dropped
     transaction.rows = [each for each in rows if each.queue_id not in of]
@@ -51,30 +53,30 @@ def divide(transaction: Transaction, retired: list[Range], homes: dict[int, Home
     transaction.dropped = [each for each in dropped if each not in of]
     for row in rows:
         if row.queue_id in of:
-            _entry(entries, of[row.queue_id], homes, transaction).rows.append(row)
+            _entry(entries, of[row.queue_id], led_sources, transaction).rows.append(row)
     for part in settled:
         if part.queue_id in of:
-            _entry(entries, of[part.queue_id], homes, transaction).settled.append(part)
+            _entry(entries, of[part.queue_id], led_sources, transaction).settled.append(part)
     for part in retired:
         if part.queue_id in of:
-            _entry(entries, of[part.queue_id], homes, transaction).retired.append(part)
+            _entry(entries, of[part.queue_id], led_sources, transaction).retired.append(part)
     for count in counts:
         if count[0] in of:
-            _entry(entries, of[count[0]], homes, transaction).counts.append(count)
+            _entry(entries, of[count[0]], led_sources, transaction).counts.append(count)
     for queue_id in dropped:
         if queue_id in of:
-            _entry(entries, of[queue_id], homes, transaction).dropped.append(queue_id)
+            _entry(entries, of[queue_id], led_sources, transaction).dropped.append(queue_id)
     transaction.entries = [entry for entry in entries.values() if not _is_empty(entry)]
     return [each for each in retired if each.queue_id not in of]
 
 
 def _entry(
-    entries: dict[int, SourceEntry], source: int, homes: dict[int, Home], transaction: Transaction
+    entries: dict[int, SourceEntry], source: int, led_sources: dict[int, LedSource], transaction: Transaction
 ) -> SourceEntry:
     """Made when there is something for it."""
     entry = entries.get(source)
     if entry is None:
-        entry = entries[source] = SourceEntry(source, homes[source].epoch, transaction.index)
+        entry = entries[source] = SourceEntry(source, led_sources[source].epoch, transaction.index)
     return entry
 
 

@@ -1,9 +1,9 @@
-"""The home's end of a lane: all sources that have their home here and the same replica set.
+"""The leader's end of a lane: all sources that are led here and the same replica set.
 
 What comes in: what each transaction of the journal has of these sources; that it is on the own disk; answers of
 peers. What goes out: frames, what peers lack, and growing numbers: frames up to them are committed.
 Rules: 1. Entries are cut once, and go to each peer as they are. 2. A frame is committed when a majority of the set
-has it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a home
+has it on disk, this forwarder among them. With it is committed whatever its entries follow: an epoch of a leader
 begins with an entry of its own, and nothing before that one counts until it does. 3. A source that a peer has not
 matched does not count there, and everything else does. One that so has no majority is left out: the others go on.
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
@@ -39,7 +39,7 @@ UNDER_WAY_MAX = 8
 time of an answer, which is one of its disk; and much less than a connection may have to send."""
 
 
-class HomeLane:
+class LeaderLane:
     """One of them. Numbers are those of the own journal's transactions."""
 
     def __init__(
@@ -64,10 +64,10 @@ class HomeLane:
         """sources that have no majority for something below `passed`, and up to where they do have one"""
         self.peers: dict[str, Peer] = {}
         self.fenced: dict[int, int] = {}
-        """source -> an epoch of another home: this one's has ended, and `end` is to be called. It may take over
+        """source -> an epoch of another leader: this one's has ended, and `end` is to be called. It may take over
         again, with a higher one."""
         self.outbid: dict[int, int] = {}
-        """source -> an epoch that a learner has sealed, as long ago as it was a member, or by a store that was put
+        """source -> an epoch that a learner has voted for, as long ago as it was a member, or by a store that was put
         back since: it follows a higher one only"""
         self.transfers_given_up = 0
         """because the own disk failed"""
@@ -122,7 +122,7 @@ class HomeLane:
     def begin(
         self, source: int, epoch: int, base: Position, tail: Iterable[LogEntry], uncounted: Iterable[str] = ()
     ) -> Opening:
-        """This forwarder is the home from the next frame on, which is to have an entry of the source. `tail`: what
+        """This forwarder is the leader from the next frame on, which is to have an entry of the source. `tail`: what
         stands here above `base`; `uncounted`: peers whose disk is not admitted for it. To be sent to all peers that
         have a connection."""
         return self._joins(source, Tail(epoch, self.number + 1, base, tail), uncounted)
@@ -147,13 +147,13 @@ class HomeLane:
         names = set(uncounted)
         for name, peer in self.peers.items():
             (peer.uncounted.add if name in names else peer.uncounted.discard)(source)
-            # A peer that had sealed another epoch took nothing of it.
+            # A peer that had voted for another epoch took nothing of it.
             peer.transfers.pop(source, None)
             peer.resends.pop(source, None)
         return self._opening([source])
 
     def end(self, source: int) -> None:
-        """It is not the home any more; peers are to be told. What of it is not committed by then never is, by this
+        """It is not the leader any more; peers are to be told. What of it is not committed by then never is, by this
         lane."""
         self._tails.pop(source, None)
         self.fenced.pop(source, None)
@@ -216,7 +216,7 @@ class HomeLane:
 
     def peer_base(self, peer: str, source: int) -> Position:
         """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what
-        the home has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
+        the leader has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
         return self.peers[peer].bases.get(source, START)
 
     def lag_of(self, peer: str) -> tuple[int, int]:
@@ -239,7 +239,7 @@ class HomeLane:
         return at is not None and at.counts(source) and at.number >= tail.first
 
     def uncounted_at(self, source: int) -> set[str]:
-        """Connected peers whose disk is not admitted for the source: they keep no reign over it, either."""
+        """Connected peers whose disk is not admitted for the source: they keep no leader lease over it, either."""
         return {name for name, peer in self.peers.items() if source in peer.uncounted}
 
     def admit(self, peer: str, source: int) -> None:
@@ -258,11 +258,11 @@ class HomeLane:
         at.number = answer.number
         at.bases = answer.bases
         at.apart = frozenset(chain(answer.lacks, answer.fenced, answer.contradicted))
-        for source, seal in answer.fenced.items():
+        for source, vote in answer.fenced.items():
             # Of its own epoch, too: a store that was put back handed it out twice, and that peer would never follow.
-            if source in self._tails and seal.epoch >= self._tails[source].epoch:
+            if source in self._tails and vote.epoch >= self._tails[source].epoch:
                 # A learner's word is no member's.
-                (self.fenced if peer in self.members else self.outbid)[source] = seal.epoch
+                (self.fenced if peer in self.members else self.outbid)[source] = vote.epoch
         self._look()
         for under_way in (at.transfers, at.resends):
             for source in under_way.keys() - answer.lacks.keys():

@@ -1,4 +1,4 @@
-"""A connection of a home to one who keeps copies for it, at the latter's end.
+"""A connection of a leader to one who keeps copies for it, at the latter's end.
 
 What comes in: who has dialed. What goes out: where its answers go, and what stands here of each of its lanes.
 Not here: the bytes (`links/`), what is done with its messages (`copies.py`).
@@ -12,14 +12,14 @@ from amqpd.replication.messages import Message
 from amqpd.replication.receiver import Receiver
 
 
-class HomeLink:
+class LeaderLink:
     """A connection that another forwarder has dialed."""
 
     def __init__(
-        self, forwarder: str, life: int, send: Callable[[Message], None], close: Callable[[str], None]
+        self, forwarder: str, incarnation: int, send: Callable[[Message], None], close: Callable[[str], None]
     ) -> None:
         self.forwarder = forwarder
-        self.life = life
+        self.incarnation = incarnation
         self.send = send
         self.close = close
         self.receivers: dict[int, Receiver] = {}
