@@ -39,6 +39,7 @@ from amqpd.journal.sqlite.schema import INCARNATION, SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
 from amqpd.management.assembly import all_commands, behind_of, peer_rows
 from amqpd.management.attention.gathering import status_of
+from amqpd.management.control import metadata_commands
 from amqpd.management.control.socket import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.face import Face
@@ -190,8 +191,8 @@ class Broker:
 
     async def recover(self) -> None:
         """Everything that is on disk, back into the node."""
-        await bootstrap(self._store, self._settings.events.published_in)
         recovered = await trio.to_thread.run_sync(self._disk.recover)
+        await bootstrap(self._store, self._settings.events.published_in)  # of this incarnation, on several disks too
         self._clock = clock = SteadyClock(self._pair.last_ms)
         index = await self._pair.begin(clock.ms)
         identity = Identity(self._settings.node_name, self._disk.names["identity"], index, SOURCE)
@@ -316,12 +317,13 @@ class Broker:
             self._opened.directory,
             {
                 "refresh": self._refresh,
+                **metadata_commands.handlers(self._store),
                 "status": self._status,
                 **(self._cluster.handlers if self._cluster is not None else {}),
                 "scrub": self._scrub.asked,
                 **self._audit.handlers,
             },
-            self._backups.streams,
+            {**self._backups.streams, **metadata_commands.streams(self._store)},
             self._cluster,
             peers,
         )

@@ -59,9 +59,9 @@ ARROWS = {
     "topology.metadata.etcd",
     "cluster": "errors vocabulary journal replication config node storage journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
-    "management": "faults kernel vocabulary wire message exchanges topology journal audit security queues limiting "
-    "session publishing node declarations storage security.authentication topology.metadata topology.metadata.sqlite "
-    "datadir definitions",
+    "management": "errors faults kernel vocabulary wire message exchanges topology journal audit security queues "
+    "limiting session publishing node declarations storage security.authentication topology.metadata "
+    "topology.metadata.sqlite datadir definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
     "checking": "vocabulary journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "

@@ -35,7 +35,7 @@ class Listed:
     path: str
     """where it was, for people"""
     inside: bool
-    """it had everything when the list was written; one that had not has no say about definitions"""
+    """it had everything when the list was written"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,19 @@ def has_record(directory: Path) -> bool:
 def directory_in_use(directory: Path) -> Path:
     """Where a command finds what it is to work on: of several directories of a node the first one that has
     everything, by the newest list that can be read; of one that is alone, itself."""
+    inside, _ = inside_of(directory)
+    return inside[0] if inside else directory
+
+
+def inside_of(directory: Path) -> tuple[list[Path], int]:
+    """The directories of its node that have everything, by the newest list that can be read, and how many are listed;
+    none of one that is alone."""
     newest = _list_of(directory)
     if newest is None:
-        return directory
+        return [], 0
     others = [each for disk in newest.disks if (each := _list_of(Path(disk.path))) is not None]
     newest = max((newest, *(each for each in others if each.node == newest.node)), key=lambda each: each.version)
-    inside = [Path(disk.path) for disk in newest.disks if disk.inside]
-    return inside[0] if inside else directory
+    return [Path(disk.path) for disk in newest.disks if disk.inside], len(newest.disks)
 
 
 def _list_of(directory: Path) -> DiskList | None:

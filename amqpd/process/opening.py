@@ -147,16 +147,15 @@ async def _open_several(
         stack.callback(scan.end)
         stack.callback(disks.disk.close)
         found(disks.disk.names)
-        file = None
         if settings.cluster_store:
             opening = await _cluster_opening(settings, around)
             pair = await opening(paths[0], accept_loss=accept_loss, open_disk=lambda: disks.disk)
         else:
-            pair, file = await pair_on_disks(disks, accept_loss=accept_loss)
+            pair = await pair_on_disks(disks, accept_loss=accept_loss)
         if accept_loss and pair.disk.accepted:
             _forget_generation(pair)
         stack.push_async_callback(pair.store.aclose)
-        watch = DisksWatch(disks, file)
+        watch = DisksWatch(disks)
         await trio.to_thread.run_sync(watch.begin)
         yield OpenNode(disks.directory, pair, scan, None, watch)
 

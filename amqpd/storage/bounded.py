@@ -5,7 +5,7 @@ its thread.
 Rules: 1. One call at a time, in the order in which they were made, in one thread: a disk that hangs holds that one,
 which nothing can end, and no other. 2. A call that its caller gives up, and that has not begun, never begins. 3. The
 thread is a daemon: the process can end while it hangs.
-Not here: what follows from it (`datadir/disks/`, `topology/metadata/sqlite/mirrored_file.py`).
+Not here: what follows from it (`datadir/disks/`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 What is verified: for random runs of several processes on the same disks (each starts with the directories that it can
 use, may crash between any two writes, leaves disks behind, repairs emptied ones) the best journal of each start has
-all that a majority had before; the sentences for what cannot be. What the generator made is counted: a fault that
-never happened was not tested. The steps are those of `amqpd.datadir.disks` (opening, roster, repair), without disks.
+all that a majority had before, and so have the definitions that a start takes; the sentences for what cannot be. What
+the generator made is counted: a fault that never happened was not tested. The steps are those of
+`amqpd.datadir.disks` (opening, roster, repair), without disks.
 """
 
 from __future__ import annotations
@@ -15,11 +16,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from amqpd.datadir.disk_record import DiskList, Listed, Record
-from amqpd.datadir.disks.election import Refused, Seen, choose, furthest, next_list, with_definitions
+from amqpd.datadir.disks.election import (
+    Position,
+    Refused,
+    Seen,
+    choose,
+    furthest,
+    is_inside,
+    next_list,
+    of_last_incarnation,
+)
 from amqpd.datadir.disks.standing import majority_of
 
-Entry = tuple[int, int]
-"""incarnation, number"""
+Entry = tuple[int, int, bool]
+"""incarnation, number in the one order, it is a change of definitions"""
 
 
 class Crashed(Exception):
@@ -34,11 +44,17 @@ class Platter:
     incarnation: int = 0
     """begun in its journal"""
     log: list[Entry] = field(default_factory=list)
+    """what its journal has, or says that the definitions have"""
     definitions: list[Entry] = field(default_factory=list)
 
     @property
-    def position(self) -> tuple[int, int]:
-        return self.incarnation, len(self.log)
+    def position(self) -> Position:
+        revision = len(definitions_in(self.log))
+        return self.incarnation, len(self.log) - revision, revision
+
+
+def definitions_in(log: list[Entry]) -> list[Entry]:
+    return [each for each in log if each[2]]
 
 
 class World:
@@ -48,7 +64,9 @@ class World:
         self.chance = random.Random(seed)
         self.platters = [Platter() for _ in range(disks)]
         self.confirmed: list[Entry] = []
-        self.declared: list[Entry] = []
+        self.served: list[Entry] = []
+        self.served_incarnation = 0
+        """the definitions with which the last process that served began"""
         self.counts: Counter[str] = Counter()
         self.drawn = 0
 
@@ -126,25 +144,32 @@ class Process:
             generation = before.disks[0].generation if record is None else record.generation
             self.world.put(at, Record(generation, True, incarnation, before))
             seen[at].record = self.platters[at].record
-        candidates = with_definitions(seen, chosen)
-        richest = max(candidates, key=lambda at: len(self.platters[at].definitions))
-        definitions = self.platters[richest].definitions
-        assert definitions[: len(self.world.declared)] == self.world.declared, "declared and lost"
+        candidates = of_last_incarnation({at: self.platters[at].position for at in members})
+        richest = max(candidates, key=lambda at: (len(self.platters[at].definitions), is_inside(seen[at], before)))
+        definitions = list(self.platters[richest].definitions)
+        declared = definitions_in(self.world.confirmed)
+        assert definitions[: len(declared)] == declared, "declared and lost"
+        assert len(definitions) >= self.platters[best].position[2], "less than its journal says"
+        count = len(self.world.served)
+        assert definitions[:count] == self.world.served, "served and lost"
+        assert all(each[0] == self.world.served_incarnation for each in definitions[count:]), "gone, and there again"
         inside = [at for at in members if self.platters[at].position == self.platters[best].position]
+        for at in inside:
+            self.world.may_crash()
+            self.platters[at].definitions = list(definitions)
         for at in [*(at for at in members if at not in inside), *(at for at in self.usable if at not in members)]:
             if len(inside) < majority_of(len(self.platters)):
                 if at not in members:
                     self.world.put(at, Record(self.world.draw(), False, incarnation, before))
                     seen[at].record = self.platters[at].record
                 self.world.may_crash()
+                self.platters[at].definitions = list(definitions)
+                self.world.may_crash()
                 self.platters[at].log = list(self.platters[best].log)
                 self.platters[at].incarnation = self.platters[best].incarnation
                 inside.append(at)
                 self.world.counts["made equal"] += 1
         assert len(inside) >= majority_of(len(self.platters))
-        for at in inside:
-            self.world.may_crash()
-            self.platters[at].definitions = list(definitions)
         self.list = next_list(seen, before, "n", (incarnation, 0), inside, self.world.draw)
         self.incarnation, self.number = incarnation, 0
         known = {each.generation for each in before.disks}
@@ -155,23 +180,23 @@ class Process:
             self.world.put(at, Record(self.list.disks[at].generation, True, incarnation, self.list))
         self.world.counts["starts"] += 1
         self.inside = set(inside)
-        self.order = list(self.platters[best].log)
+        # What the journal had not noted of the definitions yet, this incarnation's first note says.
+        self.order = self.platters[best].log + definitions[self.platters[best].position[2] :]
         for at in inside:
             self.world.may_crash()
             self.platters[at].incarnation = incarnation
+        self.world.served, self.world.served_incarnation = definitions, incarnation
         self.serve()
 
     def serve(self) -> None:
         for _ in range(self.chance.randint(0, 40)):
             self.world.may_crash()
             act = self.chance.random()
-            if act < 0.5:
-                # One transaction at a time: the next is cut when a majority has the one before.
+            if act < 0.6:
+                # One step at a time: the next is cut when a majority has the one before.
                 if len(self.world.confirmed) == len(self.order) or not self.order:
-                    self.order.append((self.incarnation, len(self.order)))
+                    self.order.append((self.incarnation, len(self.order), act < 0.2))
                 self.store()
-            elif act < 0.6:
-                self.declare()
             elif act < 0.7 and len(self.inside) > majority_of(len(self.platters)):
                 self.inside.discard(self.chance.choice(sorted(self.inside)))
                 self.tell(self.inside)
@@ -181,21 +206,19 @@ class Process:
 
     def store(self) -> None:
         for at in self.chance.sample(sorted(self.inside), self.chance.randint(1, len(self.inside))):
-            log = self.platters[at].log
+            log, definitions = self.platters[at].log, self.platters[at].definitions
             if len(log) < len(self.order):
                 self.world.may_crash()
-                log.append(self.order[len(log)])
+                entry = self.order[len(log)]
+                if entry[2] and entry not in definitions:
+                    definitions.append(entry)
+                    self.world.counts["declared"] += 1
+                    self.world.may_crash()
+                log.append(entry)
         reached = sorted((len(self.platters[at].log) for at in self.inside), reverse=True)
         stored = reached[majority_of(len(self.platters)) - 1]
         if stored > len(self.world.confirmed):
             self.world.confirmed = self.order[:stored]
-
-    def declare(self) -> None:
-        definition = (self.incarnation, len(self.platters[min(self.inside)].definitions))
-        for at in sorted(self.inside):
-            self.world.may_crash()
-            self.platters[at].definitions.append(definition)
-        self.world.declared = list(self.platters[min(self.inside)].definitions)
 
     def repair(self) -> None:
         away = [at for at in self.usable if at not in self.inside]
@@ -211,9 +234,9 @@ class Process:
         full = [each for each in self.inside if len(self.platters[each].log) >= len(self.world.confirmed)]
         source = self.platters[min(full)]
         self.world.may_crash()
-        self.platters[at].log, self.platters[at].incarnation = list(source.log), self.incarnation
-        self.world.may_crash()
         self.platters[at].definitions = list(source.definitions)
+        self.world.may_crash()
+        self.platters[at].log, self.platters[at].incarnation = list(source.log), self.incarnation
         self.tell({*self.inside, at}, {at: generation})
         self.inside.add(at)
         self.world.counts["repaired"] += 1
@@ -236,7 +259,7 @@ class Process:
 @pytest.mark.parametrize("disks", [2, 3, 5])
 def test_nothing_that_was_confirmed_is_lost(disks: int) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(300):
+    for seed in range(700):
         world = World(seed, disks)
         try:
             world.run(15)
@@ -245,7 +268,7 @@ def test_nothing_that_was_confirmed_is_lost(disks: int) -> None:
         counts += world.counts
         counts["confirmed"] += len(world.confirmed)
     print(counts)
-    wanted = {"starts", "crashes", "confirmed"} | (
+    wanted = {"starts", "crashes", "confirmed", "declared"} | (
         {"emptied", "left behind", "repaired", "made equal"} if disks > 2 else set()
     )
     assert all(counts[each] > 50 for each in wanted), counts
@@ -322,7 +345,10 @@ def test_directories_of_two_nodes_are_refused() -> None:
         choose([seen(0, of), seen(1, other), Seen("/2")], accept_loss=False)
 
 
-def test_definitions_are_of_a_disk_that_had_everything() -> None:
-    of = listed(True, False, True)
-    found = [Seen("/0"), seen(1, of), seen(2, of)]
-    assert with_definitions(found, choose(found, accept_loss=False)) == [2]
+def test_definitions_are_of_a_disk_of_the_last_incarnation() -> None:
+    """What one that was away has more of is of nobody."""
+    assert of_last_incarnation({0: (3, 9, 9), 1: (4, 1, 2), 2: (4, 2, 2)}) == [1, 2]
+
+
+def test_what_the_journal_says_of_definitions_decides_too() -> None:
+    assert furthest({0: (3, 9, 4), 1: (3, 9, 5), 2: (3, 8, 5)}) == 1

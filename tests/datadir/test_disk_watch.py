@@ -47,7 +47,7 @@ def disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[OpenDisks
 
 def watch(disks: OpenDisks, until: Callable[[DisksWatch], bool]) -> DisksWatch:
     """Run it, with the second disk left behind, until this is true."""
-    made = DisksWatch(disks, None)
+    made = DisksWatch(disks)
     made.begin()
     disks.group.leave(1, "it failed", damaged=True)
 
@@ -124,7 +124,7 @@ def test_a_directory_that_is_named_no_more_has_a_row_and_one_that_was_moved_has_
     def left_out(*names: str) -> list[tuple[str, str]]:
         found = open_disks([tmp_path / name for name in names], accept_loss=False)
         found.disk.recover()
-        rows = [(row["path"], row["state"]) for row in DisksWatch(found, None).rows() if row["state"] == "left out"]
+        rows = [(row["path"], row["state"]) for row in DisksWatch(found).rows() if row["state"] == "left out"]
         found.disk.close()
         found.close()
         return rows
@@ -159,7 +159,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
         not_repaired(made, number, reason)
 
     monkeypatch.setattr(DisksWatch, "_not_repaired", count)
-    made = DisksWatch(disks, None)
+    made = DisksWatch(disks)
     made.begin()
     disks.disk.commit(Transaction(disks.disk.index + 1))
 

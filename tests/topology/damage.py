@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import trio
 
+from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import Entry, StoreDamaged
 from amqpd.topology.metadata.sync import transaction_of
@@ -20,6 +21,12 @@ QUEUES = 12
 FIRST_ID = 1_000_000_000_000_001
 NAME = "metadata.db"
 Files = dict[str, bytes]
+
+
+def file_of(store: SqliteStore) -> SqliteFile:
+    """The one that it works with."""
+    assert isinstance(store._file, SqliteFile)
+    return store._file
 
 
 @dataclass(frozen=True)

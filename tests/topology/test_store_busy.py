@@ -15,11 +15,12 @@ from amqpd.topology.metadata.store import StoreBusy
 from amqpd.topology.metadata.sync import TopologySync
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Put, QueueRecord
+from tests.topology.damage import file_of
 
 
 async def opened(path: Path) -> SqliteStore:
     store = await SqliteStore.open(path, poll_s=0.01)
-    store._file._driver.execute("PRAGMA busy_timeout = 10")
+    file_of(store)._driver.execute("PRAGMA busy_timeout = 10")
     return store
 
 
@@ -78,7 +79,7 @@ def test_looking_for_others_changes_passes_over_a_store_that_is_held(tmp_path: P
 async def looking(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     store = await opened(path)
-    driver = store._file._driver
+    driver = file_of(store)._driver
 
     class Held:
         def execute(self, sql: str) -> object:
@@ -86,10 +87,10 @@ async def looking(tmp_path: Path) -> None:
             error.sqlite_errorname = "SQLITE_BUSY"
             raise error
 
-    store._file._driver = Held()  # type: ignore[assignment]
+    file_of(store)._driver = Held()  # type: ignore[assignment]
     await store._poll()
     with pytest.raises(StoreBusy):
         await store.refresh()
-    store._file._driver = driver
+    file_of(store)._driver = driver
     assert await store.refresh() == 0
     await store.aclose()

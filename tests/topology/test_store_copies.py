@@ -17,7 +17,7 @@ from amqpd.topology.metadata.sqlite.copies import good_copies, restore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import PutKey, StoreDamaged
 from tests.harness.hanging import Hang
-from tests.topology.damage import NAME, contents, files_of, made, opened, put, refusal
+from tests.topology.damage import NAME, contents, file_of, files_of, made, opened, put, refusal
 
 pytestmark = pytest.mark.trio
 
@@ -126,8 +126,8 @@ async def test_damage_that_is_found_while_copying_keeps_the_good_copy(tmp_path: 
     await changed(path, "a")
     good = path.with_name(f"{NAME}.1").read_bytes()
     store = await SqliteStore.open(path)
-    store._file._driver.execute("DELETE FROM entries")
-    store._file._driver.execute("UPDATE state SET revision = 9")
+    file_of(store)._driver.execute("DELETE FROM entries")
+    file_of(store)._driver.execute("UPDATE state SET revision = 9")
     await store.keep_copies()
     assert path.with_name(f"{NAME}.1").read_bytes() == good
     assert not path.with_name(f"{NAME}.new").exists()

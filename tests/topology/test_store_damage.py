@@ -12,7 +12,7 @@ from amqpd.storage.wal import WalEnd, read_end
 from amqpd.topology.metadata.sqlite import promises, sqlite_file
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey, StoreDamaged, StoreIncomplete
-from tests.topology.damage import FIRST_ID, NAME, contents, files_of, made, opened, put, refusal, run
+from tests.topology.damage import FIRST_ID, NAME, contents, file_of, files_of, made, opened, put, refusal, run
 
 pytestmark = pytest.mark.trio
 WAL = f"{NAME}-wal"
@@ -152,7 +152,7 @@ async def test_damaged_history_of_another_process_s_commit_is_a_gap(tmp_path: Pa
     here, there = await SqliteStore.open(path, poll_s=3600), await SqliteStore.open(path)
     watch = here.watch(await here.refresh())
     await there.transact([], [PutKey("a", "1"), PutKey("b", "1")])
-    there._file._driver.execute("UPDATE history SET value = '2' WHERE key = 'b'")
+    file_of(there)._driver.execute("UPDATE history SET value = '2' WHERE key = 'b'")
     await here.refresh()
     with pytest.raises(Compacted):
         await anext(watch)
@@ -164,7 +164,7 @@ async def test_damaged_history_of_another_process_s_commit_is_a_gap(tmp_path: Pa
 async def test_an_entry_that_is_damaged_while_it_is_open_is_not_given_out(tmp_path: Path) -> None:
     path = put(tmp_path, made().files)
     store = await SqliteStore.open(path)
-    store._file._driver.execute("UPDATE entries SET value = '{}' WHERE key LIKE '%q5/'")
+    file_of(store)._driver.execute("UPDATE entries SET value = '{}' WHERE key LIKE '%q5/'")
     with pytest.raises(StoreDamaged, match="the entry 'topology/queue/%2F/q5/' does not fit"):
         await store.get("topology/queue/%2F/q5/")
     await store.aclose()

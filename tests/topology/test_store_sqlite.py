@@ -36,6 +36,7 @@ from amqpd.topology.metadata.store import (
     Transaction,
 )
 from amqpd.vocabulary.records import UserRecord
+from tests.topology.damage import file_of
 from tests.topology.old_formats import make_old
 
 pytestmark = pytest.mark.trio
@@ -271,7 +272,7 @@ async def test_a_full_disk_refuses_and_later_goes_on(path: Path) -> None:
     await put(store, "a", "1")
     lease = await store.grant_lease(10)
     watch = store.watch(await store.refresh())
-    run = store._file._connection.exec_driver_sql
+    run = file_of(store)._connection.exec_driver_sql
     pages = run("PRAGMA page_count").scalar_one()
     run(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreFull, match="no space on the disk"):

@@ -1,7 +1,7 @@
 """The journal and the definitions of one directory, made those of another one.
 
-What comes in: a connection that holds the moment of the source's journal; the target's directory. What goes out: its
-files, on stable storage, closed.
+What comes in: connections that hold a moment of the source's journal, and of its definitions; the target's directory.
+What goes out: its files, on stable storage, closed.
 Rules: 1. A target that is whole becomes another in one transaction, so that it always counts. One that is not is
 emptied first, and copied in parts of bounded size. 2. What the target promised of itself before (its mark) goes.
 Not here: which directories (`opening.py`, `repair.py`), comparing (`journal/sqlite/likeness.py`).
@@ -21,6 +21,10 @@ from amqpd.datadir.opening import METADATA_DB
 from amqpd.journal.sqlite.database import JOURNAL, connect_to_read, connect_to_write, create_file
 from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.storage.files import has_log, mark_path, sync_directory, sync_file, wal_path
+from amqpd.topology.metadata.sqlite.database import examine_database
+from amqpd.topology.metadata.sqlite.glance import glance
+from amqpd.topology.metadata.sqlite.verification import contents_of, read_journal
+from amqpd.topology.metadata.store import MetadataStoreError
 
 PAGES = 256
 """Of the definitions, copied at a time."""
@@ -82,16 +86,41 @@ def _bodies(others: Sequence[Path], queue_id: int, first_seq: int, last_seq: int
                 yield data
 
 
-def copy_definitions(source: Path, directory: Path) -> None:
-    """`source`: the metadata database of another directory. Raises sqlite3.Error, OSError."""
+def definitions_moment(definitions: Path) -> sqlite3.Connection:
+    """As `open_moment`, of a metadata database. Raises sqlite3.Error."""
+    how = "mode=ro" if has_log(definitions) else "mode=rw"
+    connection = sqlite3.connect(
+        f"file:{quote(str(definitions))}?{how}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM state").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def has_definitions_of(moment: sqlite3.Connection, directory: Path) -> bool:
+    """The directory has the same, whole. Raises StoreDamaged, sqlite3.Error, of the moment."""
+    path = directory / METADATA_DB
+    try:
+        contents, seen = examine_database(path), glance(path)
+    except (MetadataStoreError, OSError):
+        return False
+    of = contents_of(moment, path), read_journal(moment, path)
+    return seen is not None and (contents, seen.journal) == of
+
+
+def copy_definitions(moment: sqlite3.Connection, directory: Path, goes_on: Callable[[], None] = lambda: None) -> None:
+    """What the directory had is replaced when all is copied. Raises sqlite3.Error, OSError, and what `goes_on`
+    raises."""
     target = directory / METADATA_DB
     new = target.with_name(f"{target.name}.new")
     remove(new)
-    how = "mode=ro" if has_log(source) else "mode=rw"
-    with closing(sqlite3.connect(f"file:{quote(str(source))}?{how}", uri=True)) as from_there:
-        os.close(os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        with closing(sqlite3.connect(new)) as to_here:
-            from_there.backup(to_here, pages=PAGES)
+    os.close(os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(new)) as to_here:
+        moment.backup(to_here, pages=PAGES, progress=lambda *_: goes_on())
     sync_file(new)
     remove(target)
     os.replace(new, target)

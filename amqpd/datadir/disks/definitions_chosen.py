@@ -1,15 +1,16 @@
 """Which metadata.db a start of several directories goes on with.
 
-What comes in: the directories of which one has all definitions (`election.with_definitions`), and the others. What
-goes out: the one with most; which others have the same; or `Refused`, with one sentence.
-Rules: 1. One is taken only when all of it was read, and has everything that it promised. 2. Without one that is
-whole, what else is there is older: it is taken only when the operator accepts losses. 3. The same revision is not the
-same contents, and what a directory has that may have missed some is never taken for the same.
-Not here: copying (`copying.py`), the open file (`definitions.py`).
+What comes in: the directories of the last incarnation, each of which has the definitions up to some revision, and the
+others. What goes out: the one with most; which others have the same; or `Refused`, with one sentence.
+Rules: 1. One is taken only when all of it was read, and has everything that it promised. 2. Whether the one with most
+has all is the journal's word (`datadir/pairing.py`): it notes each change. 3. Without one that is whole, what else is
+there is older: it is taken only when the operator accepts losses. 4. The same revision is not the same contents.
+Not here: copying (`copying.py`), the open files (`mirrored_file.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from amqpd.datadir.disks.election import Refused
@@ -31,8 +32,9 @@ class Definitions:
         self.lost = False
         """what was taken lacks some, and the operator accepts it"""
 
-    def choose(self, candidates: list[int], members: list[int]) -> int | None:
-        """None: there are none. Raises Refused, OSError."""
+    def choose(self, candidates: Mapping[int, object], members: list[int]) -> int | None:
+        """`candidates`: of two with the same revision the one with the greater value is taken. None: there are none.
+        Raises Refused, OSError."""
         reasons = []
         for at in candidates:
             try:
@@ -45,7 +47,7 @@ class Definitions:
             if self._is_there(at):
                 self._found[at] = glance(self._paths[at]), contents
         if self._found:
-            return max(self._found, key=lambda at: (self._revision(at), -at))
+            return max(self._found, key=lambda at: (self._revision(at), candidates[at], -at))
         others = [at for at in members if at not in candidates and self._is_there(at)]
         if not reasons and not others:
             return None

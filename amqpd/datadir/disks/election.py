@@ -4,11 +4,10 @@ What comes in: what each directory says of itself (`datadir/disk_record.py`), ho
 the list that is in effect; which directories count; the one that has everything; the next list. Or `Refused`, with
 one sentence.
 Rules: 1. The newest list counts, and only directories that it names by their generation, and that are whole. 2. A
-majority of that list must be there: then one of them has everything that was ever confirmed. 3. The journal that is
-furthest, by (incarnation, index), has it (as the most up-to-date log in Raft section 5.4). 4. Of definitions one that
-was `inside` has everything. 5. With `accept_loss` fewer than a majority are enough. 6. A journal without a record
-beside directories that have one is of a node that went on with it alone: nobody but the operator knows which is to be
-kept. 7. Pure: no I/O.
+majority of that list must be there: then one of them has everything that was ever confirmed. 3. The one that is
+furthest, by (incarnation, index, revision), has it (as the most up-to-date log in Raft section 5.4). 4. With
+`accept_loss` fewer than a majority are enough. 5. A journal without a record beside directories that have one is of a
+node that went on with it alone: nobody but the operator knows which is to be kept. 6. Pure: no I/O.
 Not here: reading the directories (`opening.py`), what is done while the node runs (`roster.py`, `repair.py`).
 """
 
@@ -20,8 +19,8 @@ from dataclasses import dataclass
 from amqpd.datadir.disk_record import DiskList, Listed, Record
 from amqpd.datadir.disks.standing import majority_of
 
-Position = tuple[int, int]
-"""of a journal: incarnation, index of the last transaction in it"""
+Position = tuple[int, int, int]
+"""incarnation, index of the journal's last transaction, revision of the definitions (`one_disk.py`)"""
 
 
 class Refused(Exception):
@@ -108,13 +107,16 @@ def furthest(positions: dict[int, Position]) -> int:
     return max(positions, key=lambda at: (positions[at], -at))
 
 
-def with_definitions(seen: Sequence[Seen], chosen: Chosen) -> list[int]:
-    """Members of which the one with the highest revision has all definitions."""
-    if chosen.newest is None:
-        return chosen.members
-    inside = {each.generation for each in chosen.newest.disks if each.inside}
-    found = [at for at in chosen.members if (record := seen[at].record) is not None and record.generation in inside]
-    return found or chosen.members
+def of_last_incarnation(positions: dict[int, Position]) -> list[int]:
+    """Members that have been in the one order since the last start: each has the definitions up to some revision."""
+    incarnation, *_ = positions[furthest(positions)]
+    return [at for at, position in positions.items() if position[0] == incarnation]
+
+
+def is_inside(seen: Seen, of: DiskList) -> bool:
+    """It had everything when the list was written."""
+    record = seen.record
+    return record is not None and any(each.inside and each.generation == record.generation for each in of.disks)
 
 
 def next_list(

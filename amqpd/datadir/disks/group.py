@@ -21,10 +21,10 @@ from typing import TypeVar
 
 import structlog
 
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.standing import Standings, State
 from amqpd.datadir.disks.worker import Member, Step, Worker
 from amqpd.journal.errors import DiskFailure, DiskFull, DisksLost
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.storage.bounded import HANG_S, BoundedCalls
 from amqpd.storage.closing import leave_open
 
@@ -205,7 +205,7 @@ class DiskGroup:
         """Beside this one some do, even if they do not have everything yet."""
         return any(each != number for each in self.counting())
 
-    def first(self) -> SqliteDisk:
+    def first(self) -> OneDisk:
         """A disk that has everything. Raises DisksLost while none has: a disk that counts has the rest in its queue;
         DiskFailure when none counts."""
         for number in self.reading():
@@ -219,7 +219,7 @@ class DiskGroup:
             return DiskFailure(self.sentence())
         return DisksLost(f"no data directory has the last transaction yet: {self.sentence()}")
 
-    def run_on(self, number: int, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
+    def run_on(self, number: int, work: Callable[[OneDisk], T], timeout_s: float) -> T:
         """Between two steps of this disk, in its thread. Raises TimeoutError, and what `work` raises."""
         return self._worker(number).run(work, timeout_s)
 
@@ -239,7 +239,7 @@ class DiskGroup:
             self.standings.repair(number, like)
             self.members[number].steps = deque(self.members[like].steps)
 
-    def continue_repair(self, number: int, disk: SqliteDisk) -> None:
+    def continue_repair(self, number: int, disk: OneDisk) -> None:
         """The disk is what the other one was at `begin_repair`: it catches up. Raises TimeoutError if it was left
         behind meanwhile."""
         member = self.members[number]
@@ -288,7 +288,7 @@ class DiskGroup:
             raise TimeoutError(f"{self.members[number].path} is not open")
         return worker
 
-    def _start(self, member: Member, disk: SqliteDisk) -> None:
+    def _start(self, member: Member, disk: OneDisk) -> None:
         member.reader = BoundedCalls(str(member.path), self.answered)
         member.worker = Worker(self, member, disk)
 

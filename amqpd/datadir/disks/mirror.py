@@ -17,11 +17,11 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from amqpd.datadir.disks.group import DiskGroup
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.questions import ROWS_S, Questions
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, Row, SourceEntry
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.outcome import Outcome
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import Head
@@ -61,9 +61,9 @@ class MirroredDisk:
 
     def recover(self) -> Recovered:
         """See `Disk`. Each disk begins the same incarnation."""
-        found: dict[SqliteDisk, Recovered] = {}
+        found: dict[OneDisk, Recovered] = {}
 
-        def recover(disk: SqliteDisk) -> None:
+        def recover(disk: OneDisk) -> None:
             found[disk] = disk.recover(self._incarnation)
 
         self.group.wait(self.group.hand(recover, STEP_BYTES), however_long=True)
@@ -77,7 +77,7 @@ class MirroredDisk:
             names, self._noted = self._noted, {}
             outcome = Outcome(transaction)
 
-            def step(disk: SqliteDisk) -> None:
+            def step(disk: OneDisk) -> None:
                 if names:
                     disk.note(**names)
                 disk.commit(transaction, outcome=outcome)
@@ -94,7 +94,7 @@ class MirroredDisk:
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
         """See `Disk`."""
 
-        def read(disk: SqliteDisk) -> list[Row]:
+        def read(disk: OneDisk) -> list[Row]:
             return disk.read(queue_id, first_seq, last_seq, bytes_max)
 
         while True:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,21 +21,24 @@ from pathlib import Path
 import structlog
 
 from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
-from amqpd.datadir.disks.copying import copy_definitions, copy_journal, moment_of
+from amqpd.datadir.disks.copying import copy_definitions, copy_journal, definitions_moment, moment_of
 from amqpd.datadir.disks.definitions_chosen import Definitions
 from amqpd.datadir.disks.election import (
     Chosen,
+    Position,
     Refused,
     Seen,
     choose,
     enough,
     furthest,
+    is_inside,
     next_list,
     not_named,
-    with_definitions,
+    of_last_incarnation,
 )
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.datadir.disks.mirror import MirroredDisk
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.roster import Roster, Unwritten, draw
 from amqpd.datadir.disks.standing import majority_of
 from amqpd.datadir.disks.worker import Member
@@ -45,12 +48,11 @@ from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.own_names import own_names
-from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.storage.bounded import end_within
+from amqpd.topology.metadata.store import MetadataStoreError
 
-FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, sqlite3.Error, OSError)
+FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, MetadataStoreError, sqlite3.Error, OSError)
 
 log = structlog.get_logger(component="opening")
 
@@ -65,8 +67,8 @@ class OpenDisks:
     roster: Roster
     incarnation: int
     keep_free_bytes: int
-    definitions: list[int] = field(default_factory=list)
-    """directories whose metadata.db is the same; the first one is worked with"""
+    inside: list[int] = field(default_factory=list)
+    """directories that had everything at the start"""
     definitions_lost: bool = False
     """some were, and the operator accepts it"""
     left_out: list[str] = field(default_factory=list)
@@ -75,7 +77,7 @@ class OpenDisks:
     @property
     def directory(self) -> Path:
         """The first one that had everything at the start."""
-        return self.paths[self.definitions[0]]
+        return self.paths[self.inside[0]]
 
     @property
     def group(self) -> DiskGroup:
@@ -139,9 +141,11 @@ class _Opening:
         self._found = found
         self._locks: dict[int, DataDirectory] = {}
         self._seen = [Seen(str(path)) for path in paths]
-        self._disks: dict[int, SqliteDisk] = {}
+        self._disks: dict[int, OneDisk] = {}
         self._damaged: set[int] = set()
         self._definitions = Definitions(paths, accept_loss=accept_loss)
+        self._definitions_of: int | None = None
+        """the directory whose definitions all get"""
 
     def run(self) -> OpenDisks:
         self._lock()
@@ -153,14 +157,12 @@ class _Opening:
             enough(self._seen, chosen.newest, list(self._disks), accept_loss=self._accept_loss)
         elif not self._disks:
             raise Refused(self._seen[chosen.members[0]].unusable)
-        best = furthest({at: disk.head(SOURCE).position for at, disk in self._disks.items()})
-        incarnation = max(chosen.promised, before.version[0], self._disks[best].head(SOURCE).epoch) + 1
+        best = furthest(self._positions())
+        incarnation = max(chosen.promised, before.version[0], self._positions()[best][0]) + 1
         self._promise(before, incarnation)
         chosen.members = list(self._disks)
-        candidates = with_definitions(self._seen, chosen) if chosen.newest else [best]
-        definitions = self._definitions.choose(candidates, list(self._disks))
+        self._choose_definitions(before)
         inside = self._make_equal(best, before, incarnation)
-        self._copy_definitions(definitions, inside)
         # What was empty and was made equal is open by now, too, and is not of the list before.
         left = [at for at in chosen.members if at in self._disks]
         accepting = self._accept_loss and len(left) < majority_of(len(before.disks))
@@ -225,7 +227,7 @@ class _Opening:
             if not (new or (path / JOURNAL).exists()):
                 raise DiskFailure(f"{path / JOURNAL} is missing")
             keep = self._keep_free_bytes
-            disk = SqliteDisk(path, keep_free_bytes=keep, accept_loss=accept_loss, one_of_several=True)
+            disk = OneDisk(path, keep_free_bytes=keep, accept_loss=accept_loss)
             self._failing.callback(disk.forsake)
             disk.examine()
         except FAILED as error:
@@ -260,34 +262,48 @@ class _Opening:
                 self._gives_up(at, f"{self._paths[at]}: {error.strerror or error}")
         enough(self._seen, before, list(self._disks), accept_loss=self._accept_loss)
 
+    def _positions(self) -> dict[int, Position]:
+        return {at: disk.position for at, disk in self._disks.items()}
+
+    def _choose_definitions(self, before: DiskList) -> None:
+        """Raises Refused, OSError."""
+        positions = self._positions()
+        candidates = of_last_incarnation(positions)
+        # Equal revisions of one incarnation are equal contents, unless somebody has written one by itself: not one
+        # that was left behind is taken then.
+        order = {at: (positions[at], is_inside(self._seen[at], before)) for at in candidates}
+        self._definitions_of = self._definitions.choose(order, list(self._disks))
+
     def _make_equal(self, best: int, before: DiskList, incarnation: int) -> list[int]:
         """The directories that have everything: a majority of the setting."""
-        position = self._disks[best].head(SOURCE).position
-        inside = [at for at, disk in self._disks.items() if disk.head(SOURCE).position == position]
-        needed = majority_of(len(self._paths))
         is_new = self._disks[best].index == 0
-        lagging = [at for at in self._disks if at not in inside]
-        others = [at for at in self._locks if at not in self._disks]
+        positions = self._positions()
+        equal = [at for at, position in positions.items() if position == positions[best]]
+        lagging = [at for at in positions if at not in equal]
+        others = [at for at in self._locks if at not in positions]
+        needed = majority_of(len(self._paths))
+        inside = [at for at in equal if self._has_definitions(at)]  # one that has not is not emptied for it
         for at in (*lagging, *others):
-            if len(inside) >= needed and not (is_new and at in others):
+            if not inside or (len(inside) >= needed and not (is_new and at in others)):
                 break
-            if self._like(at, best, before, incarnation, whole=at in lagging):
+            if self._like(at, inside[0], before, incarnation, whole=at in lagging):
                 inside.append(at)
         if len(inside) < needed:
             there = f"{len(inside)} of {len(self._paths)} data directories can be used"
             raise Refused(f"{there}, and {needed} are needed ({self._reasons()})")
         return sorted(inside)
 
-    def _like(self, at: int, best: int, before: DiskList, incarnation: int, *, whole: bool) -> bool:
-        """Whether the directory has now what the best one has."""
+    def _like(self, at: int, other: int, before: DiskList, incarnation: int, *, whole: bool) -> bool:
+        """Whether the directory has now what the other one has."""
         path, disk = self._paths[at], self._disks.pop(at, None)
         if disk is not None:
             disk.forsake()
-        log.info("data directory is made equal", data_dir=str(path), like=str(self._paths[best]))
+        log.info("data directory is made equal", data_dir=str(path), like=str(self._paths[other]))
         try:
             if not whole:
                 self._seen[at].record = write_record(path, Record(draw(), False, incarnation, before))
-            with moment_of(self._paths[best] / JOURNAL) as source:
+            self._copy_definitions(at)  # before it counts for more because of its journal
+            with moment_of(self._paths[other] / JOURNAL) as source:
                 copy_journal(source, path, whole=whole)
         except FAILED as error:
             self._gives_up(at, str(error))
@@ -295,18 +311,21 @@ class _Opening:
         self._open_one(at, accept_loss=False)
         return at in self._disks
 
-    def _copy_definitions(self, best: int | None, inside: list[int]) -> None:
-        """All of them have the same. None of a node whose definitions are elsewhere, or that is new."""
-        for at in list(inside):
-            if best is None or self._definitions.are_same(at, best):
-                continue
-            try:
-                copy_definitions(self._paths[best] / METADATA_DB, self._paths[at])
-            except (sqlite3.Error, OSError) as error:
-                inside.remove(at)
-                self._gives_up(at, str(error))
-        if len(inside) < majority_of(len(self._paths)):
-            raise Refused(f"the definitions could not be copied to enough data directories: {self._reasons()}")
+    def _has_definitions(self, at: int) -> bool:
+        """A directory with everything else has them now, too."""
+        try:
+            self._copy_definitions(at)
+        except (sqlite3.Error, OSError) as error:
+            self._gives_up(at, str(error))
+            return False
+        return True
+
+    def _copy_definitions(self, at: int) -> None:
+        """Not of a node whose definitions are in a cluster's store, or that is new. Raises sqlite3.Error, OSError."""
+        like = self._definitions_of
+        if like is not None and not self._definitions.are_same(at, like):
+            with closing(definitions_moment(self._paths[like] / METADATA_DB)) as moment:
+                copy_definitions(moment, self._paths[at])
 
     def _members(self, inside: list[int]) -> list[Member]:
         members = []

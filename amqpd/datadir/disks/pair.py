@@ -14,23 +14,14 @@ from pathlib import Path
 import structlog
 import trio
 
-from amqpd.datadir.disks.definitions import open_definitions
+from amqpd.datadir.disks.mirrored_file import open_definitions
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.opening import METADATA_DB, Pair, misfits_of, opened
 from amqpd.datadir.pairing import WAY_OUT
 from amqpd.errors import StartupError
-from amqpd.topology.metadata.sqlite.mirrored_file import MirroredFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 
 log = structlog.get_logger(component="opening")
-
-
-class StoreOnDisks:
-    """The store of definitions, and its file."""
-
-    def __init__(self, store: SqliteStore, file: MirroredFile) -> None:
-        self.store = store
-        self.file = file
 
 
 async def open_disks_of(
@@ -41,21 +32,14 @@ async def open_disks_of(
     return await trio.to_thread.run_sync(make)
 
 
-async def pair_on_disks(disks: OpenDisks, *, accept_loss: bool) -> tuple[Pair, StoreOnDisks]:
+async def pair_on_disks(disks: OpenDisks, *, accept_loss: bool) -> Pair:
     """Raises StartupError."""
-    path = disks.paths[disks.definitions[0]] / METADATA_DB
-    lost = await trio.to_thread.run_sync(misfits_of, disks.disk, path)
+    lost = await trio.to_thread.run_sync(misfits_of, disks.disk, disks.directory / METADATA_DB)
     if lost and not accept_loss:
         raise StartupError(f"{lost[0]}; {WAY_OUT}")
     for sentence in (*disks.disk.accepted, *lost):
         log.warning("the loss of messages is accepted", what=sentence)
-    made: list[MirroredFile] = []
-
-    def make() -> MirroredFile:
-        made.append(open_definitions(disks, accept_loss=accept_loss))
-        return made[0]
-
-    store = await opened(SqliteStore.on(make), path.parent)
+    store = await opened(SqliteStore.on(partial(open_definitions, disks.group)), disks.directory)
     pair = Pair(disks.disk, store)
-    pair.suspect = bool(lost or store.accepted or disks.definitions_lost)
-    return pair, StoreOnDisks(store, made[0])
+    pair.suspect = bool(lost or disks.definitions_lost)
+    return pair

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from amqpd.datadir.disks.group import DiskGroup
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.standing import State
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DisksLost
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.storage.bounded import HANG_S, LOOK_S, Call, Unanswered
 
 # A megabyte of rows takes milliseconds; a disk with a hiccup gets this long before another one is asked, too.
 ROWS_S = 1.0
 
 T = TypeVar("T")
-Question = Callable[[SqliteDisk], T]
+Question = Callable[[OneDisk], T]
 
 
 class Questions:

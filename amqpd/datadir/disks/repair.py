@@ -3,12 +3,13 @@
 What comes in: the number of the disk. What goes out: a disk that counts again; or `NotRepaired`, with the reason, and
 it may be tried again.
 Rules: 1. A large journal is copied in rounds, each of one moment of a disk that has everything, with what came during
-the round before, until that is little. What follows the moment of the last round, between two steps, waits for the
-disk that is repaired, up to a bound; when more comes there are more rounds. 2. A disk that has lost anything is of a
-new generation, and counts for nothing until the list has that. What would count at the next start is given up only
-while a majority has everything, and while what was lost cannot count without them if it comes back. 3. One that is
-only behind is brought up in one transaction of each round, and never counts for less than it did. 4. A directory of
-another node, or one that this node went on with alone, is not erased. 5. Blocking, in threads; one repair at a time.
+the round before, until that is little. The definitions are copied before the journal says that they are there. What
+follows the moment of the last round, between two steps, waits for the disk that is repaired, up to a bound; when more
+comes there are more rounds. 2. A disk that has lost anything is of a new generation, and counts for nothing until the
+list has that. What would count at the next start is given up only while a majority has everything, and while what was
+lost cannot count without them if it comes back. 3. One that is only behind is brought up in one transaction of each
+round, and never counts for less than it did. 4. A directory of another node, or one that this node went on with
+alone, is not erased. 5. Blocking, in threads; one repair at a time.
 Not here: when (`watch.py`), what is copied (`copying.py`).
 """
 
@@ -24,8 +25,17 @@ from pathlib import Path
 import structlog
 
 from amqpd.datadir.disk_record import has_record, read_record
-from amqpd.datadir.disks.copying import bytes_of, copy_journal, free_bytes, open_moment
+from amqpd.datadir.disks.copying import (
+    bytes_of,
+    copy_definitions,
+    copy_journal,
+    definitions_moment,
+    free_bytes,
+    has_definitions_of,
+    open_moment,
+)
 from amqpd.datadir.disks.election import named
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
 from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
@@ -34,8 +44,8 @@ from amqpd.errors import StartupError
 from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.journal.sqlite.adoption import Known
 from amqpd.journal.sqlite.database import JOURNAL
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.likeness import Likeness
+from amqpd.topology.metadata.sqlite.sqlite_file import Leased, SqliteFile
 
 MOMENT_S = 30.0
 """For the disk that is copied, to come to the end of a step."""
@@ -51,6 +61,23 @@ LATE_S = 3 * MOMENT_S
 and at its end a log of some hundred megabytes is copied."""
 
 log = structlog.get_logger(component="disks")
+
+
+class Moment:
+    """Of a disk that is copied: its tables."""
+
+    def __init__(self, disk: OneDisk) -> None:
+        """Raises sqlite3.Error."""
+        with ExitStack() as opened:
+            self.journal = opened.enter_context(closing(open_moment(disk.path)))
+            # Behind it: it has all that the journal says of it.
+            self.definitions: sqlite3.Connection | None = None
+            if disk.has_definitions:
+                self.definitions = opened.enter_context(closing(definitions_moment(disk.definitions_path)))
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        self._opened.close()
 
 
 class NotRepaired(Exception):
@@ -157,24 +184,27 @@ class Repair:
 
     def _round(self, whole: bool, *, new: bool) -> Likeness:
         """Nothing waits for it."""
-        with closing(open_moment(self._group.first().path)) as source:
-            return self._copied(source, whole, new, self._goes_on)
+        with closing(Moment(self._group.first())) as moment:
+            return self._copied(moment, whole, new, self._goes_on)
 
-    def _copied(self, source: sqlite3.Connection, whole: bool, new: bool, goes_on: Callable[[], None]) -> Likeness:
+    def _copied(self, moment: Moment, whole: bool, new: bool, goes_on: Callable[[], None]) -> Likeness:
+        definitions = moment.definitions
+        if definitions is not None and not has_definitions_of(definitions, self.directory):
+            copy_definitions(definitions, self.directory, goes_on)
         others = [self._group.members[number].path / JOURNAL for number in self._group.reading()]
-        likeness = copy_journal(source, self.directory, whole=whole, new=new, goes_on=goes_on, others=others)
+        likeness = copy_journal(moment.journal, self.directory, whole=whole, new=new, goes_on=goes_on, others=others)
         if likeness.mended:
             log.warning("damaged rows were taken from another disk", path=str(self.directory), rows=likeness.mended)
         return likeness
 
     def _last_round(self, whole: bool, *, new: bool) -> Likeness:
-        source, known = self._moment()
+        moment, known, leased = self._moment()
+        with closing(moment):
+            likeness = self._copied(moment, whole, new, self._goes_on_in_step)
+        disk = OneDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes)
         try:
-            likeness = self._copied(source, whole, new, self._goes_on_in_step)
-        finally:
-            source.close()
-        disk = SqliteDisk(self.directory, keep_free_bytes=self._disks.keep_free_bytes, one_of_several=True)
-        try:
+            if leased is not None:
+                disk.open_definitions(leased)
             disk.adopt(known)
             self._group.continue_repair(self._number, disk)
         except BaseException:
@@ -183,21 +213,22 @@ class Repair:
             raise
         return likeness
 
-    def _moment(self) -> tuple[sqlite3.Connection, Known]:
-        """Of the disk that is copied: its tables, and what it knows of them."""
+    def _moment(self) -> tuple[Moment, Known, Leased | None]:
+        """And what the disk that is copied knows of its tables; None: it has no definitions."""
         numbers = self._group.reading()
         if not numbers:
             raise NotRepaired("no other disk has everything")
         like = next((each for each in numbers if self._group.state(each) is State.IN), numbers[0])
 
-        def work(disk: SqliteDisk) -> tuple[sqlite3.Connection, Known]:
+        def work(disk: OneDisk) -> tuple[Moment, Known, Leased | None]:
             self._goes_on()
             with ExitStack() as failing:
-                connection = failing.enter_context(closing(open_moment(disk.path)))
+                moment = failing.enter_context(closing(Moment(disk)))
                 self._group.begin_repair(self._number, like, lambda: not self._stopped)
                 known = disk.known()
+                leased = disk.ask(SqliteFile.leased) if disk.has_definitions else None
                 failing.pop_all()
-            return connection, known
+            return moment, known, leased
 
         try:
             return self._group.run_on(like, work, MOMENT_S)

@@ -1,7 +1,7 @@
 """Watches the disks of a node while it runs: what is left behind is told, repaired, and counts again.
 
-What comes in: the disks; the store of definitions, when that is on them. What goes out: the list on a majority;
-repaired disks; a line for each for `amqpd status`, and a row for each that is not well.
+What comes in: the disks. What goes out: the list on a majority; repaired disks; a line for each for `amqpd status`,
+and a row for each that is not well.
 Rules: 1. A directory that is not the one that was opened leaves its disk behind; so does one that does not answer
 (`group.py`). 2. One repair at a time, beside which the others are watched; one that failed is tried again, later each
 time, up to a bound. A disk that hangs is repaired when it answers. 3. Nothing here ends the node, or waits for a disk
@@ -23,7 +23,6 @@ import trio
 from amqpd.datadir.disks.glances import Glances
 from amqpd.datadir.disks.group import CLOSE_S, LOOK_S
 from amqpd.datadir.disks.opening import OpenDisks
-from amqpd.datadir.disks.pair import StoreOnDisks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.roster import Unwritten
 from amqpd.datadir.disks.standing import State
@@ -41,11 +40,9 @@ log = structlog.get_logger(component="disks")
 class DisksWatch:
     """Of one node."""
 
-    def __init__(self, disks: OpenDisks, definitions: StoreOnDisks | None) -> None:
-        """`definitions`: if they are in the directories."""
+    def __init__(self, disks: OpenDisks) -> None:
         self._disks = disks
         self._group = disks.group
-        self._definitions = definitions
         self._glances = Glances(disks.paths, self._group)
         self._failed: dict[int, tuple[float, float, str]] = {}
         """number -> when a repair is tried again, after how long then, and why the last one failed"""
@@ -212,16 +209,10 @@ class DisksWatch:
             del self._repairs[number]
 
     async def _end(self, number: int, repair: Repair) -> None:
-        """The journal is copied. Raises NotRepaired, Unwritten."""
-        if (of := self._definitions) is not None:
-            reason = await of.store.beside(partial(of.file.add, number, repair.directory))
-            if reason is not None:
-                raise NotRepaired(reason)
+        """All is copied. Raises NotRepaired, Unwritten."""
         await self._catch_up(repair)
         self._glances.begin(number)
         await self._in_thread(repair.join)
-        if of is not None:
-            await of.store.beside(of.file.prefer_first)
 
     async def _catch_up(self, repair: Repair) -> None:
         """Raises NotRepaired."""

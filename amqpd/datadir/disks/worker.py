@@ -23,10 +23,10 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.standing import Standings, State
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import RESTING_S
 from amqpd.storage.bounded import HANG_S, BoundedCalls, Call
 from amqpd.storage.closing import leave_open
@@ -36,7 +36,7 @@ HOUSEKEEPING_IDLE_S = 1.0
 _log = structlog.get_logger("amqpd.journal")
 
 T = TypeVar("T")
-Step = Callable[[SqliteDisk], object]
+Step = Callable[[OneDisk], object]
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Member:
     number: int
     path: Path
     """of its data directory"""
-    disk: SqliteDisk | None
+    disk: OneDisk | None
     """None: it is not open"""
     reason: str = ""
     """why it does not count"""
@@ -81,7 +81,7 @@ class Group(Protocol):
 class Worker:
     """The thread, which begins at once."""
 
-    def __init__(self, group: Group, member: Member, disk: SqliteDisk) -> None:
+    def __init__(self, group: Group, member: Member, disk: OneDisk) -> None:
         """The group's `changed` may be held by the caller."""
         self._group = group
         self._member = member
@@ -122,13 +122,13 @@ class Worker:
             return False
         return reader.busy_s() > HANG_S
 
-    def run(self, work: Callable[[SqliteDisk], T], timeout_s: float) -> T:
+    def run(self, work: Callable[[OneDisk], T], timeout_s: float) -> T:
         """See `DiskGroup.run_on`. Raises TimeoutError at once when the disk is closed."""
         done = threading.Event()
         answers: list[T] = []
         errors: list[Exception] = []
 
-        def beside(disk: SqliteDisk) -> None:
+        def beside(disk: OneDisk) -> None:
             try:
                 answers.append(work(disk))
             except Exception as error:  # noqa: BLE001 - the caller's, who gets it

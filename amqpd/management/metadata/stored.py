@@ -2,27 +2,35 @@
 
 What comes in: a data directory. What goes out: a `Metadata` on its store.
 Rules: 1. The store is opened for each call and closed after it. 2. A broker that runs on the directory is only told
-to look, when the changes are committed; without one they are made all the same.
+to look, when the changes are committed; without one they are made all the same. 3. What a node has on several
+directories only one process writes: its broker, which is asked, or this one, with the lock of the directory that has
+most, when most of them are there.
 Not here: what is changed (the use cases), the metadata inside of a broker (`live.py`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
+from amqpd.datadir.disk_record import has_record, inside_of
+from amqpd.datadir.lock import open_data_directory
+from amqpd.errors import StartupError
 from amqpd.management.control import socket as control
+from amqpd.management.control.metadata_commands import RunningStore
 from amqpd.management.errors import Conflict, ManagementError, Unavailable
 from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.reading import RecordReader, records_of
+from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
@@ -30,6 +38,8 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     MetadataStore,
     MetadataStoreError,
+    Operation,
+    Outcome,
     Snapshot,
     StoreDamaged,
     Transaction,
@@ -68,6 +78,15 @@ ANSWER_TIMEOUT_S = 60.0
 # its line holds 4 MiB.
 TRANSIENTS_A_COMMAND = 500
 CHARACTERS_A_COMMAND = 1 << 20
+
+
+class Keys(Protocol):
+    """What changes are made with, of a `MetadataStore`."""
+
+    async def range(self, prefix: str) -> Snapshot: ...
+
+    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome: ...
+
 
 OpenStore = Callable[[], AbstractAsyncContextManager[MetadataStore]]
 OfUser = PermissionRecord | TopicPermissionRecord
@@ -115,7 +134,7 @@ class StoredMetadata(Metadata):
         return (await self.transients() or []) if wanted else []
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[MetadataStore]:
+    async def _opened(self) -> AsyncIterator[Keys]:
         """Raises Unavailable, also for what fails inside."""
         data_dir = self._data_dir
         if self._elsewhere is not None:
@@ -133,15 +152,19 @@ class StoredMetadata(Metadata):
                 "cluster, give this command the broker's settings too (amqpd --config FILE, AMQPD_CONFIG or "
                 "AMQPD_CLUSTER_STORE)"
             )
-        try:
-            embedded = await SqliteStore.open(data_dir / FILE_NAME)
-            try:
-                await bootstrap(embedded)
+        with ExitStack() as locked:
+            if has_record(data_dir):
+                running = RunningStore(data_dir)
+                if running.answers():
+                    yield running
+                    return
+                data_dir = _with_most(data_dir)
+                try:
+                    locked.enter_context(open_data_directory(data_dir))
+                except StartupError as error:
+                    raise Unavailable(str(error)) from error
+            async with _embedded(data_dir / FILE_NAME) as embedded:
                 yield embedded
-            finally:
-                await embedded.aclose()
-        except MetadataStoreError as error:
-            raise Unavailable(str(error)) from error
 
     def _refresh(self) -> None:
         try:
@@ -150,7 +173,33 @@ class StoredMetadata(Metadata):
             raise Unavailable(f"it is stored, but the running broker did not take it over: {error}") from error
 
 
-async def sweep(store: MetadataStore) -> None:
+@asynccontextmanager
+async def _embedded(path: Path) -> AsyncIterator[Keys]:
+    """Raises Unavailable, also for what fails inside."""
+    try:
+        embedded = await SqliteStore.open(path)
+        try:
+            await bootstrap(embedded)
+            yield embedded
+        finally:
+            await embedded.aclose()
+    except MetadataStoreError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _with_most(data_dir: Path) -> Path:
+    """Of several directories of a stopped node the one that has all definitions. Raises Unavailable."""
+    inside, listed = inside_of(data_dir)
+    there = {each: seen for each in inside if (seen := glance(each / FILE_NAME)) is not None and seen.identity}
+    if len(there) <= listed // 2:
+        raise Unavailable(
+            f"{len(there)} of the {listed} data directories of this node have its definitions, "
+            f"{listed // 2 + 1} are needed: bring the others back, or start the broker"
+        )
+    return max(there, key=lambda each: (there[each].revision, -inside.index(each)))
+
+
+async def sweep(store: Keys) -> None:
     """Delete what has no place any more (`leftovers`). Raises Conflict."""
     for _ in range(ROUNDS_MAX):
         snapshot = await store.range(PREFIX)
@@ -195,12 +244,11 @@ def _places(record: Record) -> Iterator[Key]:
         yield record.destination_type, record.vhost, record.destination
 
 
-async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record], *, strict: bool) -> None:
+async def _commit(store: Keys, plan: Planner, live: Sequence[Record], *, strict: bool) -> None:
     for _ in range(ROUNDS_MAX):
         topology, revisions = topology_of(await store.range(PREFIX), live, strict=strict)
         planned = plan(topology)
-        for first in range(0, len(planned.changes), CHANGES_A_TRANSACTION):
-            some = planned.changes[first : first + CHANGES_A_TRANSACTION]
+        for some in _parts(planned.changes, CHARACTERS_A_COMMAND if isinstance(store, RunningStore) else None):
             if not await transact(store, some, planned.requires, revisions):
                 break
         else:
@@ -208,8 +256,21 @@ async def _commit(store: MetadataStore, plan: Planner, live: Sequence[Record], *
     raise Conflict(OVERTAKEN)
 
 
+def _parts(changes: Sequence[Change], characters_max: int | None) -> Iterator[Sequence[Change]]:
+    """Each of one transaction."""
+    first = characters = 0
+    for at, each in enumerate(changes):
+        if characters_max is not None:
+            characters += len(encode_record(each.record)) if isinstance(each, Put) else 0
+        if at + 1 - first == CHANGES_A_TRANSACTION or characters >= (characters_max or math.inf):
+            yield changes[first : at + 1]
+            first, characters = at + 1, 0
+    if first < len(changes):
+        yield changes[first:]
+
+
 async def transact(
-    store: MetadataStore, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+    store: Keys, changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
 ) -> bool:
     """Whether it was committed: what is written had these revisions still, and what is required was there."""
     encode = partial(_transaction, changes, requires, revisions)
@@ -231,10 +292,12 @@ def _transaction(changes: Sequence[Change], requires: Iterable[Key], revisions: 
 def topology_of(
     snapshot: Snapshot, live: Sequence[Record] = (), *, strict: bool = False
 ) -> tuple[Topology, dict[str, int]]:
-    """What is stored and what lives beside it, and the revisions of what is stored. What cannot be read is left out,
+    """What is stored and what lives beside it, and the revisions of what is stored; of what a `RunningStore` tells
+    without a value, that only. What cannot be read is left out,
     and logged; raises StoreDamaged if it is strict."""
     reader = RecordReader(strict=strict)
-    stored = [each for each in reader.read_all(reader.in_order(snapshot)) if not isinstance(each, UnreadableQueue)]
+    told = Snapshot(snapshot.revision, [entry for entry in snapshot.entries if entry.value])
+    stored = [each for each in reader.read_all(reader.in_order(told)) if not isinstance(each, UnreadableQueue)]
     topology = Topology()
     topology.apply([Put(record) for record in [*stored, *live]])
     return topology, {entry.key: entry.mod_revision for entry in snapshot.entries}

@@ -4,7 +4,10 @@ What comes in: reads, and the calls of a group commit. What goes out: their outc
 were seen or made on the way, in `events` (and `missed_until`, when other processes' events are lost), for
 the caller to take after each call, also one that raised.
 Rules: 1. One thread at a time. 2. What a commit changes beside the file (counters, leased keys, events)
-changes after COMMIT has returned; so a full disk, which SQLite rolls back, leaves everything as it was.
+changes after COMMIT has returned; so a full disk, which SQLite rolls back, leaves everything as it was. 3. What a
+call does depends on the file, on the leased keys, and on nothing else: files that were equal and get the same calls
+in the same order stay equal. 4. Only a file that is one of several is of one process alone: what another one wrote
+there is damage.
 Not here: threads and turns (`store.py`), the group commit (`topology/metadata/sqlite/batch.py`), tables
 (`tables.py`), opening and errors (`database.py`).
 """
@@ -15,7 +18,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -85,6 +87,10 @@ QUIET_LOOKS = 8
 KEYS_A_SELECT = 500
 
 
+Leased = tuple[dict[str, Entry], int]
+"""leased keys, and the transactions with such since the file's last revision"""
+
+
 class _HistoryDamaged(Exception):
     """A part of the history cannot be trusted: as good as gone."""
 
@@ -92,11 +98,17 @@ class _HistoryDamaged(Exception):
 class SqliteFile:
     """The database of one store: every call blocks, and one thread at a time may make it."""
 
-    one_of_several = False
-    """the node goes on without its disk, should that hang"""
-
-    def __init__(self, path: Path, history_revisions_max: int, accept_loss: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        history_revisions_max: int = HISTORY_REVISIONS_MAX,
+        accept_loss: bool = False,
+        *,
+        one_of_several: bool = False,
+    ) -> None:
+        """`one_of_several`: the node goes on without its disk, should that hang."""
         self.path = path
+        self.one_of_several = one_of_several
         self.events: list[Event] = []
         self.missed_until: int | None = None
         self._leased: dict[str, Entry] = {}
@@ -110,6 +122,8 @@ class SqliteFile:
         opened = open_database(path, accept_loss=accept_loss)
         self.identity, self.accepted = opened.identity, opened.accepted
         self._connection, self._mark = opened.connection, opened.mark
+        if self._mark is not None and one_of_several:
+            self._mark.by_calls()
         self._driver = driver_of(self._connection)
         with explained(path):
             self._seen, self._compacted, *_ = self._state()
@@ -130,7 +144,7 @@ class SqliteFile:
             query = query.where(entries.c.key < end)
         with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
-            found = [self._entry(*row) for row in self._select(query)]
+            found = [self._entry(*row) for row in self._connection.execute(query)]
         found += [entry for key, entry in self._leased.items() if key.startswith(prefix)]
         return Snapshot(self.revision, sorted(found, key=lambda entry: entry.key))
 
@@ -148,16 +162,18 @@ class SqliteFile:
         """Take note of other processes' commits; when there were none of anybody for a while, empty the log."""
         self.refresh()
         self._quiet_looks += 1
-        if self._quiet_looks != QUIET_LOOKS:
-            return
+        if self._quiet_looks == QUIET_LOOKS and not self.rest():
+            self._quiet_looks = 0
+
+    def rest(self) -> bool:
+        """Nothing was committed for a while: empty the log. Whether it is empty."""
         emptied = False
         with suppress(StoreFull, StoreBusy):
             self._forget()
             with explained(self.path):
                 emptied = empty_log(self._driver)
                 self._sync_mark()
-        if not emptied:
-            self._quiet_looks = 0
+        return emptied
 
     def past(self, after: int, until: int) -> list[Event]:
         """The file's events greater than `after`, up to `until`, from the history."""
@@ -184,7 +200,7 @@ class SqliteFile:
                 self._write(batch, *batch.tally(count, total))
                 mark = self._open_mark()
         if batch.past:
-            self._promise(mark, batch.seen)
+            mark.promise(batch.seen)
             self._forgotten.clear()
             self._quiet_looks = 0
         self._seen, self._leased_steps = batch.seen, batch.leased_steps
@@ -199,6 +215,14 @@ class SqliteFile:
 
     def require_disks(self) -> None:
         """From any thread, at once: there are enough for a commit. Raises StoreLacksDisks."""
+
+    def leased(self) -> Leased:
+        """What another file takes over that is made equal to this one."""
+        return dict(self._leased), self._leased_steps
+
+    def take_leased(self, leased: Leased) -> None:
+        """Of a file that is equal."""
+        self._leased, self._leased_steps = leased
 
     def dropped(self) -> dict[int, int]:
         """With the revision of each."""
@@ -222,26 +246,24 @@ class SqliteFile:
             # It has no revision, so its loss would not be seen: it does not stay in the log.
             empty_log(self._driver)
 
-    def close(self) -> None:
+    def close(self, *, forget: bool = True) -> None:
+        """`forget`: what was to be forgotten is, before."""
         with suppress(StoreFull, StoreBusy):
-            self._forget()
+            if forget:
+                self._forget()
         close_database(self._connection, self.path)
         with explained(self.path):
             self._sync_mark()
         if self._mark is not None:
             self._mark.close()
 
-    def _select(self, query: sa.Select[Any]) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self._connection.execute(query)]
-
     def _open_mark(self) -> Mark:
         """Before COMMIT, because there may be no space for it."""
         if self._mark is None:
             self._mark = Mark(mark_path(self.path), self.identity, self._seen)
+            if self.one_of_several:
+                self._mark.by_calls()
         return self._mark
-
-    def _promise(self, mark: Mark, revision: int) -> None:
-        mark.promise(revision)
 
     def _sync_mark(self) -> None:
         if self._mark is not None:
@@ -311,6 +333,8 @@ class SqliteFile:
         revision, self._compacted, count, total = self._state()
         if revision == self._seen:
             return count, total
+        if self.one_of_several:
+            raise StoreDamaged(f"{self.path} was written by another process: it is not what the others are any more")
         try:
             foreign = None if self._compacted > self._seen else self._events_between(self._seen, revision)
         except _HistoryDamaged:

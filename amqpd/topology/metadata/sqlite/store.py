@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -31,6 +31,7 @@ from amqpd.topology.metadata.store import (
     Compacted,
     Compare,
     Entry,
+    Event,
     LeaseGone,
     MetadataStoreError,
     Operation,
@@ -40,6 +41,7 @@ from amqpd.topology.metadata.store import (
     StoreBusy,
     StoreClosed,
     StoreFull,
+    StoreUnreached,
     Transaction,
 )
 from amqpd.topology.metadata.tombstones import oldest
@@ -51,10 +53,51 @@ POLL_S = 0.25
 T = TypeVar("T")
 
 
+class StoreFile(Protocol):
+    """What a store works with: a file (`SqliteFile`, which see), or equal files on several disks. One thread at a
+    time."""
+
+    identity: str
+    accepted: list[str]
+    events: list[Event]
+    missed_until: int | None
+    one_of_several: bool
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def revision(self) -> int: ...
+
+    def get(self, key: str) -> Entry | None: ...
+
+    def range(self, prefix: str) -> Snapshot: ...
+
+    def refresh(self) -> int: ...
+
+    def look(self) -> None: ...
+
+    def past(self, after: int, until: int) -> list[Event]: ...
+
+    def commit(self, calls: Sequence[Call]) -> list[Outcome]: ...
+
+    def require_disks(self) -> None: ...
+
+    def dropped(self) -> dict[int, int]: ...
+
+    def forget(self, ids: Iterable[int]) -> None: ...
+
+    def journal(self) -> tuple[str, int] | None: ...
+
+    def set_journal(self, identity: str, index: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class SqliteStore:
     """See `store.MetadataStore`. Made by `open`."""
 
-    def __init__(self, file: SqliteFile, poll_s: float) -> None:
+    def __init__(self, file: StoreFile, poll_s: float) -> None:
         self._file = file
         self._poll_s = poll_s
         self._log = EventLog(file.revision)
@@ -80,14 +123,9 @@ class SqliteStore:
         return await cls.on(lambda: SqliteFile(path, history_revisions_max, accept_loss), poll_s)
 
     @classmethod
-    async def on(cls, make: Callable[[], SqliteFile], poll_s: float = POLL_S) -> SqliteStore:
-        """On the file that this opens, in a thread. Raises as `open`."""
+    async def on(cls, make: Callable[[], StoreFile], poll_s: float = POLL_S) -> SqliteStore:
+        """On what this opens, in a thread. Raises as `open`."""
         return cls(await trio.to_thread.run_sync(make), poll_s)
-
-    async def beside(self, work: Callable[[], T]) -> T:
-        """Between two calls, in the thread: nothing else is done with the file meanwhile. What `work` raises ends the
-        store."""
-        return await self._call(work)
 
     @property
     def accepted(self) -> list[str]:
@@ -206,7 +244,7 @@ class SqliteStore:
     async def _commit(self, calls: list[Call]) -> None:
         try:
             outcomes = deque(await self._run(lambda: self._file.commit(calls)))
-        except (StoreFull, StoreBusy) as failure:
+        except (StoreFull, StoreBusy, StoreUnreached) as failure:
             for each in calls:
                 each.done, each.failure = True, failure
             return
@@ -217,7 +255,7 @@ class SqliteStore:
     async def _poll(self) -> None:
         # Should a commit be running, it looks for others' changes itself.
         if not self._turn.locked():
-            with suppress(StoreBusy):  # the next look comes soon
+            with suppress(StoreBusy, StoreUnreached):  # the next look comes soon
                 await self._call(self._file.look)
 
     async def _call(self, work: Callable[[], T]) -> T:
@@ -231,7 +269,7 @@ class SqliteStore:
         """Work on the file in a thread, then publish the events that it saw or made."""
         try:
             result = await trio.to_thread.run_sync(work, limiter=self.threads)
-        except (Compacted, StoreFull, StoreBusy):
+        except (Compacted, StoreFull, StoreBusy, StoreUnreached):
             raise
         except MetadataStoreError as error:
             self._fail(error)
