@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
+from mypy_extensions import mypyc_attr
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd.audit.publication import Publication
@@ -26,6 +27,7 @@ from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a test double is one, too
 class RemoteQueue(QueuePort):
     """A queue that this node does not lead: its record, and refusals."""
 
