@@ -103,7 +103,7 @@ def test_what_is_allowed(outcome: Outcome, ruling: str) -> None:
         (seen(wrong=["the body of a:3"]), "wrong: the body of a:3"),
         (seen(again={"a": [Delivered("a:3")]}), "taken, and back after a restart in a"),
         (seen(rows=rows(names=("a", "b", "letters", "old"))), "deleted queue is back: old"),
-        (seen(rows=rows(names=("a", "b"))), "definitions are gone, and nothing is said: dead letters"),
+        (seen(rows=rows(names=("a", "b"))), "definitions are gone, and nothing is said: letters"),
         (seen(unbound=["exchange x"]), "definitions are gone, and nothing is said: exchange x"),
         (seen(ended=[70]), "ended while serving, exit codes [70]"),
         (seen(ended=[70, 70, 70]), "a restart loop"),

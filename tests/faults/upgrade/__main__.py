@@ -30,6 +30,9 @@ ENDS = ("stopped", "killed")
 def opened(checkout: Path, kernel: str, written: Path, folder: Path, book: Book) -> Seen:
     """What a reader makes of a copy of the directory."""
     shutil.copytree(written / "data", folder / "data", symlinks=True)
+    if (folder / "data" / "audit" / "lives.json").exists():
+        # An audit log of a version whose columns had other names is put aside first (CHANGELOG.md, "Changed").
+        (folder / "data" / "audit").rename(folder / "audit")
     environment = ENVIRONMENT | ({"AMQPD_KERNEL": kernel} if kernel else {})
     broker = BrokerProcess(folder / "data", environment=environment, checkout=checkout)
     try:
