@@ -1,8 +1,8 @@
 """The journal's disk: one SQLite database in WAL mode.
 
-The walk: `disk.py` implements `records.Disk`: a commit is one SQL statement (`statements.py`, on the tables of
-`schema.py`) and one fsync; `work.py` and `intake.py` bring a transaction into that statement's shape. What is too
-much to delete at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py` keeps the log
+The walk: `disk.py` implements `Disk` (`journal/disk.py`): a commit is one SQL statement (`statements.py`, on the
+tables of `schema.py`) and one fsync; `work.py` and `intake.py` bring a transaction into that statement's shape. What
+is too much to delete at once becomes a discard, and leaves in pieces (`discards.py`). `checkpoints.py` keeps the log
 small. At start `database.py` looks whose file it is, creates or migrates it (`migrations/`, Alembic), `trust.py`
 asks whether it has all that it promised, and `recovery.py` reads the index back (`queries.py` is the SQL that
 reads, `checksums.py` what each record is held against). `reading.py` reads bodies for the queues, `scrubbing.py`
