@@ -54,7 +54,7 @@ OF_OTHER_THINGS = re.compile(
     r"|kernel/|node/alarm_board|queues/(?:paging|segment|store)\.py|security/rabbitmq_hashes|setting_types"
     r"|topology/metadata/|tracing/context|vocabulary/escapes|wire/)|bench/(?:applications|brokers/)|conformance/broker"
     r"|spark/amqpd_spark/(?:files|java)\.py|tests/(?:clients/rabbitmq_process|cost/instructions|events/test_messages"
-    r"|faults/(?:every_method|rabbitmq_cluster)|harness/namespaces|management/figures/test_recent|node/test_alarm_board"
+    r"|faults/(?:every_method|rabbitmq_cluster|test_damage_judge)|harness/namespaces|management/figures/test_recent|node/test_alarm_board"
     r"|spark/test_(?:class_archive|files)|test_config|wire/)"
 )
 
