@@ -23,7 +23,8 @@ EXIT_NOT_YET = 75
 
 
 class Failure(Exception):
-    """Base of both. `sentence` is complete, begins in lower case and needs no traceback beside it."""
+    """Base of the two failures of a whole broker, StartupError and NodeFailure. `sentence` is complete, begins in
+    lower case and needs no traceback beside it."""
 
     exit_code = EXIT_NODE_FAILURE
 
@@ -40,7 +41,8 @@ class StartupError(Failure):
 
 
 class NotYet(StartupError):
-    """It cannot start now, and may at the next try: another program that it needs does not answer."""
+    """The broker (or a command) cannot start now, and may at the next try: another program that it needs does not
+    answer."""
 
     exit_code = EXIT_NOT_YET
 

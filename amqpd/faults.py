@@ -23,7 +23,8 @@ CONNECTION, QUEUE, TASK = "connection", "queue", "task"
 
 
 class Faults:
-    """`bug` and `log` are those of `world.Services`."""
+    """Contains faults at the connection, queue or task that met them, and counts them. `bug` and `log` are those
+    of `world.Services`."""
 
     def __init__(self, bug: Callable[[Exception], None], log: Callable[..., None]) -> None:
         self._bug = bug

@@ -55,7 +55,8 @@ _EVENTS = {
 
 
 class Acts:
-    """`of_changes` is told of what took effect; `expect` says who asked for it."""
+    """Records acts: changes of the topology that took effect (`of_changes`), with the client that asked for each
+    (`expect`), log-ins and refusals."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -16,7 +16,7 @@ from amqpd.audit.epochs import Eras
 
 
 class LeaderEpochs:
-    """Of one node."""
+    """The epochs of the sources that one node leads, and the epochs in which the messages of their queues came in."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}

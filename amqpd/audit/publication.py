@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ChannelConfirms:
-    """Which publications a channel's confirm tags are, of those that it was not told of yet."""
+    """The publications of one channel by their confirm tags, until the channel is told of each."""
 
     __slots__ = ("party", "refused", "waiting")
 
@@ -59,7 +59,7 @@ class ChannelConfirms:
 
 
 class Confirming:
-    """Confirms of one channel, as far as the log is concerned."""
+    """The confirm mode of one channel, as far as the audit log is concerned."""
 
     __slots__ = ("published", "recorded")
 
@@ -71,7 +71,7 @@ class Confirming:
 
 
 class Address:
-    """What a publication's columns are the same for: an exchange and a routing key."""
+    """The exchange and the routing key of publications, with the columns of the log that follow from them."""
 
     __slots__ = ("exchange", "origin", "routing_key")
 
@@ -83,7 +83,7 @@ class Address:
 
 
 class Publication:
-    """What the log has to know of it until its last queue has it."""
+    """One run of publishes, with what the log has to know of it until its last queue has it."""
 
     __slots__ = (
         "_properties",

@@ -16,8 +16,8 @@ from amqpd.audit.spool import HEAD
 
 
 class Sink:
-    """`descriptor` is of a file opened for appending, `size` what is in it; while it is `dropping`, nothing is
-    written."""
+    """Writes what the recorder has gathered to the spool's file. `descriptor` is of a file opened for appending,
+    `size` what is in it; while the sink is `dropping`, nothing is written."""
 
     def __init__(
         self,

@@ -35,7 +35,8 @@ _encode = JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class SpoolBuffer:
-    """`rows` counts the log's rows since the start of the incarnation; the next one has the number after it."""
+    """The records that gather for the spool's file. `rows` counts the log's rows since the start of the
+    incarnation; the next row has the number after it."""
 
     def __init__(self) -> None:
         self.rows = 0

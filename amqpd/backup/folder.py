@@ -22,7 +22,8 @@ PART = ".part"
 
 
 class TargetFolder:
-    """Raises BackupError."""
+    """The folder that a backup is written to, new or empty; what a failed backup made in it is removed. Its
+    methods raise BackupError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -36,7 +36,7 @@ class BackupError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """Of one file: how long it is, and its SHA-256 in hexadecimal."""
+    """The length of one file of a backup, and its SHA-256 in hexadecimal."""
 
     nbytes: int
     sha256: str

@@ -20,7 +20,7 @@ SLEEP_S_MAX = 0.1
 
 
 class Progress:
-    """Shared by the thread that copies and those that watch it, or want it to end."""
+    """The progress of a backup or a restore, shared by the thread that copies and the tasks that watch or end it."""
 
     def __init__(self, rate_bytes_s: float | None = None) -> None:
         """`rate_bytes_s`: at most this much of `add` a second, on average; None: no limit."""

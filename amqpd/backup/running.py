@@ -38,7 +38,7 @@ log = structlog.get_logger(component="backup")
 
 
 class Backups:
-    """`streams` are for the control server; `run` must be running."""
+    """The backups that a running broker makes: `streams` are for the control server; `run` must be running."""
 
     def __init__(
         self,

@@ -49,7 +49,7 @@ HARMLESS = ("body", "mark", "copy", "history", "log", "audit")
 
 
 class RepairError(Exception):
-    """Nothing was changed; one sentence."""
+    """A journal cannot be repaired, and nothing was changed; the text is one sentence."""
 
 
 @dataclass

@@ -39,7 +39,7 @@ _BODY_REMEDY = f"{RESTORE}, or set them aside with 'amqpd message quarantine' wh
 
 @dataclass
 class Seen:
-    """What the rows of messages say together, for comparison with the journal's other tables."""
+    """The facts that the rows of messages give together, for comparison with the journal's other tables."""
 
     count: int = 0
     """entries of the index"""

@@ -170,7 +170,7 @@ def _tallies(found: Salvage, source: Source) -> None:
 
 
 class _Rows:
-    """Rows and their deadlines."""
+    """The part of a salvage that reads rows of messages and their deadlines."""
 
     def __init__(self, connection: sqlite3.Connection, found: Salvage, source: Source | None) -> None:
         self._connection = connection

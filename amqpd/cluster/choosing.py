@@ -29,7 +29,7 @@ from amqpd.replication.take_over import SourceRecord
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a node has heard of its cluster."""
+    """The state of its cluster that one node has heard of: members, records of sources, links."""
 
     me: str
     living: Mapping[str, MemberRecord]
@@ -61,7 +61,8 @@ def choose(
 
 
 class Choices:
-    """For the queues that are asked about at one moment: what they have in common is computed once."""
+    """The choices of sources for the queues that are declared at one moment; what these have in common is computed
+    once."""
 
     def __init__(self, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int) -> None:
         """`queues`: of each source; `served`: sources led here, and serves them; `copies`: as the cluster

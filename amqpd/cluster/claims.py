@@ -24,7 +24,7 @@ from amqpd.cluster.records import KnownRecord
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The last one of a disk, as that has it. All 0: it made none."""
+    """The last claim of a disk, as that disk has it; all fields are 0 if the disk made none."""
 
     generation: int = 0
     incarnation: int = 0

@@ -55,7 +55,7 @@ four of each source."""
 
 
 class Copies:
-    """All of one forwarder."""
+    """The copies of sources that one node keeps for the leaders of these sources."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """Of one process."""
+    """Counts of what one process has done for its cluster since it began."""
 
     take_overs_begun: int = 0
     take_overs: int = 0

@@ -22,7 +22,7 @@ AGAIN_S = 2.0
 
 
 class Deletions:
-    """What the store has recorded, for all sources that ask meanwhile."""
+    """Reads the deleted queues that the store has recorded, with one read for all sources that ask meanwhile."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

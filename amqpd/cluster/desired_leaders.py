@@ -31,7 +31,8 @@ class _Failure:
 
 
 class DesiredLeaders:
-    """Of one forwarder."""
+    """The failed hand-overs from one node to leaders that operators ask for, with the time before which each is
+    not tried again."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -103,7 +103,8 @@ def drawn_number() -> int:
 
 
 class Directory:
-    """`run` it for as long as the process lives; when that has started, this is a member and has heard everything."""
+    """This node's membership in the cluster, and the records of all members, as the store has them. `run` it for
+    as long as the process lives; when `run` has started, the node is a member and has heard everything."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from amqpd.topology.metadata.store import Committed, Compare, DeleteKey, Metadat
 
 
 class MemberKept(Exception):
-    """It cannot be forgotten. The text is one sentence for the operator."""
+    """A member cannot be forgotten; the text is one sentence for the operator."""
 
 
 async def forget(store: MetadataStore, name: str) -> None:

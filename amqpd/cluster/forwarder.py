@@ -38,7 +38,7 @@ from amqpd.replication.vote import Vote
 
 
 class Forwarder:
-    """One process."""
+    """One node's part in the cluster: it leads some sources and keeps copies of others."""
 
     def __init__(
         self,

@@ -26,7 +26,8 @@ ANSWER_S = 40.0
 
 
 class GiveBacks:
-    """Of one process."""
+    """The sources that one process gives back, because the store's record names it and it does not become their
+    leader."""
 
     def __init__(self, shell: Shell, records: Mapping[int, SourceRecord]) -> None:
         """`records`: as the store had them last."""

@@ -20,7 +20,7 @@ from amqpd.node.cluster import Wanted
 
 
 class ImportedQueues:
-    """Of one import."""
+    """Chooses the sources of the quorum queues in one import of definitions."""
 
     def __init__(self, heard: Heard, queues: Counter[int], copies: int) -> None:
         """`queues`: of each source; it is kept and counted on. `copies`: as the cluster has it."""

@@ -50,7 +50,7 @@ TELLS_S = 1.0
 
 
 class LedSources:
-    """All of one forwarder."""
+    """The sources that one node leads, with the lanes over which their replica sets answer."""
 
     def __init__(
         self,

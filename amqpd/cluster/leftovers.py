@@ -32,7 +32,8 @@ ANSWER_S = 40.0
 
 
 class Leftovers:
-    """Of one forwarder."""
+    """Finds the copies of sources whose replica sets this node has left, and drops them when the store confirms
+    it."""
 
     def __init__(
         self, name: str, shell: Shell, replicas: Replicas, copies: Copies, records: Mapping[int, SourceRecord]

@@ -27,7 +27,7 @@ REASON_MAX = 400
 
 
 class LinkWatch:
-    """Of one forwarder."""
+    """Tells which links of one node to living members are missing, once that lasts."""
 
     def __init__(self, name: str, lease_s: float) -> None:
         self._name = name

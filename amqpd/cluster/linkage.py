@@ -39,7 +39,7 @@ OTHER_WAY_OUT = "look at the settings and the log of {name}"
 
 @dataclass(frozen=True, slots=True)
 class Linkage:
-    """At one moment."""
+    """The links of a cluster at one moment: which pairs lack theirs, and which members are isolated."""
 
     said: Mapping[Pair, MissingLink] = field(default_factory=dict)
     """by who says it, and of whom"""

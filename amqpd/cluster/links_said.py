@@ -26,7 +26,8 @@ log = structlog.get_logger(component="cluster")
 
 
 class LinksSaid:
-    """Of one forwarder."""
+    """One node's record of its missing links in the metadata store, and the linkage that follows from all such
+    records."""
 
     def __init__(
         self, directory: Directory, lease_s: float, start: Callable[[Callable[[], Awaitable[None]]], None]

@@ -70,7 +70,7 @@ Write = Callable[[str, str, dict[str, Any]], None]
 
 
 class LogEvents:
-    """Of one forwarder."""
+    """Writes one node's cluster events to the log, at most `BURST` lines of a name in `WITHIN_S`."""
 
     def __init__(self, write: Write, now_s: Callable[[], float]) -> None:
         self._write = write

@@ -27,14 +27,14 @@ SLACK = Fraction(1, 10)
 
 
 class Aim(NamedTuple):
-    """What a source is to be like."""
+    """The members and the leader that one source is to have."""
 
     members: tuple[str, ...]
     leader: str
 
 
 class Impossible(Exception):
-    """The sentence says why."""
+    """The change that an operator asks for cannot be made; the text is one sentence that says why."""
 
 
 def aim_of(record: SourceRecord, desired_set: DesiredSetRecord | None = None) -> Aim:

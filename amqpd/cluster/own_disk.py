@@ -42,7 +42,7 @@ Found = TypeVar("Found")
 
 
 class OwnDisk:
-    """Of one forwarder."""
+    """Reads logs and states of sources from the disk of one node, for the node itself and for its peers."""
 
     def __init__(self, disk: NodeDisk, journal: JournalBuffer, writer: JournalWriter) -> None:
         self._disk = disk

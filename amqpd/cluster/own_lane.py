@@ -65,7 +65,7 @@ class SourceLane(Lane):
 
 
 class OwnLane:
-    """One of them."""
+    """One replica set of this node, with all sources that the node leads and that this set keeps."""
 
     def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, sent: Sent) -> None:
         """`number`: of the lane, as peers know it; `index`: of the journal's last transaction; `sent`: where what is
@@ -109,7 +109,7 @@ class OwnLane:
 
 @dataclass(slots=True)
 class Own:
-    """A source, while this forwarder is its leader."""
+    """A source that this node leads: its vote, its record, its lane, and what its confirms wait for."""
 
     vote: Vote
     record: SourceRecord

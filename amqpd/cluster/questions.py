@@ -16,7 +16,8 @@ QUESTIONS_MAX = 4096
 
 
 class Questions:
-    """Over one connection."""
+    """The questions that were sent over one connection and have no answer yet, each with the time when it was
+    sent."""
 
     def __init__(self) -> None:
         self._number = 0

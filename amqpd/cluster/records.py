@@ -69,8 +69,8 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class KnownRecord:
-    """Who a member was last, whether it lives or not. An incarnation that is not above this one, or another
-    generation, is not the disk that acknowledged what this member acknowledged."""
+    """The last incarnation of a member, whether it lives or not. An incarnation that is not above this one, or
+    another generation, is not the disk that acknowledged what this member acknowledged."""
 
     name: str
     incarnation: int
@@ -80,7 +80,7 @@ class KnownRecord:
 
 
 class MissingLink(NamedTuple):
-    """To a member that lives, for longer than links come and go."""
+    """A link to a living member that a node has lacked for longer than links come and go."""
 
     peer: str
     kind: str
@@ -91,8 +91,8 @@ class MissingLink(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LinksRecord:
-    """What a member says of its links. A member that lacks none has no such record, and one of a version that says
-    nothing of its links has none either."""
+    """The links that one member says it lacks. A member that lacks none has no such record, and one of a version
+    that says nothing of its links has none either."""
 
     name: str
     incarnation: int
@@ -102,8 +102,8 @@ class LinksRecord:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRecord:
-    """Which disks of a name an operator has taken out of the cluster for good. They do not come back by themselves;
-    another disk of that name is a new member."""
+    """The disks of one name that an operator has taken out of the cluster for good. They do not come back by
+    themselves; another disk of that name is a new member."""
 
     name: str
     generations: tuple[int, ...]
@@ -130,8 +130,8 @@ class AskingRecord:
 
 @dataclass(frozen=True, slots=True)
 class DesiredSetRecord:
-    """What an operator wants of a source. Its leader, whichever that is at the time, carries it out and deletes
-    it."""
+    """The members and the leader that an operator desires for a source. The leader of the source, whichever node
+    that is at the time, carries it out and deletes the record."""
 
     source: int
     members: tuple[str, ...] = ()

@@ -37,9 +37,10 @@ N = TypeVar("N", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Names of members that came, went or are another incarnation; names of which something else is known; sources;
-    sources of which something else is desired; keys of records that cannot be read now, or could not before; names of
-    members that say something else of their links; names of forgotten nodes that ask to be let in, or do no more."""
+    """The differences between two states of a roster: names of members that came, went or are another incarnation;
+    names of which something else is known; sources; sources of which something else is desired; keys of records
+    that cannot be read now, or could not before; names of members that say something else of their links; names of
+    forgotten nodes that ask to be let in, or do no more."""
 
     members: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
@@ -55,8 +56,8 @@ class Changed:
 
 
 class Roster:
-    """`members`, `known` and `links` by name, `records` and `desired_sets` by source. For readers; `load` and `apply`
-    change it."""
+    """The records of a cluster that one process has read: `members`, `known` and `links` by name, `records` and
+    `desired_sets` by source. For readers; `load` and `apply` change it."""
 
     def __init__(self) -> None:
         self.revision = 0

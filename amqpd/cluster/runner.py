@@ -69,7 +69,8 @@ log = structlog.get_logger(component="cluster")
 
 
 class ClusterRunner(Shell, Cluster):
-    """Of one process."""
+    """Runs one process's part in the cluster: its links, its swaps in the store, its reads of the disk and its
+    beat."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ class _Want:
 
 
 class SourceSearch:
-    """Of one forwarder."""
+    """Finds or makes a source for each queue that is declared at one node while there is none for it."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ CONTRADICTED_S = 60.0
 
 @dataclass(slots=True)
 class _Change:
-    """Of one source."""
+    """The change of one source's replica set or leader, while it is carried out."""
 
     own: Own
     not_before_s: float = 0.0
@@ -74,7 +74,7 @@ class _Change:
 
 
 class SetChanges:
-    """Of one forwarder."""
+    """Carries out the desired sets of the sources that one node leads: other replica sets, other leaders."""
 
     def __init__(self, name: str, shell: Shell, journal: JournalBuffer, led_sources: LedSources) -> None:
         self._shell = shell

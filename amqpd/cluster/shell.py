@@ -22,7 +22,7 @@ from amqpd.replication.take_over import SourceRecord
 
 
 class OwnLog(NamedTuple):
-    """What the disk of this forwarder has of a source, beside what is known to be committed."""
+    """The log of a source on the disk of this node, above what is known to be committed."""
 
     tail: list[LogEntry]
     """entries above the base"""
@@ -31,7 +31,8 @@ class OwnLog(NamedTuple):
 
 
 class Shell(ABC):
-    """The world, as a forwarder sees it."""
+    """The world outside of the cluster's pure half, as a node's part in the cluster asks it: connections, store,
+    disk, log."""
 
     @property
     @abstractmethod

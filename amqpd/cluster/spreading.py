@@ -60,7 +60,7 @@ def next_move(
 
 
 class Spreading:
-    """Of one forwarder."""
+    """Gives the leaders that a failover piled up on one node back to other nodes, one source at a time."""
 
     def __init__(
         self,

@@ -30,7 +30,8 @@ Facts = Mapping[int, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Standing:
-    """Of one source."""
+    """The state of one source: its leader, its members, how many copies are up to date, and what operators ask
+    for."""
 
     source: int
     leader: str

@@ -38,7 +38,7 @@ class PeerLag:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatistics:
-    """At one moment."""
+    """A snapshot of one node's counters and gauges of the cluster, and of the lags of its peers."""
 
     counters: Mapping[str, int]
     gauges: Mapping[str, int]

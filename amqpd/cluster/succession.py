@@ -32,7 +32,7 @@ SILENCES = MARGIN
 
 
 class Succession:
-    """Of one forwarder."""
+    """Decides which sources one node is to take over, and when."""
 
     def __init__(
         self, name: str, incarnation: int, lease_s: float, chance: Callable[[], float], started_s: float

@@ -50,7 +50,7 @@ Record = TypeVar("Record", SourceRecord, DesiredSetRecord)
 
 
 class _Swap:
-    """One caller's. It has ended when it is `done`."""
+    """One caller's compare-and-swap, which has ended when it is `done`."""
 
     def __init__(self, record: OfSource, drops: bool) -> None:
         self.record = record
@@ -80,7 +80,7 @@ class _Swap:
 
 
 class Swaps:
-    """Of one process."""
+    """The compare-and-swaps of one process on records and desired sets in the metadata store."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

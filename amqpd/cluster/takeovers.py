@@ -37,7 +37,7 @@ ATTEMPTS_MAX = 64
 
 
 class Attempt:
-    """One that is under way, and when it is given up."""
+    """An attempt to take a source over that is under way, and when it is given up."""
 
     def __init__(self, take_over: TakeOver, now_s: float) -> None:
         self.take_over = take_over
@@ -54,7 +54,7 @@ class Attempt:
 
 
 class TakeOvers:
-    """All that are under way."""
+    """All attempts of one node to take sources over that are under way."""
 
     def __init__(
         self,

@@ -25,7 +25,8 @@ from amqpd.cluster.standing import Standing, standing
 
 
 class ClusterView:
-    """Of one moment. `copies`: as many as a source has that does not ask for a number."""
+    """The cluster at one moment, as one of its nodes sees it. `copies`: as many as a source has that does not ask
+    for a number."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ SETTLES_S = 1.0
 
 @dataclass(slots=True)
 class Behind:
-    """A peer that lacks something over the connection of now."""
+    """A peer that lacks entries over its present connection."""
 
     since_s: float
     told: bool = False
@@ -30,7 +30,7 @@ class Behind:
 
 @dataclass(slots=True)
 class Seen:
-    """Of a replica set, when it was looked at last."""
+    """The state of a replica set at the last look, and what the log was told of it."""
 
     held_lease: bool = False
     leader_lease_told: bool = False
@@ -44,7 +44,7 @@ class Seen:
 
 
 class Watch:
-    """Of one forwarder."""
+    """Watches the replica sets that one node leads, and logs when a set becomes worse or better."""
 
     def __init__(self, shell: Shell, name: str, counters: Counters) -> None:
         """`name`: of this forwarder."""

@@ -149,7 +149,7 @@ async def sources_named(
 
 @dataclass
 class Queues:
-    """What is declared in the sources."""
+    """The numbers of queues that are declared in each source, and of classic queues at each node."""
 
     count: Counter[int]
     """how many queues each has"""

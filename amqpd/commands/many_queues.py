@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class QueuesRequest:
-    """As its options say it."""
+    """The options of one `amqpd queue purge` or `queue delete` for many queues."""
 
     act: str
     vhost: str | None

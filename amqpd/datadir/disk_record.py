@@ -51,7 +51,7 @@ class DiskList:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Of one directory."""
+    """The record of one data directory: its generation, whether it is whole, and the list of disks that it knows."""
 
     generation: str
     """its own"""

@@ -32,7 +32,7 @@ log = structlog.get_logger(component="datadir")
 
 
 class Unusable(StartupError):
-    """The directory cannot be made, or written."""
+    """The data directory cannot be made, or written."""
 
 
 class DataDirectory:

@@ -69,7 +69,8 @@ class PairedStore(MetadataStore, Protocol):
 
 
 class Pair:
-    """Both, open. Made by `open_pair`, or by `open_cluster_pair` (`cluster.py`)."""
+    """The journal and the metadata store of a node, both open; `open_pair` makes it, or `open_cluster_pair`
+    (`cluster.py`)."""
 
     def __init__(self, disk: NodeDisk, store: PairedStore, leased_bits: int = LEASED_BITS) -> None:
         """`leased_bits` of a revision count what the store does not keep."""

@@ -56,8 +56,9 @@ class RoundTrip:
 # Not frozen: one is made for each basic.get, and that takes three times as long.
 @dataclass(slots=True)
 class Asker:
-    """`suspend` is given what has to happen when the node has answered, and returns what the node is to call. `user`
-    is None for an operator whom no permissions bind, `client` for everybody who is no client of the protocol."""
+    """The client or the operator that asks for a declaration, in one virtual host. `suspend` is given what has to
+    happen when the node has answered, and returns what the node is to call. `user` is None for an operator whom no
+    permissions bind, `client` for everybody who is no client of the protocol."""
 
     node: Node
     vhost: str

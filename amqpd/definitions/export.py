@@ -135,8 +135,9 @@ def _sorted(value: Any) -> Any:
 
 
 class Export:
-    """Of one document. What is in a section is walked over as it is when its turn comes; names that a later section
-    may mention are kept from then on, so that nothing is mentioned that the document does not have."""
+    """One export of a topology as a document of definitions. What is in a section is walked over as it is when its
+    turn comes; names that a later section may mention are kept from then on, so that nothing is mentioned that the
+    document does not have."""
 
     def __init__(self, topology: Topology, vhost: str | None) -> None:
         self._topology = topology

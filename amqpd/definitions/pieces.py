@@ -39,15 +39,15 @@ Piece = tuple[str, int | None, Any]
 
 
 class NotJson(ValueError):
-    """The text cannot be read; says why, and where."""
+    """The text of a definition file is no JSON; the message says why, and where."""
 
 
 class TooLarge(ValueError):
-    """A bound of this module."""
+    """A definition file exceeds a bound of this module."""
 
 
 class Pieces:
-    """Iterate over it, once."""
+    """An iterator over the items of a definition file's lists and over its other members, for one pass."""
 
     def __init__(self, text: bytes | str, parse_constant: Callable[[str], Any]) -> None:
         """`parse_constant` is called with what is a number to Python and not to JSON."""

@@ -40,7 +40,7 @@ STRANGERS_BYTES_MAX = PENDING_BYTES_MAX // 2
 
 
 class EventExchange(SessionEvents):
-    """Of one node."""
+    """Publishes the events of one node to the exchange `amq.rabbitmq.event`."""
 
     def __init__(self, node: PublishingNode) -> None:
         self._node = node

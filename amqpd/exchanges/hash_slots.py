@@ -63,7 +63,7 @@ class _Member(Generic[T]):
 
 
 class _Page:
-    """Of neighbouring slots: the index of the winner in the race, and how many of the race took part."""
+    """One page of neighbouring slots: for each the index of the winner in the race, and how many took part in it."""
 
     __slots__ = ("raced", "winners")
 

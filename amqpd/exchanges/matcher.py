@@ -25,7 +25,7 @@ Destination = tuple[DestinationType, str]
 
 
 class Reads(Flag):
-    """What of a message a match depends on."""
+    """The parts of a message on which a match depends."""
 
     NOTHING = 0
     ROUTING_KEY = auto()

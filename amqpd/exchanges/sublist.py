@@ -46,7 +46,8 @@ BYPASSED_MATCHES = 65_536
 
 
 class Sublist(Generic[T]):
-    """`cache_entries_max=0` means no cache. `visits` counts the nodes that walks have looked at."""
+    """The topic patterns of an exchange with their values, in a trie behind a cache of matches.
+    `cache_entries_max=0` means no cache. `visits` counts the nodes that walks have looked at."""
 
     def __init__(self, cache_entries_max: int = CACHE_ENTRIES_MAX) -> None:
         self.generation = 0

@@ -68,7 +68,8 @@ class Node(Generic[T]):
 
 
 class Trie(Generic[T]):
-    """`nodes` does not count the root. `visits` counts the active nodes of every step of every walk."""
+    """A trie of topic patterns by their words. `nodes` does not count the root. `visits` counts the active nodes
+    of every step of every walk."""
 
     __slots__ = ("_root", "nodes", "visits")
 

@@ -23,7 +23,7 @@ GATHER_S: Final = 0.0002
 
 
 class CommitTiming:
-    """Of one buffer. Times are seconds of the clock `now_s`."""
+    """Decides when the next commit of one buffer begins. Times are seconds of the clock `now_s`."""
 
     def __init__(self, journal: JournalBuffer, settle_s: float, now_s: Callable[[], float]) -> None:
         """`settle_s`: how long a consumer is given to settle what would be written; 0: commits begin at once."""

@@ -21,8 +21,8 @@ READ_ROWS_MAX = 1_000
 
 
 class Disk(Protocol):
-    """Blocking; the shell calls it in threads. `commit` is called by one thread at a time, `read` by one thread
-    at a time, and the two at the same time."""
+    """The disk of a journal, which blocks; the shell calls it in threads. `commit` is called by one thread at a
+    time, `read` by one thread at a time, and the two at the same time."""
 
     def recover(self) -> Recovered:
         """Called once, before anything else. Deletes transient rows; reads the index only, never all bodies."""
@@ -65,7 +65,7 @@ class Disk(Protocol):
 
 
 class ReplicaState(NamedTuple):
-    """Of one source, as its disk has it."""
+    """The state of one source's replica, as the disk has it."""
 
     source: int
     vote: Vote

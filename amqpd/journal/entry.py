@@ -15,7 +15,8 @@ from amqpd.kernel import Run
 
 
 class Entry:
-    """`__init__` is the subclass's: all of these have to be set."""
+    """A stretch of messages that becomes a row of the journal. `__init__` is the subclass's: all attributes have
+    to be set."""
 
     __slots__ = ("first", "index", "last", "left", "nbytes", "persistent", "published_ms", "runs", "sealed", "stored")
 

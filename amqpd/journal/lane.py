@@ -18,7 +18,7 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Lane:
-    """One of them, on this node."""
+    """One lane on this node: the numbers up to which what confirms wait for was handed in, and is decided."""
 
     def __init__(self, gathering: int, reported: int) -> None:
         self.gathering = gathering

@@ -19,7 +19,7 @@ from amqpd.journal.transaction import Transaction
 
 
 class LedSource:
-    """Of a source that is not the local one, while this node is its leader."""
+    """A replicated source while this node is its leader: its epoch, its sequence numbers and its lane."""
 
     def __init__(self, epoch: int, numbers: Numbers, lane: Lane) -> None:
         self.epoch = epoch

@@ -18,7 +18,7 @@ hundred entries. Larger steps make larger numbers, which take more bytes on the 
 
 
 class Numbers:
-    """Of one source, in one epoch."""
+    """The sequence numbers that one source's leader may give in one epoch."""
 
     def __init__(self, begins: int, reserved: int) -> None:
         """`begins`: numbers below may have been given in earlier epochs; `reserved`: as it is committed."""

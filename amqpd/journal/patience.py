@@ -19,7 +19,7 @@ TRY_EACH: Final = 64
 
 
 class Patience:
-    """Of the one who begins commits."""
+    """Decides whether a commit waits for a moment, by how often that was worth it."""
 
     def __init__(self) -> None:
         self._credit = CREDIT_MAX

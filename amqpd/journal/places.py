@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 class Places(Generic[Value]):
-    """Ranges, each with a value."""
+    """Ranges of sequence numbers, each with a value."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -46,7 +46,7 @@ class Places(Generic[Value]):
 
 
 class Merged:
-    """Ranges that are one where they touch."""
+    """Ranges of sequence numbers, merged where they touch."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []

@@ -21,7 +21,8 @@ PAUSE_S_MAX: Final = 16.0
 
 
 class Promptness:
-    """Of one disk. Times are seconds of one clock."""
+    """Predicts whether the next commit on one disk is prompt enough for the pump's thread. Times are seconds of
+    one clock."""
 
     def __init__(self) -> None:
         self._average_s = 0.0

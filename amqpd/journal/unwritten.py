@@ -16,7 +16,7 @@ _NEVER = 1 << 60
 
 
 class Unwritten:
-    """Of one journal: the queues that the transaction which gathers now has persistent entries of."""
+    """The queues of one journal that have persistent entries in the transaction which gathers now."""
 
     def __init__(self) -> None:
         self.entered: list[int] = []

@@ -51,7 +51,8 @@ class _Part:
 
 
 class Withheld:
-    """Of one journal."""
+    """The messages of one journal that went on to another source, and are not settled on the disk before they are
+    safe there."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Lane, ...], deque[_Part]] = {}

@@ -51,10 +51,10 @@ Place = tuple[int, int, int, int, int]
 
 
 class Mixed(Run):
-    """`keys` are the different ones of its messages (payloads of basic.publish from the exchange on, flags included),
-    which a place names by number, until they are routed; a key may be there twice. `common` is what the broker must
-    know of the properties of all of them, as a property list. What a `Run` says of all its messages a Mixed cannot
-    say: that is an AttributeError."""
+    """A batch of publishes that differ in more than their bodies. `keys` are the different ones of its messages
+    (payloads of basic.publish from the exchange on, flags included), which a place names by number, until they are
+    routed; a key may be there twice. `common` is what the broker must know of the properties of all of them, as a
+    property list. What a `Run` says of all its messages a Mixed cannot say: that is an AttributeError."""
 
     __slots__ = ("_body_bytes", "_body_size_max", "_nbytes", "common", "index", "keys")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 class Alarms:
-    """Of one node."""
+    """The kinds of alarms that are on at one node."""
 
     def __init__(self, cleared: Callable[[], None], told: Callable[[str, bool], None]) -> None:
         """`cleared` is called when none is on any more, `told` of each that begins (True) or ends."""

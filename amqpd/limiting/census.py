@@ -36,11 +36,11 @@ Resume = Callable[[bool], None]
 
 
 class LimitReached(AMQPPreconditionFailed):
-    """One more would be too many, of whatever it is."""
+    """A limit of connections, channels, consumers, queues or exchanges is reached: one more would be too many."""
 
 
 class Names(Protocol):
-    """(virtual host, name) of each queue that is there."""
+    """The names of all queues of a node, as (virtual host, name)."""
 
     def __len__(self) -> int: ...
 

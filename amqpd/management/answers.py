@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Answer(Generic[T]):
-    """`give` and `fail` are for the node's side, one of them, once; `wait` for the use case."""
+    """The answer of the node for which a use case waits. `give` and `fail` are for the node's side, one of them,
+    once; `wait` for the use case."""
 
     def __init__(self) -> None:
         self._given = trio.Event()

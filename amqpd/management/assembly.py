@@ -67,7 +67,7 @@ def all_commands(
 
 
 class PeerQueries(Peers, Protocol):
-    """The way to the other nodes, and from them."""
+    """The way of operators' questions to the other nodes, and from them."""
 
     answer: Callable[[str], Awaitable[str]]
 

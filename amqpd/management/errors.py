@@ -25,36 +25,37 @@ class BadArgument(ManagementError):
 
 
 class NotFound(ManagementError):
-    """What the request is about does not exist."""
+    """The thing that the request is about does not exist."""
 
     kind = "not_found"
 
 
 class AtAnotherNode(NotFound):
-    """It exists, and another node has it: the sentence says where to go."""
+    """Another node has what the request is about; the sentence says where to go."""
 
 
 class AlreadyExists(ManagementError):
-    """What was to be made exists; or it exists with other properties."""
+    """The thing that was to be made exists, or exists with other properties."""
 
     kind = "already_exists"
 
 
 class Refused(ManagementError):
-    """Permissions do not allow it."""
+    """The permissions of the user do not allow the request."""
 
     kind = "refused"
 
 
 class Conflict(ManagementError):
-    """The state of what it is about is in the way: in use, not empty, busy, changed meanwhile, a limit is reached.
-    Later it may succeed."""
+    """The state of what the request is about is in the way: in use, not empty, busy, changed meanwhile, a limit is
+    reached. Later it may succeed."""
 
     kind = "conflict"
 
 
 class Unavailable(ManagementError):
-    """What has to do it is not there or is not able to: no broker runs, a disk is full, a queue is out of service."""
+    """The component that has to do it is missing or unable to: no broker runs, a disk is full, a queue is out of
+    service."""
 
     kind = "unavailable"
 

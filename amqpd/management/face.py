@@ -28,7 +28,7 @@ from amqpd.security.authentication.logins import Logins
 
 @dataclass(frozen=True)
 class Behind:
-    """The running broker behind a face."""
+    """The parts of the running broker that a face uses."""
 
     on: Running
     metadata: Metadata
@@ -100,7 +100,8 @@ class ClusterView(Protocol):
 
 
 class Face(Protocol):
-    """In this order: `bind`, `listen`, `run` any number of times, `end`, `close`; `end` may be left out."""
+    """A way in for operators beside the control socket, such as an HTTP API. Its methods are called in this order:
+    `bind`, `listen`, `run` any number of times, `end`, `close`; `end` may be left out."""
 
     @property
     def addresses(self) -> list[str]:

@@ -23,7 +23,7 @@ ISSUES = "https://github.com/rabbitmq/rabbitmq-server/issues/"
 
 
 class FeatureFlag(TypedDict):
-    """In RabbitMQ's fields."""
+    """One feature flag, in the fields of RabbitMQ's management API."""
 
     name: str
     desc: str

@@ -26,7 +26,7 @@ SORTED_AT_ONCE = 500
 
 
 class Pace:
-    """Of one walk."""
+    """The pace of one long walk: other tasks have their turn after each `TURN_S`."""
 
     def __init__(self) -> None:
         self._until = trio.current_time() + TURN_S

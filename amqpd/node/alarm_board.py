@@ -23,11 +23,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RefusedAlarm(ValueError):
-    """One sentence for the operator."""
+    """A request to set or clear an alarm is refused; the text is one sentence for the operator."""
 
 
 class Alarm(NamedTuple):
-    """That a source says that something is short."""
+    """An alarm from one source: what is short, and since when."""
 
     kind: str
     source: str

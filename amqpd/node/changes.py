@@ -27,7 +27,8 @@ CHANGE_WORK = 40
 
 
 class Changes:
-    """Of one node. `by` in its methods: who asks for it; None: the node itself, or an operator who is no user."""
+    """The changes of the topology that are asked for at one node, on their way to the metadata store. `by` in its
+    methods: who asks for it; None: the node itself, or an operator who is no user."""
 
     def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts, turns: Turns) -> None:
         self._services = services

@@ -22,7 +22,7 @@ Answer = Callable[[bool], None]
 
 
 class Wanted(NamedTuple):
-    """What a new queue asks of its source."""
+    """The properties that a new queue asks of its source."""
 
     copies: int = 0
     """on this number of nodes (`x-quorum-initial-group-size`); 0: as the cluster has it"""

@@ -121,7 +121,7 @@ class Orphan:
 
 
 class Orphans:
-    """All of them, by id."""
+    """All orphans of a node, by id."""
 
     def __init__(self, node: LeaderNode) -> None:
         self._node = node

@@ -17,7 +17,7 @@ from amqpd.queues.remote import RemoteQueue
 
 
 class QueuePorts:
-    """Of one node."""
+    """The ports of all queues that one node knows, by name: of its own queues and of remote ones."""
 
     def __init__(
         self,

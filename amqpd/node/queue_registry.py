@@ -44,7 +44,7 @@ UNREADABLE = "put its record back as it was in a backup of the store and restart
 
 
 class Beginning:
-    """Of a source that begins here: what of it is not done yet."""
+    """The queues that are still to be made of a source whose leader this node becomes."""
 
     def __init__(self, keys: list[tuple[str, str]], unknown: set[int]) -> None:
         self.keys = keys

@@ -47,7 +47,7 @@ _counted = attrgetter(*COUNTED)
 
 
 class QueueCounts:
-    """Of all queues of one type together, in the order of `names`; `time_in_queue` as in `Facts`."""
+    """The counts of all queues of one type together, in the order of `names`; `time_in_queue` as in `Facts`."""
 
     names = COUNTED
 
@@ -76,7 +76,7 @@ class QueueCounts:
 
 
 class ConnectionCounts:
-    """Of one connection with its channels, or of many. Bytes are those of bodies, or through sockets."""
+    """The counts of one connection with its channels, or of many. Bytes are those of bodies, or through sockets."""
 
     def __init__(self) -> None:
         self.published = self.published_bytes = 0
@@ -125,7 +125,7 @@ class Rated:
 
 
 class Totals:
-    """Of one node, since its start."""
+    """The totals of one node since its start, with what is gone by now."""
 
     def __init__(self) -> None:
         self.connections_opened = self.connections_closed = 0

@@ -19,7 +19,8 @@ LOOK_MS_MIN = 1_000
 
 @dataclass(slots=True)
 class Rates:
-    """In a second: octets through the socket, messages that the client published."""
+    """The rates of one connection or channel per second: octets through the socket, messages that the client
+    published."""
 
     octets_in: float = 0.0
     octets_out: float = 0.0
@@ -44,7 +45,7 @@ NOTHING = 0.0, 0.0, 0.0
 
 
 class Traffic:
-    """Of one node's connections."""
+    """The rates at which the connections of one node, and their channels, receive and send."""
 
     def __init__(self) -> None:
         self._seen: dict[ConnectionBase, _Seen] = {}

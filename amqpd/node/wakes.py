@@ -22,7 +22,7 @@ PASSED_OVER_MAX = 256
 
 
 class Wakes:
-    """Times in milliseconds since the epoch."""
+    """The times at which queues have to be looked at, though nothing comes in: milliseconds since the epoch."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, Paged]] = []

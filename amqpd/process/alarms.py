@@ -55,7 +55,7 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where the alarms begin, in bytes."""
+    """The limits of memory and of free disk space at which the alarms begin, in bytes."""
 
     resident_bytes_max: int
     disk_free_bytes_min: int

@@ -29,7 +29,8 @@ Write = Callable[[int, bytes], int]
 
 
 class LogWriter:
-    """`write_bytes` is os.write, `notice` makes the line that says how many were dropped."""
+    """Writes the log to a file descriptor, in a thread of its own. `write_bytes` is os.write, `notice` makes the
+    line that says how many were dropped."""
 
     def __init__(
         self,

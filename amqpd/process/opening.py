@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class OpenNode:
-    """Made by `open_node`."""
+    """The data directories of one node, locked and open; `open_node` makes it."""
 
     def __init__(
         self, directory: Path, pair: Pair, scan: Reading, presence: Presence | None, watch: DisksWatch | None

@@ -51,7 +51,7 @@ _NO_STATE, _NO_ERROR = TraceState(), Status()
 
 
 class OtelExporter:
-    """See `spans.Exporter`."""
+    """An exporter of spans to an OpenTelemetry collector; it has the methods of `spans.Exporter`."""
 
     def __init__(self, endpoint: str, spans_max: int, node_name: str) -> None:
         """`endpoint`: a collector, or its URL for traces; empty: as the environment says. Raises ValueError and
@@ -111,7 +111,7 @@ class OtelExporter:
 
 
 class _Counting(SpanExporter):
-    """Around the one that sends: in the thread of the SDK, and only there."""
+    """An exporter around the one that sends, which counts spans: in the thread of the SDK, and only there."""
 
     def __init__(self, counts: OtelExporter, sender: OTLPSpanExporter) -> None:
         self._counts = counts

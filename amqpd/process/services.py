@@ -62,7 +62,8 @@ LEVELS = {
 
 
 class BrokerServices:
-    """Made before the node; `start` gives it what is made after it."""
+    """The shell's implementation of the services that the node asks for. It is made before the node; `start` gives
+    it what is made after it."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins

@@ -47,7 +47,7 @@ def _say(text: bytes) -> None:
 
 
 class Stop:
-    """The end that is asked for."""
+    """The request of a signal that the process ends in order."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds`: within which it is to be orderly, from the first signal on."""

@@ -65,7 +65,7 @@ class Exporter(Protocol):
 
 
 class Spans:
-    """Between the tracer and the exporter."""
+    """The queue of spans between the tracer and the exporter."""
 
     def __init__(self, exporter: Exporter, spans_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives seconds."""

@@ -55,7 +55,7 @@ class Traced(NamedTuple):
 
 
 class Tap:
-    """Of one virtual host."""
+    """The firehose of one virtual host: it publishes copies of what clients publish and get there."""
 
     def __init__(self, vhost: str, node: PublishingNode) -> None:
         self._node_name = node.identity.name

@@ -66,7 +66,7 @@ class _History:
 
 
 class Histories:
-    """What the exchanges of a node keep."""
+    """The messages that the exchanges of the type x-recent-history keep at one node."""
 
     def __init__(self, topology: Topology, give: Give) -> None:
         """`give` is called with a new binding and what it is to get."""

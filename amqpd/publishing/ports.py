@@ -36,7 +36,7 @@ from amqpd.vocabulary.identity import Identity
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DispatchingBase(ABC):
-    """See `node/dispatching.py`."""
+    """The dispatch of a node, as publishing knows it; `node/dispatching.py` implements it."""
 
     def __init__(self) -> None:
         self.source: Dispatchable | None = None

@@ -41,7 +41,7 @@ class Passed:
 
 
 class Traffic:
-    """Of all exchanges to which somebody has published."""
+    """The counts of messages of all exchanges to which somebody has published."""
 
     def __init__(self) -> None:
         self._by_exchange: dict[tuple[str, str], Passed] = {}

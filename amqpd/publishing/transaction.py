@@ -51,7 +51,8 @@ class Routed(NamedTuple):
 
 
 class Held(NamedTuple):
-    """As `Routed`, without the properties: decoded, they may be many times as large as their bytes, which count."""
+    """A publish that a transaction holds back: as `Routed`, without the properties, since these, decoded, may be
+    many times as large as their bytes, which count."""
 
     run: Run
     queues: tuple[QueuePort, ...]

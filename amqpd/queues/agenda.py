@@ -22,7 +22,7 @@ PREPARE_MS = 60_000
 
 
 class Agenda:
-    """Of one store of segments."""
+    """The times at which the segments of one store, and its timetable, have to be looked at."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer) -> None:
         self._queue_id = queue_id

@@ -18,7 +18,8 @@ COARSE_MS = 20
 
 
 class Arrivals:
-    """Times in milliseconds since the epoch; offsets from the segment's first message on."""
+    """The times at which the messages of one segment came, in milliseconds since the epoch; offsets count from the
+    segment's first message on."""
 
     __slots__ = ("_at", "_offsets", "first_ms")
 

@@ -25,7 +25,7 @@ CREDIT_UNLIMITED = 1 << 30
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Subscriber(ABC):
-    """One basic.consume. A base class: every dispatch goes by it."""
+    """One basic.consume, as its queue knows it. A base class: every dispatch goes by it."""
 
     __slots__ = ("exclusive", "no_ack", "parked", "priority", "unacked")
 

@@ -61,7 +61,8 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """All of it must be so. `headers` are (name, value as people write it, None for any value)."""
+    """A condition on messages, all parts of which must hold. `headers` are (name, value as people write it, None
+    for any value)."""
 
     message_id: str | None = None
     headers: tuple[tuple[str, str | None], ...] = ()

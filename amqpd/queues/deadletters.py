@@ -62,8 +62,8 @@ _FIELDS: dict[str, type] = {
 
 
 class DeadLetter(NamedTuple):
-    """`routing_keys` are those to route by: the address, and CC's if it still has any. `deaths` are (queue, reason),
-    newest first."""
+    """A run of dead letters, ready to be published. `routing_keys` are those to route by: the address, and CC's if
+    it still has any. `deaths` are (queue, reason), newest first."""
 
     run: Run
     routing_keys: list[str]

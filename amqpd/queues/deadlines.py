@@ -22,7 +22,8 @@ _first, _last = itemgetter(0), itemgetter(1)
 
 
 class Deadlines:
-    """Times in milliseconds since the epoch, sequence numbers of the backlog."""
+    """The deadlines of the messages of one segment: times in milliseconds since the epoch, sequence numbers of the
+    backlog."""
 
     __slots__ = ("_at", "_first", "_last", "_sorted", "_walked", "back", "leaving", "overdue")
 

@@ -33,7 +33,7 @@ Leaving = Callable[[int, int], object]
 
 
 class Expiry:
-    """Of one backlog."""
+    """Takes the ready messages that have expired out of one backlog."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog

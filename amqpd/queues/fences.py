@@ -41,7 +41,7 @@ REMEDY = (
 
 
 class Fence(NamedTuple):
-    """What is damaged of a queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
+    """The damage of one queue. `first` and `last` are ids of messages, of the first damaged row in the line; the
     numbers are those of all that is damaged."""
 
     first: int

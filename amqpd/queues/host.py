@@ -21,7 +21,7 @@ log, 0 if that does not record; if not all did, the queue that the next one wait
 
 
 class Host(Protocol):
-    """What does not depend on which queue asks."""
+    """The node, as the parts of a queue see it, whichever queue asks."""
 
     journal: JournalBuffer
     now_ms: int

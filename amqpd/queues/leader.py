@@ -31,7 +31,7 @@ from amqpd.vocabulary.records import QueueRecord
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LeaderQueue(QueuePort, Paged):
-    """One queue of this node."""
+    """One queue that this node leads, as the other parts of the node know it."""
 
     def __init__(
         self, record: QueueRecord, settings: QueueSettings, lane: Lane, audit_level: str | None, now_ms: int

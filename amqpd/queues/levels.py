@@ -33,8 +33,8 @@ SEQ_MASK = _MASK = (1 << LEVEL_BITS) - 1
 
 
 class Levels:
-    """The same as `Messages`, for a queue with priorities: sequence numbers have the priority above the level's
-    own."""
+    """The messages of a queue with priorities, with the methods of `Messages`: sequence numbers have the priority
+    above the level's own."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, max_priority: int) -> None:
         self.queue_id = queue_id

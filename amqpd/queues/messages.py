@@ -49,7 +49,8 @@ class RowsWanted:
 
 
 class Messages:
-    """The parts, and what is asked of them less than once for each message."""
+    """The messages of a queue, or of one of its priorities: their backlog, expiry and paging, and what is asked of
+    these less than once for each message."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
         self.queue_id = queue_id

@@ -48,8 +48,9 @@ Send = Callable[[Run, int, int, str], tuple[int, int]]
 
 
 class Mortality:
-    """Of one queue, which it does not know: if it were kept here, only a garbage collection would free them, and that
-    stops everybody. What is to be asked of the host in its name stands in `again` and `wake_ms` until then."""
+    """Takes messages out of one queue that expired, were rejected or exceed a limit. It does not know the queue:
+    if that were kept here, only a garbage collection would free them, and that stops everybody. What is to be
+    asked of the host in the queue's name stands in `again` and `wake_ms` until then."""
 
     def __init__(
         self,

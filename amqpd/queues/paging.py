@@ -28,7 +28,7 @@ MISSING = "the journal has no row for these messages"
 
 
 class Paging:
-    """Of one backlog."""
+    """Decides which segments of one backlog leave memory, and takes in the rows that are read back."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog

@@ -68,7 +68,7 @@ def unheard(answer: object) -> None:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Receipt(ABC):
-    """What a queue is given with a run that it may refuse after all, in part: by its messages."""
+    """The receipt of a run, by which a queue may refuse some of its messages after all."""
 
     @abstractmethod
     def refuse(self, low: int, high: int) -> None:
@@ -77,8 +77,8 @@ class Receipt(ABC):
 
 
 class Statistics(NamedTuple):
-    """Sizes in bytes, of bodies except `memory_bytes`; times in ms since the epoch; counts and rates by the names in
-    `facts.py`."""
+    """The statistics of one queue: sizes in bytes, of bodies except `memory_bytes`; times in ms since the epoch;
+    counts and rates by the names in `facts.py`."""
 
     settings: QueueSettings
     ready: int
@@ -100,7 +100,7 @@ class Statistics(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueuePort(Dispatchable):
-    """One queue."""
+    """One queue, as everything outside of this package reaches it, wherever its leader is."""
 
     def __init__(self, record: QueueRecord, settings: QueueSettings, lane: Lane) -> None:
         self.record = record

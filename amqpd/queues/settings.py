@@ -28,7 +28,8 @@ NAME_BYTES_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Times in milliseconds, sizes in bytes of bodies; None: no limit."""
+    """The settings of one queue, by its arguments and its policy: times in milliseconds, sizes in bytes of bodies;
+    None: no limit."""
 
     type: str = CLASSIC
     message_ttl_ms: int | None = None

@@ -28,7 +28,7 @@ _last = attrgetter("last")
 
 
 class Store:
-    """Of one backlog."""
+    """The segments of one backlog, in order, and what of them is settled."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool) -> None:
         self.queue_id = queue_id

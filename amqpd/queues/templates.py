@@ -29,7 +29,7 @@ _BLANK = b"\x7f"
 
 
 class State(NamedTuple):
-    """What a template is good for."""
+    """The second, the state of the topology and the settings for which a template is good."""
 
     second: int
     topology_version: int

@@ -41,7 +41,8 @@ Due = tuple[int, int, Run, int]
 
 
 class Batch:
-    """Its number, by which segments name it; of how many segments that still have messages; its rows."""
+    """A batch of copies in a timetable: its number, by which segments name it; of how many segments that still
+    have messages; its rows."""
 
     __slots__ = ("number", "rows", "sources")
 
@@ -52,7 +53,7 @@ class Batch:
 
 
 class _Copies:
-    """A row, and what is in memory of it."""
+    """One row of copies, and what of it is in memory."""
 
     __slots__ = ("at", "batch", "entries", "first_ms", "segment")
 
@@ -66,7 +67,8 @@ class _Copies:
 
 
 class Timetable:
-    """Stands among a backlog's segments where it is looked up what is due next: hence `first` and `due_ms`."""
+    """The copies of one backlog's messages that wait on disk for their deadlines. It stands among the backlog's
+    segments where it is looked up what is due next: hence `first` and `due_ms`."""
 
     first = -1
 

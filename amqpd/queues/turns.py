@@ -24,7 +24,7 @@ from amqpd.queues.sorted_keys import SortedKeys
 
 
 class Group:
-    """Consumers of one priority; each is in one of the two places."""
+    """The consumers of one priority, each in one of two places: the rotation, or parked."""
 
     __slots__ = ("key", "parked", "rotation")
 

@@ -18,7 +18,7 @@ from amqpd.replication.receiver import Missed
 
 
 class Tail:
-    """Of one source, the entries that not every member is known to have, in order."""
+    """The entries of one source that not every member is known to have, in order."""
 
     def __init__(self, epoch: int, first: int, base: Position, entries: Iterable[LogEntry]) -> None:
         self.epoch = epoch
@@ -86,7 +86,7 @@ class Tail:
 
 
 class Sent:
-    """How much of what peers lacked they were sent."""
+    """Counts of the entries and of the state that peers lacked and were sent."""
 
     def __init__(self) -> None:
         self.transfers_begun = self.transfers_done = self.transfers_followed = 0

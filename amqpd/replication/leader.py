@@ -40,7 +40,7 @@ time of an answer, which is one of its disk; and much less than a connection may
 
 
 class LeaderLane:
-    """One of them. Numbers are those of the own journal's transactions."""
+    """The leader's end of one lane. Numbers are those of the own journal's transactions."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ by so much."""
 
 
 class LeaderLease:
-    """Of a leader, over the sources of one lane."""
+    """The leader lease of one leader over the sources of one lane."""
 
     def __init__(self, lease_s: float, members: int) -> None:
         self._lease_s = lease_s
@@ -58,7 +58,7 @@ class LeaderLease:
 
 
 class VoteDelay:
-    """Of a replica's forwarder: how long it puts a vote off, since leaders that it has answered may still deliver."""
+    """The delay of votes at one node that keeps replicas, since leaders that it has answered may still deliver."""
 
     def __init__(self, lease_s: float, started_s: float) -> None:
         """`started_s`: before it this forwarder may have answered anybody."""

@@ -22,7 +22,7 @@ from amqpd.replication.entry import LogEntry, Position
 
 
 class Match(Enum):
-    """What an entry is to this log."""
+    """The relation of an entry to the log of one replica."""
 
     HELD = auto()
     """it stands here"""
@@ -37,7 +37,7 @@ class Match(Enum):
 
 
 class Link(NamedTuple):
-    """What a log remembers of an entry."""
+    """The position and the checksum of an entry that a log remembers, and the entry before it."""
 
     position: Position
     before: Position
@@ -45,7 +45,7 @@ class Link(NamedTuple):
 
 
 class Log:
-    """Of one source at one replica, as it will be when everything handed to the disk is on it."""
+    """The log of one source at one replica, as it will be when everything handed to the disk is on it."""
 
     def __init__(self, base: Position, tail: Iterable[Link] = ()) -> None:
         self.base = base

@@ -64,7 +64,8 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That the sender has the cluster's secret: a digest of all that was said before. Empty: it has none."""
+    """The proof that the sender has the cluster's secret: a digest of all that was said before. Empty: it has
+    none."""
 
     digest: bytes
 
@@ -97,7 +98,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Lacked:
-    """Entries that an answer said were lacking."""
+    """The entries that an answer said were lacking."""
 
     lane: int
     question: int
@@ -115,7 +116,8 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is committed, when there is no frame to say it with; and a question, so that the leader lease goes on."""
+    """The number of what is committed, when there is no frame to say it with; and a question, so that the leader
+    lease goes on."""
 
     lane: int
     question: int
@@ -134,7 +136,8 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What stands at the peer, once everything of the lane up to this question is on its disk."""
+    """The answer to a question of a lane: what stands at the peer, once everything of the lane up to this question
+    is on its disk."""
 
     lane: int
     question: int
@@ -143,7 +146,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Would you vote for another epoch of this source?"""
+    """The question whether the peer would vote for another epoch of this source."""
 
     request: int
     source: int
@@ -151,7 +154,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Would:
-    """The answer to `Ask`."""
+    """The answer to `Ask`: the ballot that the peer would cast if it were asked to vote."""
 
     request: int
     ballot: Ballot
@@ -159,7 +162,7 @@ class Would:
 
 @dataclass(frozen=True, slots=True)
 class RequestVote:
-    """Vote for this epoch of the source."""
+    """The request that the peer votes for this epoch of the source."""
 
     request: int
     source: int
@@ -177,7 +180,7 @@ class Voted:
 
 @dataclass(frozen=True, slots=True)
 class FetchEntries:
-    """What of the source's log follows this position?"""
+    """The request for the entries of the source's log that follow this position."""
 
     request: int
     source: int
@@ -186,7 +189,7 @@ class FetchEntries:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The answer to `FetchEntries`: the next ones, in order; there may be more."""
+    """The answer to `FetchEntries`: the next entries, in order; there may be more."""
 
     request: int
     entries: tuple[LogEntry, ...]
@@ -194,8 +197,8 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class FetchParts:
-    """What have you committed of the source, as the difference to what is up to this position? For who lacks more
-    than is kept as entries."""
+    """The request for what the peer has committed of the source, as the difference to what is up to this position,
+    for a node that lacks more than is kept as entries."""
 
     request: int
     source: int
@@ -212,7 +215,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What an operator asks of the peer, as JSON. `number` is of this connection, and the answer has it."""
+    """An operator's question to the peer, as JSON. `number` is of this connection, and the answer has it."""
 
     number: int
     text: str

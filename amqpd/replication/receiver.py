@@ -75,7 +75,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What stands at a peer, of everything that came before it over this connection."""
+    """The answer of a peer to what came before it over this connection: what of it is on the disk, lacking or
+    fenced."""
 
     number: int
     """frames up to this one are on its disk, except what is of sources in the next three"""
@@ -99,7 +100,7 @@ class _Gap:
 
 
 class Receiver:
-    """One lane over one connection, at the peer."""
+    """The peer's end of one lane over one connection."""
 
     def __init__(self, forwarder: str, incarnation: int, replicas: Replicas) -> None:
         self._forwarder = forwarder

@@ -22,7 +22,7 @@ from amqpd.replication.vote import Vote
 
 @dataclass(frozen=True, slots=True)
 class Voted:
-    """To be written: the highest vote."""
+    """A write of the highest vote."""
 
     source: int
     vote: Vote
@@ -30,7 +30,7 @@ class Voted:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """To be written: everything of the source above this entry goes."""
+    """A write that deletes everything of the source above this entry."""
 
     source: int
     position: Position
@@ -38,15 +38,15 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """To be written: the entry, behind the last one."""
+    """A write of the entry, behind the last one."""
 
     entry: LogEntry
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """To be written: from now on, what is written of the source goes beside what stands there, which stays as it is
-    until `Completed`. What was staged before goes, and so it does at a restart."""
+    """A write after which the source's writes go beside what stands there, which stays as it is until `Completed`.
+    What was staged before goes, and so it does at a restart."""
 
     source: int
     after: Position = START
@@ -56,8 +56,8 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """To be written: some of what the leader has committed above `Staged.after`, or what still incarnations of what
-    is below it."""
+    """A write of some of what the leader has committed above `Staged.after`, or of what still lives of what is
+    below it."""
 
     source: int
     part: bytes
@@ -65,7 +65,7 @@ class StatePart:
 
 @dataclass(frozen=True, slots=True)
 class StateEnd:
-    """To be written: what is staged is what the leader had committed, up to this entry."""
+    """A write which says that what is staged is what the leader had committed, up to this entry."""
 
     source: int
     base: Position
@@ -73,15 +73,15 @@ class StateEnd:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """To be written: what is staged takes the place of what stood there above `Staged.after`. What stood below stays
-    if the parts say that it lives."""
+    """A write by which what is staged takes the place of what stood there above `Staged.after`. What stood below
+    stays if the parts say that it lives."""
 
     source: int
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """To be written: what is staged goes."""
+    """A write that deletes what is staged."""
 
     source: int
 
@@ -108,7 +108,7 @@ class Contradiction(Exception):
 
 
 class Replica:
-    """Of one source, as its disk will have it."""
+    """The replica of one source, as its disk will have it."""
 
     def __init__(self, source: int, log: Log, vote: Vote = votes.NONE) -> None:
         self.source = source

@@ -23,28 +23,28 @@ from amqpd.replication.vote import Vote
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """This one learns; when it has everything, it is in the set."""
+    """The step that adds a learner, which is in the set when it has everything."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """This one is not in the set any more."""
+    """The step that takes a member out of the set."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """This one, which has everything, is to be the leader."""
+    """The step that makes a member, which has everything, the leader."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done now."""
+    """The step when nothing can be done now, with the reason."""
 
     reason: str
 

@@ -79,27 +79,27 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To all other members: would you vote?"""
+    """A question to all other members: whether they would vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """To the store: put this record, if its revision is still the one that it was read at."""
+    """A request to the store: put this record, if its revision is still the one that it was read at."""
 
     record: SourceRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """To all other members: vote for this. The own replica has, as soon as this is asked: so no leader lease of this
-    forwarder goes on that another member was released from by this."""
+    """A request to all other members: vote for this. The own replica has, as soon as this is asked: so no leader
+    lease of this node goes on that another member was released from by this."""
 
     vote: Vote
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """To this member: your entries that follow this one."""
+    """A request to one member for its entries that follow this one."""
 
     member: str
     after: Position
@@ -107,7 +107,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchState:
-    """To this member: what you have committed, as the difference to what there is up to this entry (`State`)."""
+    """A request to one member for what it has committed, as the difference to what there is up to this entry
+    (`State`)."""
 
     member: str
     after: Position
@@ -130,7 +131,7 @@ class Phase(Enum):
 
 
 class TakeOver:
-    """One attempt, of one source."""
+    """One attempt to become the leader of one source."""
 
     def __init__(self, forwarder: str, incarnation: int, replicas: Replicas, record: SourceRecord) -> None:
         """`record`: as it was read now. Raises ValueError for a source of which this is no member. What the record

@@ -22,7 +22,7 @@ FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted
 
 
 class DamagedRow(NamedTuple):
-    """Of the journal's queue, which is a queue or a level of one: it is damaged on disk."""
+    """A row of the journal that is damaged on disk, of a queue or of a level of one."""
 
     queue_id: int
     first: int

@@ -45,7 +45,7 @@ def expected_s(total_bytes: int, interval_s: float, rate_max: int) -> float:
 
 
 class Pace:
-    """Of one pass."""
+    """The pace of one pass of the scrub: how much was read, and the pause before the next step."""
 
     def __init__(self, now_s: float, interval_s: float, rate_max: int, total_bytes: int) -> None:
         """With an interval of 0 all is read at `rate_max`."""

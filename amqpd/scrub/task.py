@@ -48,7 +48,8 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Reading(Protocol):
-    """`journal.scrubbing.Scan`."""
+    """A scan that the scrub goes through step by step: of one disk (`journal.sqlite.scrubbing.Scan`) or of several
+    (`datadir.disks.scan.DisksScan`)."""
 
     def begin(self) -> int: ...
     def step(self) -> Step: ...
@@ -56,7 +57,7 @@ class Reading(Protocol):
 
 
 class Scrub:
-    """`run` must be running; `asked` is for the control server."""
+    """The task that scrubs the journal in passes: `run` must be running; `asked` is for the control server."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ SINGLE_ACKS_MAX = 8
 
 
 class Waiting:
-    """Publishes after those of the entry before, up to `last`: what they wait for beside that entry. All in one."""
+    """Publishes after those of the entry before, up to `last`, with what they all wait for beside that entry."""
 
     __slots__ = ("last", "numbers")
 

@@ -122,7 +122,7 @@ def _never() -> bool:
 
 
 class Waking:
-    """Queues of consumers in which somebody may have credit again."""
+    """The queues of parked consumers in which some may have credit again."""
 
     def __init__(self) -> None:
         self._queues: dict[CreditQueue, None] = {}

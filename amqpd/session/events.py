@@ -20,7 +20,7 @@ from amqpd.vocabulary.records import Arguments
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SessionEvents(ABC):
-    """Told of what comes and goes."""
+    """The receiver of the events of sessions: log-ins, connections, channels and consumers that come and go."""
 
     @abstractmethod
     def logged_in(self, connection: LoginClient, user: str) -> None:

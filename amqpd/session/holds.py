@@ -32,7 +32,7 @@ HOLD_WORK_MAX = 50_000
 
 
 class Holds:
-    """What holds the journal, and what waits to."""
+    """The holds on the journal, and the commits that wait for one."""
 
     def __init__(self, journal: JournalBuffer, turns: Turns) -> None:
         self._journal = journal

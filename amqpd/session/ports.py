@@ -134,7 +134,7 @@ class SessionNode(ABC):
 
 
 class IntakeBase(Turn):
-    """See `intake.py`."""
+    """The turn of one connection, as the parts of its session know it; `session/intake.py` implements it."""
 
     __slots__ = ("blocked", "congested", "cut_off", "held_bytes", "stopped")
 

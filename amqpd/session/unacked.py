@@ -1,4 +1,4 @@
-"""The deliveries of one channel that its client has not settled yet: the kernel's third function.
+"""The ledger of one channel: the deliveries that its client has not settled yet.
 
 What comes in: deliveries, in the order of their tags; ranges of tags. What goes out: ranges of queue positions.
 Rules: 1. An entry is a stretch of tags that belongs to one stretch of sequence numbers of one queue and one
@@ -30,8 +30,8 @@ ENTRY_BYTES = 256
 
 
 class Delivered:
-    """`size` deliveries: tags from `tag` on, sequence numbers of `queue` from `seq` on; `consumer` is None for
-    basic.get. Never changed."""
+    """A stretch of `size` deliveries: tags from `tag` on, sequence numbers of `queue` from `seq` on; `consumer` is
+    None for basic.get. Never changed."""
 
     __slots__ = ("consumer", "queue", "seq", "size", "tag")
 
@@ -55,8 +55,9 @@ class Delivered:
 
 
 class Unacked:
-    """The ledger. Its entries stand in blocks, so that taking one out of the middle moves part of one block, and not
-    all that is outstanding behind it: clients choose how much that is."""
+    """The ledger of one channel's deliveries that its client has not settled yet. Its entries stand in blocks, so
+    that taking one out of the middle moves part of one block, and not all that is outstanding behind it: clients
+    choose how much that is."""
 
     def __init__(self) -> None:
         self._blocks: list[list[Delivered]] = [[]]

@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class Unanswered(Exception):
-    """The call did not end in time, or was not begun. The text is one sentence."""
+    """A call on a disk did not end in time, or was not begun; the text is one sentence."""
 
 
 class Call(Generic[T]):
-    """One call. `ended` is read with the condition of its `BoundedCalls` held."""
+    """One call on a disk that may not come back. `ended` is read with the condition of its `BoundedCalls` held."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.work = work
@@ -46,7 +46,7 @@ class Call(Generic[T]):
 
 
 class BoundedCalls:
-    """On one disk."""
+    """Calls on one disk, made one after the other in a thread, each waited for up to a bound."""
 
     def __init__(self, name: str, changed: threading.Condition | None = None) -> None:
         """`name`: for sentences and of the thread. `changed`: notified when a call has ended."""

@@ -38,7 +38,7 @@ class Promise(NamedTuple):
 
 
 class MarkDamaged(Exception):
-    """The file is there and holds no promise; one sentence."""
+    """The file of a mark is there and holds no promise; the text is one sentence."""
 
 
 def read_mark(path: Path) -> Promise | None:
@@ -56,7 +56,7 @@ def read_mark(path: Path) -> Promise | None:
 
 
 class Mark:
-    """The file, open for writing. Raises OSError; a full disk may refuse a new one."""
+    """The file of a mark, open for writing. Raises OSError; a full disk may refuse a new one."""
 
     def __init__(self, path: Path, identity: str, number: int) -> None:
         self.path = path

@@ -52,11 +52,11 @@ _given_up: dict[str, None] = {}
 
 
 class PatternError(ValueError):
-    """The text is no regular expression that we take; the message says why."""
+    """A text is no regular expression that the broker takes; the message says why."""
 
 
 class Expression(Protocol):
-    """A compiled one."""
+    """A compiled regular expression of a permission or a policy."""
 
     def is_in(self, name: str) -> bool:
         """Whether it is found anywhere in it."""

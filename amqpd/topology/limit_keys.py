@@ -42,7 +42,7 @@ LIMIT_MAX = 2**53
 
 
 class LimitInvalid(ValueError):
-    """The text says what is wrong, in RabbitMQ's words where it has some."""
+    """A limit is wrong; the text says why, in RabbitMQ's words where it has some."""
 
 
 def check_limits(owner: Owner, limits: Any) -> None:

@@ -28,7 +28,7 @@ POLICY_COMPONENTS = ("policy", "operator_policy")
 
 
 class ParameterInvalid(ValueError):
-    """The text says what is wrong, in RabbitMQ's words where it has some."""
+    """A runtime parameter is wrong; the text says why, in RabbitMQ's words where it has some."""
 
 
 def check_parameter(record: ParameterRecord) -> None:

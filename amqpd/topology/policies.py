@@ -38,7 +38,7 @@ _OF_TYPE = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "s
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """What applies: the names, for people, and both definitions as one."""
+    """The policies that apply to a queue or an exchange: the names, for people, and both definitions as one."""
 
     name: str | None = None
     operator_name: str | None = None
@@ -173,7 +173,7 @@ class VhostPolicies:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was found for a thing."""
+    """The policies that were found for one queue or exchange, with what they amount to."""
 
     queue_type: str
     policy: PolicyRecord | None

@@ -29,7 +29,7 @@ UNROUTABLE = "unroutable"
 
 
 class PolicyInvalid(ValueError):
-    """The text says what is wrong with a policy, in RabbitMQ's words where it has some."""
+    """A policy is wrong; the text says why, in RabbitMQ's words where it has some."""
 
 
 def check_definition(definition: Any, operator: bool = False) -> None:

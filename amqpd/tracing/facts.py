@@ -20,7 +20,7 @@ Value = str | int | bool | list[str]
 
 
 class SpanFact(NamedTuple):
-    """Times in microseconds since the epoch."""
+    """One span, as the core tells it; times are in microseconds since the epoch."""
 
     name: str
     context: TraceContext

@@ -83,7 +83,7 @@ Deliveries = dict[int, Delivery]
 
 
 class Tracer:
-    """Of a node."""
+    """Makes the spans of the traced messages of one node: publishes, deliveries, settlements, dead letters."""
 
     def __init__(self, span_id: Callable[[], int], clock_us: Callable[[], int], tell: Tell) -> None:
         """`span_id`: a random number of 64 bits, not 0; `clock_us`: since the epoch."""

@@ -161,7 +161,7 @@ def _addresses(hosts: tuple[str, ...], port: int) -> list[tuple[socket.AddressFa
 
 
 class _PortInUse(Exception):
-    """Told apart because port 0 tries again."""
+    """A port is in use; port 0 tries again."""
 
     def __init__(self, sentence: StartupError) -> None:
         self.sentence = sentence

@@ -32,7 +32,7 @@ Outcome = tuple["Link", "TlsStream", Exception | None]
 
 
 class TlsHandshakes:
-    """`done` has outcomes when `tell` was called, from the thread."""
+    """A thread that computes TLS handshakes. `done` has outcomes when `tell` was called, from the thread."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self.done: deque[Outcome] = deque()

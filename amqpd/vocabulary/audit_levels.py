@@ -20,7 +20,7 @@ WORDS = "off, admin, counts, sample(p) with 0 < p <= 1, or full"
 
 
 class Level(NamedTuple):
-    """`share` of SHARE_FULL is recorded of messages."""
+    """A level of the audit log: what is recorded; of messages, `share` of SHARE_FULL."""
 
     text: str
     acts: bool

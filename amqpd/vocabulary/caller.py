@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`address` is empty where the one that knows the user does not know it."""
+    """A user who asks for something by another way than AMQP. `address` is empty where the one that knows the user
+    does not know it."""
 
     user: str
     address: str = ""

@@ -18,7 +18,7 @@ from amqpd.vocabulary.states import Peer, State
 
 
 class Begun(Enum):
-    """What holds a channel's bytes."""
+    """The kinds of unfinished work that hold a channel's bytes."""
 
     TRANSACTION = "transaction"
     MESSAGE = "message"
@@ -26,7 +26,7 @@ class Begun(Enum):
 
 
 class Turn(ABC):
-    """Whether the client is read on, and for how long: what limits act on."""
+    """The turn of a client: whether it is read on, and for how long. Limits act on it."""
 
     __slots__ = ("parked", "throttled", "told_slowed", "unfinished", "work_left")
 
@@ -76,7 +76,7 @@ class UnfinishedChannel(ABC):
 
 
 class Client(ABC):
-    """A connection's client."""
+    """The client of one connection, as limits, declarations and other parts of the broker know it."""
 
     turn: Turn
 

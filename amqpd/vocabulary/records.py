@@ -22,7 +22,7 @@ DestinationType = Literal["queue", "exchange"]
 
 @dataclass(frozen=True, slots=True)
 class VhostRecord:
-    """`metadata` is what RabbitMQ keeps beside the description: tags, default_queue_type,
+    """A virtual host. `metadata` is what RabbitMQ keeps beside the description: tags, default_queue_type,
     protected_from_deletion."""
 
     name: str
@@ -37,9 +37,9 @@ class VhostRecord:
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """`password_hash` is an encoded argon2 hash, or one that came from RabbitMQ (`security/rabbitmq_hashes.py`), or
-    empty: no password is accepted (EXTERNAL only). `limits` are the user's, by RabbitMQ's names and ours
-    (`amqpd/topology/limit_keys.py`)."""
+    """A user. `password_hash` is an encoded argon2 hash, or one that came from RabbitMQ
+    (`security/rabbitmq_hashes.py`), or empty: no password is accepted (EXTERNAL only). `limits` are the user's, by
+    RabbitMQ's names and ours (`amqpd/topology/limit_keys.py`)."""
 
     name: str
     password_hash: str = ""
@@ -54,7 +54,8 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRecord:
-    """Three regular expressions; an empty one matches only the empty name (RabbitMQ's access control)."""
+    """The permissions of a user in a virtual host: three regular expressions; an empty one matches only the empty
+    name (RabbitMQ's access control)."""
 
     user: str
     vhost: str
@@ -103,7 +104,7 @@ class ExchangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueueRecord:
-    """A queue, and whose it is.
+    """A queue, with its incarnation, its source and the connection that it belongs to, if it is exclusive.
 
     `id` is the incarnation of the queue: a random 63-bit number, never used again. The journal's rows carry it, so
     that the messages of a deleted queue cannot come back in a new one of the same name. `source` is the cluster's
@@ -138,8 +139,9 @@ class UnreadableQueue(QueueRecord):
 
 @dataclass(frozen=True, slots=True)
 class BindingRecord:
-    """`durable` is true when both ends are durable. `arguments_key` is the canonical text of the
-    arguments: two bindings that differ only in arguments are two bindings (AMQP 0-9-1, queue.bind)."""
+    """A binding of a queue or an exchange to an exchange. `durable` is true when both ends are durable.
+    `arguments_key` is the canonical text of the arguments: two bindings that differ only in arguments are two
+    bindings (AMQP 0-9-1, queue.bind)."""
 
     vhost: str
     source: str

@@ -17,8 +17,8 @@ TLS_FIELDS = (
 
 
 class State(Enum):
-    """What is waited for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING or LINGERING -> CLOSED; each may go to CLOSED at
-    once. In LINGERING and CLOSED the node does not know the connection any more."""
+    """The state of a connection: what it waits for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING or LINGERING ->
+    CLOSED; each may go to CLOSED at once. In LINGERING and CLOSED the node does not know the connection any more."""
 
     HEADER = "protocol header"
     HANDSHAKE = "handshake"

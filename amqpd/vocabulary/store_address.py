@@ -23,7 +23,8 @@ FORM = "etcd://HOST[:PORT],HOST[:PORT]... or etcds://... for TLS, and maybe /NAM
 
 
 class StoreAddress(NamedTuple):
-    """`endpoints`: `host:port` each, in the order in which they were named."""
+    """The address of a metadata store over a network. `endpoints`: `host:port` each, in the order in which they
+    were named."""
 
     endpoints: tuple[str, ...]
     tls: bool

@@ -25,14 +25,14 @@ class Number:
 
 
 class Byte(Number, int):
-    """A signed octet ('b')."""
+    """A signed number of 8 bits ('b')."""
 
     __slots__ = ()
     letter, type_name, struct = b"b", "byte", Struct("b")
 
 
 class UnsignedByte(Number, int):
-    """An unsigned octet ('B')."""
+    """An unsigned number of 8 bits ('B')."""
 
     __slots__ = ()
     letter, type_name, struct = b"B", "unsignedbyte", Struct("B")

@@ -30,7 +30,7 @@ LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 
 
 class BadValue(ValueError):
-    """No field table can hold it; the text says why."""
+    """A JSON value cannot be held by any field table; the text says why."""
 
 
 def to_json(value: Any) -> Any:

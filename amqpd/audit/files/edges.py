@@ -33,7 +33,8 @@ _log = structlog.get_logger("amqpd.audit")
 
 @dataclass
 class _Reach:
-    """Of one node."""
+    """The reach of the audit log for one node: the last row of each incarnation that is in a file, and the last
+    row that retention removed."""
 
     incarnations: dict[int, tuple[int, bool]] = field(default_factory=dict)
     """incarnation -> the last row in a file, and whether the incarnation ended in order with all of it in files"""

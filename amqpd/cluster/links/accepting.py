@@ -46,7 +46,7 @@ class _Stranger(NamedTuple):
 
 
 class Acceptor:
-    """Of all listening sockets."""
+    """Takes in the connections of all listening sockets of a node, until each peer has said who it is."""
 
     def __init__(
         self,

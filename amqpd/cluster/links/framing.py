@@ -32,7 +32,7 @@ _COUNT = Struct("<Q")
 
 
 class Crc:
-    """Against accidents."""
+    """The check of messages by CRC-32, which finds accidents and not forgeries."""
 
     nbytes = _CRC.size
 
@@ -45,7 +45,8 @@ class Crc:
 
 
 class Mac:
-    """Against all who have not the key. Each message that was checked counts, so both ends count alike.
+    """The check of messages by an authentication code, which nobody without the key can forge. Each message that
+    was checked counts, so both ends count alike.
 
     HMAC with SHA-256: processors of today compute twice as much of it as of BLAKE2b, 1.4 GB a second."""
 

@@ -56,7 +56,8 @@ def wrong_proof(name: str) -> str:
 
 
 class Proven(NamedTuple):
-    """A peer, and the check of what is sent to it; the check of what it sends is in `Incoming` already."""
+    """A peer whose handshake has succeeded, and the check of what is sent to it; the check of what it sends is in
+    `Incoming` already."""
 
     hello: Hello
     check: Check
@@ -182,7 +183,7 @@ def _refused(reason: str) -> Distrusted:
 
 
 class _Talk:
-    """Words both ways, and a digest of them."""
+    """The messages of one handshake in both directions, and a digest of them."""
 
     def __init__(self, stream: Stream, incoming: Incoming) -> None:
         self.stream = stream

@@ -24,14 +24,14 @@ from amqpd.replication.formats import MalformedMessage
 from amqpd.replication.messages import FROM_ACCEPTOR, FROM_DIALER, HANDSHAKE, Message
 
 MESSAGES_AT_ONCE = 32
+"""messages that `received` is told one after the other, before other tasks may run"""
 CAPACITY_BYTES = 4 << 20
 """of what is sent part by part, no more is read while this waits: a small part of what may"""
-"""Told one after the other, before other tasks may run."""
 
 
 class LinkEvents(Protocol):
-    """Who is told what happens. All of it is called by trio's thread, and does not wait; what it raises ends the
-    node."""
+    """The receiver of the events of links: begun, ended, refused, and each message. All of it is called by trio's
+    thread, and does not wait; what it raises ends the node."""
 
     def dialed(self, link: Link) -> None:
         """This forwarder has a link to a peer. The one before it to that peer was `lost`."""
@@ -53,7 +53,7 @@ class LinkEvents(Protocol):
 
 
 class Link:
-    """A connection over which messages go both ways."""
+    """One connection to a peer, over which messages go both ways."""
 
     def __init__(
         self, stream: Stream, incoming: Incoming, peer: Proven, events: LinkEvents, out_bytes_max: int, dialed: bool

@@ -35,7 +35,7 @@ log = structlog.get_logger(component="links")
 
 
 class Links:
-    """Dials peers and is dialed by them."""
+    """All links of one node: it dials its peers, and is dialed by them."""
 
     def __init__(
         self,

@@ -33,8 +33,8 @@ _thread = trio.CapacityLimiter(1)
 
 
 class Broken(Exception):
-    """There is no connection, or not any more. The text says why. `node`: who the peer is, for the log;
-    empty: it has not said it."""
+    """The connection to a peer failed or ended; the text says why. `node`: who the peer is, for the log; empty: it
+    has not said it."""
 
     node = ""
 
@@ -45,7 +45,7 @@ class Broken(Exception):
 
 
 class Refused(Broken):
-    """Nobody listens there."""
+    """The connection was refused: no process listens at the peer's address."""
 
 
 class Altered(Broken):

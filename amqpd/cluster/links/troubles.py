@@ -23,7 +23,7 @@ NETWORK_CHANGES = "look at the network between them: something on the way change
 
 
 class Trouble(NamedTuple):
-    """With one peer."""
+    """The reason why there is no link to one peer: a kind for programs, a text for people."""
 
     kind: str
     reason: str

@@ -23,7 +23,7 @@ DIALER, ACCEPTOR = b"dialer", b"acceptor"
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Of one node. Both may be given: then a peer needs both."""
+    """The certificates and the secret by which one node trusts its peers; where both are given, a peer needs both."""
 
     tls: LinkTls | None = None
     secret: bytes = field(default=b"", repr=False)

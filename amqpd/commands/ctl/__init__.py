@@ -53,7 +53,8 @@ BEFORE |= {"-q": False, "--quiet": False, "-s": False, "--silent": False, "-l": 
 
 
 class Ctl(click.Group):
-    """Options may stand before the command, too; `help COMMAND` is the command's --help."""
+    """The group of the commands of `amqpd ctl`: options may stand before the command, too; `help COMMAND` is the
+    command's --help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         moved: list[str] = []

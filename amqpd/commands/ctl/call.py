@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Failed(Exception):
-    """It could not be done. The exit code, and what is said behind `Error:`."""
+    """A command of `amqpd ctl` failed: the exit code, and the text that is printed behind `Error:`."""
 
     def __init__(self, text: str, code: int = UNAVAILABLE) -> None:
         super().__init__(text)
@@ -44,7 +44,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """What a command has beside its own words."""
+    """The options that all commands of `amqpd ctl` have, and the ways to a use case."""
 
     data_dir: Path
     vhost: str

@@ -31,7 +31,7 @@ class Tags(list[str]):
 
 
 class Arguments(dict[str, Any]):
-    """A field table."""
+    """A field table among the values that `amqpd ctl` prints."""
 
 
 class Document(dict[str, Any]):
@@ -40,7 +40,7 @@ class Document(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Said:
-    """How one invocation prints."""
+    """Prints the output of one `amqpd ctl` command, in the format that its options ask for."""
 
     quiet: bool
     silent: bool

@@ -22,7 +22,7 @@ from amqpd.topology.metadata.store import MetadataStoreError, NewerFormat
 
 
 class Definitions:
-    """Of one start."""
+    """Chooses the `metadata.db` with which one start of a node with several directories goes on."""
 
     def __init__(self, paths: list[Path], *, accept_loss: bool) -> None:
         self._paths = [each / METADATA_DB for each in paths]

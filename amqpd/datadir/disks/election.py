@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Chosen:
-    """What the records say."""
+    """The outcome of an election: the newest list of disks, and the directories that count."""
 
     newest: DiskList | None
     """None: the node has none yet"""

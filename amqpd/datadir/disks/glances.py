@@ -23,7 +23,7 @@ FILES = ("amqpd.lock", "journal.db", "journal.db-wal")
 
 
 class Glances:
-    """Of one node."""
+    """Looks at the directories of one node for their presence and their free space, each in a thread of its own."""
 
     def __init__(self, paths: Sequence[Path], group: DiskGroup) -> None:
         self._paths = paths

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class DiskGroup:
-    """Of one node."""
+    """The disks of one node, each with a thread and a queue of the same steps."""
 
     def __init__(self, members: list[Member]) -> None:
         """Those that are open have the same, and count."""

@@ -35,7 +35,7 @@ ROW_BYTES = 256
 
 
 class MirroredDisk:
-    """Implements `NodeDisk`. Made by `opening.open_disks`."""
+    """The disks of one node as one `NodeDisk`, which writes to a majority of them; `opening.open_disks` makes it."""
 
     def __init__(self, group: DiskGroup, incarnation: int) -> None:
         """`incarnation`: of this process; of each disk's journal it is the epoch of the local source."""

@@ -86,7 +86,8 @@ class _Change:
 
 
 class MirroredFile:
-    """Implements `StoreFile`. Made by `open_definitions`."""
+    """The definitions on several disks as one `StoreFile`, each change a step on a majority; `open_definitions`
+    makes it."""
 
     one_of_several = True
 

@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 
 class OneDisk(SqliteDisk):
-    """See `SqliteDisk`; `definitions` are opened later, if they are in the directory."""
+    """One of several data directories: its journal (`SqliteDisk`) and its `definitions`, which are opened later,
+    if they are in the directory."""
 
     def __init__(self, directory: Path, *, keep_free_bytes: int = 0, accept_loss: bool = False) -> None:
         """Raises as `SqliteDisk`."""

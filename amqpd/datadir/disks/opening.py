@@ -59,7 +59,7 @@ log = structlog.get_logger(component="opening")
 
 @dataclass(slots=True)
 class OpenDisks:
-    """The directories, locked, and what is open of them."""
+    """The data directories of one node, locked, and what is open of them."""
 
     paths: list[Path]
     locks: dict[int, DataDirectory]

@@ -29,7 +29,7 @@ Question = Callable[[OneDisk], T]
 
 
 class Questions:
-    """To the disks of one node."""
+    """Asks questions of the disks of one node, another disk when the first is late."""
 
     def __init__(self, group: DiskGroup) -> None:
         self._group = group

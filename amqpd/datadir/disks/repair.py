@@ -64,7 +64,7 @@ log = structlog.get_logger(component="disks")
 
 
 class Moment:
-    """Of a disk that is copied: its tables."""
+    """The tables of a disk that is copied, all as of one moment."""
 
     def __init__(self, disk: OneDisk) -> None:
         """Raises sqlite3.Error."""
@@ -81,11 +81,11 @@ class Moment:
 
 
 class NotRepaired(Exception):
-    """The text is the reason."""
+    """A disk could not be repaired; the text is the reason."""
 
 
 class Repair:
-    """Of one disk."""
+    """The repair of one disk by a copy of the others, while the node runs."""
 
     def __init__(self, disks: OpenDisks, number: int) -> None:
         self._disks = disks

@@ -45,7 +45,7 @@ def draw() -> str:
 
 
 class Roster:
-    """Of one node."""
+    """The list of one node's disks, which is in effect when a majority of them has it on stable storage."""
 
     def __init__(self, paths: list[Path], incarnation: int, before: DiskList | None) -> None:
         """`before`: the list that is in effect; None: there is none."""

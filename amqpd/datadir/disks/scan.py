@@ -28,7 +28,7 @@ ENDED = Step(0, 0, 0, [], True)
 
 
 class DisksScan:
-    """See `Scan`."""
+    """The scrub's scan of several disks, one in each pass; it has the methods of `journal.sqlite.scrubbing.Scan`."""
 
     def __init__(self, group: DiskGroup) -> None:
         self._group = group

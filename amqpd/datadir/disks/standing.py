@@ -23,7 +23,7 @@ QUEUE_STEPS_MAX = 20_000
 
 
 class State(Enum):
-    """Of one disk."""
+    """The state of one disk of a node: whether the disk gets steps, and whether it counts."""
 
     IN = "in"
     """it has, or is soon to have, everything; it counts"""
@@ -39,7 +39,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Standing:
-    """One disk."""
+    """One disk of a node: its state, the last step that it has stored, and the steps that wait for it."""
 
     state: State = State.BEHIND
     stored: int = 0
@@ -59,7 +59,7 @@ def majority_of(listed: int) -> int:
 
 
 class Standings:
-    """Of all disks of a node, by the number of their place in the list."""
+    """The states of all disks of a node, by the number of their place in the list."""
 
     def __init__(self, listed: int, inside: Iterable[int]) -> None:
         """`inside`: those that have everything, at step 0."""

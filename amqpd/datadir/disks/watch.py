@@ -38,7 +38,7 @@ log = structlog.get_logger(component="disks")
 
 
 class DisksWatch:
-    """Of one node."""
+    """Watches the disks of one running node, and repairs those that were left behind."""
 
     def __init__(self, disks: OpenDisks) -> None:
         self._disks = disks

@@ -79,7 +79,7 @@ class Group(Protocol):
 
 
 class Worker:
-    """The thread, which begins at once."""
+    """The thread of one disk, which begins at once."""
 
     def __init__(self, group: Group, member: Member, disk: OneDisk) -> None:
         """The group's `changed` may be held by the caller."""

@@ -32,7 +32,7 @@ class Known:
 
 
 class Adopts:
-    """Of a disk, what is copied and adopted."""
+    """The part of a disk that is made a copy of another disk, or is copied to one."""
 
     checkpoints: Checkpoints
     _sources: Sources

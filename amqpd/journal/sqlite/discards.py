@@ -55,7 +55,7 @@ class Discard(NamedTuple):
 
 @dataclass(slots=True)
 class Piece:
-    """Lists as `statements.COMMIT` wants them."""
+    """A piece of large deletions, as lists for `statements.COMMIT`."""
 
     deletes: list[tuple[int, int, int]] = field(default_factory=list)
     row_discards: list[tuple[int, int, int, int, int]] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The disk of the journal: one SQLite database in WAL mode.
 
-What comes in: transactions and reads (`records.Disk`). What goes out: durability, rows, what recovery found.
+What comes in: transactions and reads (`journal.disk.Disk`). What goes out: durability, rows, what recovery found.
 Rules: 1. A commit is one statement and one fsync (why: `statements.py`). 2. What a commit deletes is bounded; more
 is written down as a discard and leaves in pieces (`discards.py`). 3. After a failure of the disk nothing is
 written any more; only a full disk, where SQLite has rolled everything back, may be tried again.
@@ -48,7 +48,8 @@ _log = structlog.get_logger("amqpd.journal")
 
 
 class SqliteDisk(AsksReplicas, Adopts):
-    """Implements `SourcesDisk`. The directory is created when it is missing.
+    """The disk of a journal in one SQLite database; it implements `SourcesDisk`. The directory is created when it
+    is missing.
 
     Raises NotAJournal, NewerFormat, JournalInUse, JournalDamaged, DiskFull, DiskFailure."""
 

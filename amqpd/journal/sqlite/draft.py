@@ -17,7 +17,8 @@ from amqpd.replication.entry import START, Position
 
 
 class Draft:
-    """Of one transaction."""
+    """The changes of one transaction to what is known in memory of sources and queues, applied when it is on the
+    disk."""
 
     def __init__(self, sources: Sources, discards: Discards, marks: QueueMarks, next_row: int) -> None:
         self._sources = sources

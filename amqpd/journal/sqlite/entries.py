@@ -44,7 +44,7 @@ from amqpd.replication.replica import (
 
 
 class Known(NamedTuple):
-    """What is known in memory of the journal."""
+    """The state of a journal that is kept in memory: sources, discards, marks of queues."""
 
     sources: Sources
     discards: Discards

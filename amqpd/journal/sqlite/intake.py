@@ -38,7 +38,7 @@ _about_deadlines = Struct("<qqq")
 
 
 class Chunk(NamedTuple):
-    """Rows and deadlines as `statements.COMMIT` wants them."""
+    """Rows and deadlines of one statement, in the form of `statements.COMMIT`."""
 
     rows: int
     numbers: bytes

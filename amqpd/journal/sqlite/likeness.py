@@ -42,7 +42,7 @@ _DATA = _COLUMNS.index("data")
 
 
 class Likeness:
-    """The copy that is under way."""
+    """One copy of the tables of a journal to those of another."""
 
     def __init__(
         self,

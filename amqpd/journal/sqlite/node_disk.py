@@ -15,7 +15,7 @@ from amqpd.journal.sqlite.sources import Head
 
 
 class NodeDisk(SourcesDisk, Protocol):
-    """See `SqliteDisk` for each."""
+    """The disk of a node's journal, on one data directory or on several; `SqliteDisk` says what each method does."""
 
     accepted: list[str]
 

@@ -17,7 +17,7 @@ from amqpd.journal.transaction import Transaction
 
 
 class Outcome:
-    """Of one transaction. From any thread."""
+    """The outcome of one transaction on several disks: what all of them leave out. Any thread may call it."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -43,7 +43,7 @@ class BadPayload(ValueError):
 
 
 class PayloadChunk(NamedTuple):
-    """What one statement takes in."""
+    """The part of a payload that one statement takes in."""
 
     rows: int
     numbers: memoryview
@@ -53,7 +53,7 @@ class PayloadChunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The parts of one. Lists as they are bound, or packed: `triples`, `pairs`, `numbers` unpack them."""
+    """The parts of one payload. Lists as they are bound, or packed: `triples`, `pairs`, `numbers` unpack them."""
 
     source: int
     epoch: int

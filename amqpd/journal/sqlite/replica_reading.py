@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class ReplicaReader:
-    """Of one journal. Raises JournalDamaged, DiskFailure."""
+    """Reads what one journal has of replicated sources. Its methods raise JournalDamaged and DiskFailure."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -137,7 +137,7 @@ class ReplicaReader:
 
 
 class AsksReplicas:
-    """Of a disk, what asks the reader."""
+    """The part of a disk that asks its `ReplicaReader`."""
 
     _replicas: ReplicaReader
 

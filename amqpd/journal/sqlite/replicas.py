@@ -23,7 +23,7 @@ from amqpd.replication.vote import Vote
 
 
 class TailRecord(NamedTuple):
-    """Of the table `tail`."""
+    """One record of the table `tail`: an entry of a source that is not known to be committed."""
 
     source: int
     position: Position

@@ -55,8 +55,8 @@ _PHASES = ("names", *_SUMS, "batch")
 
 
 class Found(NamedTuple):
-    """Damage. With `messages` the row first..last of the queue cannot be read; else a record of the table is damaged,
-    and its messages, if it has any, can be read."""
+    """One damage that a scan found. With `messages` the row first..last of the queue cannot be read; else a record
+    of the table is damaged, and its messages, if it has any, can be read."""
 
     table: str
     key: tuple[Any, ...]
@@ -77,7 +77,7 @@ class Step(NamedTuple):
 
 
 class Scan:
-    """Blocking, and for one thread at a time."""
+    """The scan of one journal, step by step: it blocks, and is for one thread at a time."""
 
     def __init__(self, path: Path, page_cache: PageCache) -> None:
         self._path = path

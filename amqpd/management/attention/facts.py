@@ -48,7 +48,7 @@ EACH_MAX = 5
 
 
 class Fact(NamedTuple):
-    """One fact."""
+    """One fact that may need an operator's attention: its kind, what it is about, and numbers with their units."""
 
     kind: str
     vhost: str

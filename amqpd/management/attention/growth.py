@@ -41,7 +41,7 @@ class Growth:
 
 
 class Still:
-    """For how long a counter has the same value."""
+    """The time for which a counter has had the same value."""
 
     __slots__ = ("_since_ms", "_value")
 

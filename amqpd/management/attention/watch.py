@@ -75,7 +75,7 @@ class _Seen:
 
 @dataclass
 class _OfKind:
-    """Of one virtual host."""
+    """The facts of one kind in one virtual host: how many there are, and those that weigh most."""
 
     count: int = 0
     facts: list[Fact] = field(default_factory=list)
@@ -92,7 +92,7 @@ Found = dict[str, dict[str, _OfKind]]
 
 
 class Watch:
-    """Of one node."""
+    """Watches the queues and exchanges of one node for facts that may need an operator's attention."""
 
     def __init__(self, node: Node, clock_ms: Callable[[], int]) -> None:
         """`clock_ms`: since the epoch, never going back."""

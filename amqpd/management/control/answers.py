@@ -38,7 +38,7 @@ Stream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]], None]]
 
 
 class Result(dict[str, Any]):
-    """What a stream says of its rows, as its last element: which nodes did not answer."""
+    """The last element of a stream of rows, with the nodes that did not answer."""
 
 
 EndedStream = Callable[[dict[str, Any]], AsyncGenerator[list[dict[str, Any]] | Result, None]]
@@ -56,10 +56,11 @@ def caller() -> Operator:
 
 
 class Commands:
-    """By name. `handlers` maps it to an async function from its arguments to its result (both JSON objects),
-    `listings` to a function from its arguments to rows (JSON objects). Rows are taken one by one while the broker
-    goes on between pages, so a listing walks over a copy of what it lists. `streams` are for rows that have to be
-    waited for: an async iterator over lists of them, each sent at once, the empty ones too, as a sign of life."""
+    """The commands that a control server answers, by name. `handlers` maps a name to an async function from its
+    arguments to its result (both JSON objects), `listings` to a function from its arguments to rows (JSON
+    objects). Rows are taken one by one while the broker goes on between pages, so a listing walks over a copy of
+    what it lists. `streams` are for rows that have to be waited for: an async iterator over lists of them, each
+    sent at once, the empty ones too, as a sign of life."""
 
     def __init__(
         self,

@@ -46,7 +46,8 @@ Rows = list[dict[str, Any]]
 
 
 class RunningStore:
-    """Blocks while it waits for the broker: a process of its own has nothing else to do."""
+    """The metadata store of a running broker, asked over its control socket. It blocks while it waits for the
+    broker: a process of its own has nothing else to do."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir

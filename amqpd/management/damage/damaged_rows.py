@@ -54,7 +54,8 @@ class Which:
 
 
 class DamagedRows:
-    """Each use case gives lists of rows as they come. `Which` says whose damage is meant."""
+    """The use cases for damaged messages: export and quarantine. Each gives lists of rows as they come. `Which`
+    says whose damage is meant."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None], data_dir: Path) -> None:
         """`settle` is called after anything that acted on the node."""

@@ -42,7 +42,7 @@ log = structlog.get_logger(component="orphans")
 
 
 class OrphanOperations:
-    """Each use case gives lists of rows as they come."""
+    """The use cases for orphans: listed, adopted, exported, deleted. Each gives lists of rows as they come."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
         """`settle` is called after anything that acted on the node."""

@@ -35,7 +35,7 @@ PROCESS_S = 1.0
 
 
 class NodeFacts:
-    """Of this process."""
+    """Makes the row of what the node of this process uses, may use and has counted."""
 
     def __init__(
         self,

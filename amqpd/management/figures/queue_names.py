@@ -26,7 +26,7 @@ class _Sorted(NamedTuple):
 
 
 class QueueNames:
-    """Of all virtual hosts."""
+    """The names of the queues of each virtual host, in order, kept for lists that are read by the page."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

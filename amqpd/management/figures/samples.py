@@ -37,7 +37,7 @@ class Range(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """In the order of a series' names."""
+    """One sample of a series: its time, and the values in the order of the series' names."""
 
     at_ms: int
     values: Sequence[int]
@@ -56,7 +56,7 @@ def range_back(now_ms: int, age_s: int, incr_s: int, *, ahead: bool = False) -> 
 
 
 class Series:
-    """Some figures that are looked at together."""
+    """The samples of some figures over time, all figures looked at together."""
 
     def __init__(self, names: tuple[str, ...], policies: Policies = BASIC) -> None:
         self.names = names

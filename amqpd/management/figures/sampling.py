@@ -64,7 +64,7 @@ Look = Callable[[], Sequence[int] | None]
 
 
 class _Watched:
-    """One thing that somebody asks for."""
+    """The series of one thing that somebody asks for."""
 
     __slots__ = ("asked_ms", "look", "series")
 
@@ -75,7 +75,7 @@ class _Watched:
 
 
 class Sampler:
-    """Of one node."""
+    """Takes samples of the figures of one node, at fixed intervals, for rates and for series over time."""
 
     def __init__(self, node: Node, clock_ms: Callable[[], int], machine: Callable[[], tuple[int, int]]) -> None:
         """`clock_ms`: since the epoch, never going back. `machine`: memory of the process and free space of the disk

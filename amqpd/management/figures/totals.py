@@ -72,7 +72,7 @@ def look_at(node: Node, queue: LeaderQueue) -> None:
 
 
 class QueueSums:
-    """Over all queues of a node."""
+    """The sums over all queues of a node, by virtual host."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

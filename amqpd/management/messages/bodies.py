@@ -23,7 +23,7 @@ from amqpd.queues.segment import Segment
 
 
 class Reader(Protocol):
-    """As `journal.writer.BacklogReader`."""
+    """A reader of rows of the journal, such as `journal.writer.BacklogReader`."""
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, answer: Callable[[list[Row]], None]) -> None: ...
 

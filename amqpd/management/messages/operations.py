@@ -52,7 +52,8 @@ log = structlog.get_logger(component="messages")
 
 
 class MessageOperations:
-    """Each use case gives lists of rows as they come; the empty ones are signs of life."""
+    """The use cases for the messages of a queue: listed, deleted, moved. Each gives lists of rows as they come;
+    the empty ones are signs of life."""
 
     def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
         """`settle` is called after anything that acted on the node, and to have it look at the clock."""

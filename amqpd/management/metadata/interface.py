@@ -33,7 +33,7 @@ OVERTAKEN = "somebody else is changing the same things all the time: try again"
 
 @dataclass(frozen=True)
 class Plan:
-    """Changes, and the keys that must (still) be there for them to make sense."""
+    """The changes of a use case, and the keys that must (still) be there for them to make sense."""
 
     changes: Sequence[Change]
     requires: Iterable[Key] = field(default=())

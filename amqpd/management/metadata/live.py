@@ -39,7 +39,7 @@ EXPECTED_AT_ONCE = 500
 
 
 class LiveMetadata(Metadata):
-    """`sync` keeps the node's topology equal to `store`, and is running."""
+    """The metadata of a running broker. `sync` keeps the node's topology equal to `store`, and is running."""
 
     def __init__(self, on: Running, store: MetadataStore, sync: TopologySync, by: Caller | None = None) -> None:
         """`by`: who asks for the changes, for the audit log."""

@@ -81,7 +81,7 @@ CHARACTERS_A_COMMAND = 1 << 20
 
 
 class Keys(Protocol):
-    """What changes are made with, of a `MetadataStore`."""
+    """The methods of a `MetadataStore` that changes are made with."""
 
     async def range(self, prefix: str) -> Snapshot: ...
 
@@ -94,7 +94,8 @@ PLACES = VhostRecord | UserRecord | ExchangeRecord | QueueRecord
 
 
 class StoredMetadata(Metadata):
-    """Blocks while it reads, writes and waits for the broker: a process of its own has nothing else to do."""
+    """The metadata of a data directory, for a process other than the broker's. It blocks while it reads, writes
+    and waits for the broker: such a process has nothing else to do."""
 
     def __init__(self, data_dir: Path, elsewhere: OpenStore | None = None) -> None:
         """`elsewhere`: opens the metadata store when it is not in the data directory."""

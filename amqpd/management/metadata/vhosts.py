@@ -98,7 +98,7 @@ async def put(metadata: Metadata, name: str, wanted: Wanted, owner: str = "") ->
 
 @dataclass(frozen=True)
 class Wanted:
-    """Of a virtual host. None is what is not said: it stays as it is."""
+    """The properties that a request asks for of a virtual host. None is what is not said: it stays as it is."""
 
     description: str | None = None
     default_queue_type: str | None = None

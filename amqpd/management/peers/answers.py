@@ -64,7 +64,7 @@ log = structlog.get_logger(component="operations")
 
 
 class PeerAnswers:
-    """Of this node, to all others."""
+    """The answers of this node to operators' questions at other nodes."""
 
     def __init__(self, on: Running, facts: NodeFacts, watch: Watch) -> None:
         self._on = on

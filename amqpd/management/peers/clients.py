@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 100
 
 
 class Clients:
-    """Lists for one request. `missing` is complete when a list has ended."""
+    """The lists of clients of the whole cluster for one request. `missing` is complete when a list has ended."""
 
     def __init__(self, on: Running, leaders: Leaders) -> None:
         self._on = on

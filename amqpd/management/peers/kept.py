@@ -18,7 +18,7 @@ KEPT_S = 2.0
 
 
 class Kept:
-    """Of two ages; the older one goes as a whole."""
+    """Answers that are kept for some seconds, in two generations; the older one is dropped as a whole."""
 
     def __init__(self) -> None:
         self._young: dict[Hashable, Any] = {}

@@ -31,7 +31,8 @@ def leaders_of(behind: Behind) -> Leaders:
 
 
 class Leaders:
-    """As of one request; without a cluster this node leads all."""
+    """The leaders of the queues of a cluster, and what they say, for one request; without a cluster this node
+    leads all."""
 
     def __init__(self, here: str, sources: Sources, view: ClusterView | None, peers: PeerRows | None) -> None:
         """`here`: this node's name; `sources`: who leads what, as this node knows it."""

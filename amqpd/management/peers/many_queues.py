@@ -41,8 +41,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Meant:
-    """Which queues: those of which all holds that is said. `pattern` is found anywhere in the name; so is `text`,
-    without regard to case, as lists are searched."""
+    """The queues that a request means: those of which all holds that is said. `pattern` is found anywhere in the
+    name; so is `text`, without regard to case, as lists are searched."""
 
     vhost: str | None = None
     pattern: str | None = None

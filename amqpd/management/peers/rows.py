@@ -77,7 +77,7 @@ log = structlog.get_logger(component="operations")
 
 
 class Peers(Protocol):
-    """The way to the other nodes."""
+    """The way of questions to the other nodes."""
 
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:
         """None: it does not answer."""
@@ -85,7 +85,7 @@ class Peers(Protocol):
 
 @dataclass
 class Found:
-    """`missing`: nodes that did not answer, or not to the end."""
+    """The rows that peers gave. `missing`: nodes that did not answer, or not to the end."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
@@ -106,7 +106,7 @@ class Found:
 
 
 class PeerRows:
-    """Of all other nodes."""
+    """Rows from all other nodes of the cluster, each kind asked for once and kept for some seconds."""
 
     def __init__(self, peers: Peers, others: Callable[[], Sequence[str]]) -> None:
         """`others`: the names of all other nodes, as far as they are known now."""

@@ -51,7 +51,7 @@ _BUSY = "user '{}' - too many log-ins are waiting"
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The log-in is that of this user."""
+    """The log-in succeeded, as this user."""
 
     user: str
     tags: tuple[str, ...]

@@ -17,7 +17,7 @@ import trio
 
 
 class TooManyWaiting(Exception):
-    """No more may wait under this name."""
+    """The number of those that wait under one name has reached its bound."""
 
 
 class Places:

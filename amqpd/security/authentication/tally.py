@@ -24,7 +24,7 @@ Source = tuple[str, str, str]
 
 
 class Tally:
-    """Of one node."""
+    """Counts of the log-in attempts at one node, by protocol and by source."""
 
     def __init__(self) -> None:
         self._protocols: dict[str, Counter[bool]] = {}

@@ -33,8 +33,8 @@ OPERATIONS_AT_ONCE = 25
 
 
 class EventLog:
-    """Revisions greater than `floor` are all in the log; of those at or below it some may be gone. What
-    came before `begun_at` never was in it, and may be kept elsewhere."""
+    """The store's recent events in memory. Revisions greater than `floor` are all in the log; of those at or below
+    it some may be gone. What came before `begun_at` never was in it, and may be kept somewhere else."""
 
     def __init__(self, floor: int, events_max: int = EVENTS_MAX) -> None:
         self.floor = floor
@@ -115,9 +115,9 @@ class EventLog:
 
 
 class Watch:
-    """An endless asynchronous iterator. `catch_up` brings the log up to date, and is called whenever no
-    event came for `poll_s` seconds (for stores that other processes write to). `backlog` reads the events
-    greater than a revision, up to the log's beginning, from where they are kept for longer."""
+    """An endless asynchronous iterator over the events of a store. `catch_up` brings the log up to date, and is
+    called whenever no event came for `poll_s` seconds (for stores that other processes write to). `backlog` reads
+    the events greater than a revision, up to the log's beginning, from where they are kept for longer."""
 
     def __init__(
         self,

@@ -85,7 +85,7 @@ class MemorySpace:
 
 
 class MemoryStore:
-    """See `store.MetadataStore`."""
+    """A metadata store in the memory of this process; it has the methods of `store.MetadataStore`."""
 
     def __init__(self, space: MemorySpace | None = None) -> None:
         self._space = space or MemorySpace()

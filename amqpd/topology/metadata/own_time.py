@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 
 class RanOut(Exception):
-    """The process has waited for as long as it was to."""
+    """A bound of `OwnTime` has passed."""
 
 
 class OwnTime:
-    """Counted from its making on, for one task at a time."""
+    """A bound on waiting that counts only the time in which this process ran, from its making on, for one task at
+    a time."""
 
     def __init__(self, seconds: float) -> None:
         self._left_s = seconds

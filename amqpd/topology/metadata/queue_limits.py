@@ -31,7 +31,8 @@ Resume = Callable[[bool], None]
 
 
 class QueueLimits:
-    """The keys of one node's view of the store."""
+    """The keys by which the nodes that share a store keep the limits of virtual hosts on queues, as one node has
+    read them."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

@@ -31,19 +31,19 @@ class MetadataStoreError(StorageFailure):
 
 
 class StoreDamaged(MetadataStoreError):
-    """What is stored cannot be read."""
+    """The stored metadata cannot be read."""
 
 
 class StoreIncomplete(StoreDamaged):
-    """What is stored can be read, and is less than what was committed."""
+    """The stored metadata can be read, and are less than what was committed."""
 
 
 class NewerFormat(MetadataStoreError):
-    """What is stored was written by a newer amqpd. Nothing was touched."""
+    """The stored metadata were written by a newer amqpd. Nothing was touched."""
 
 
 class StoreClosed(MetadataStoreError):
-    """The store was closed."""
+    """The metadata store was closed, and takes no calls any more."""
 
 
 class StoreFull(MetadataStoreError):
@@ -84,13 +84,13 @@ class Compacted(Exception):
 
 
 class LeaseGone(Exception):
-    """There is no such lease (any more)."""
+    """The lease does not exist (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Holds when the key's mod_revision is this one; 0 means that the key is absent, None that it is present,
-    of whatever revision (in etcd's words: mod_revision > 0)."""
+    """A comparison of a transaction, which holds when the key's mod_revision is this one; 0 means that the key is
+    absent, None that it is present, of whatever revision (in etcd's words: mod_revision > 0)."""
 
     key: str
     mod_revision: int | None = 0
@@ -141,8 +141,8 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`revision` is the transaction's own, or the store's current one when the transaction changed
-    nothing."""
+    """The outcome of a transaction that took effect, or changed nothing. `revision` is the transaction's own, or
+    the store's current one when the transaction changed nothing."""
 
     revision: int
 
@@ -184,7 +184,8 @@ class Event:
 
 
 class MetadataStore(Protocol):
-    """Asynchronous; one trio run. Calls that were begun in some order take effect in that order."""
+    """A metadata store, asynchronous, in one trio run. Calls that were begun in some order take effect in that
+    order."""
 
     async def get(self, key: str) -> Entry | None: ...
 

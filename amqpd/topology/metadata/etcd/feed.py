@@ -32,7 +32,7 @@ log = structlog.get_logger(component="metadata store")
 
 
 class Feed:
-    """Of one process. `run` never returns."""
+    """Follows etcd's watch for one process, and tells the log of events. `run` never returns."""
 
     def __init__(self, gateway: Gateway, turn: Turn, leases: Leases, events: EventLog) -> None:
         self._gateway = gateway

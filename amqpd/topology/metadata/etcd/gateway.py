@@ -59,7 +59,7 @@ _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class Refused(Exception):
-    """etcd says no: the request had no effect. `code` is gRPC's."""
+    """etcd refuses the request, which had no effect. `code` is gRPC's."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -68,12 +68,12 @@ class Refused(Exception):
 
 
 class Silent(StoreUnavailable):
-    """No endpoint answers. The text names each, with what came instead."""
+    """No endpoint of etcd answers. The text names each, with what came instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a store is reached. `endpoints`: `host:port` each. `tls`: how they are trusted; None: without TLS. `user`
+    """The access to etcd. `endpoints`: `host:port` each. `tls`: how they are trusted; None: without TLS. `user`
     empty: etcd has no authentication."""
 
     endpoints: tuple[str, ...]

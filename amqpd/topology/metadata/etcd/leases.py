@@ -73,7 +73,7 @@ class _Lease:
 
 
 class Leases:
-    """Of one process."""
+    """The leases of one process in etcd, and the keys that hold them."""
 
     def __init__(self, gateway: Gateway, layout: Layout, machine: str = "") -> None:
         """`machine`: where this process is, which its notes say."""

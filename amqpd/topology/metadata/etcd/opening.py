@@ -36,7 +36,7 @@ REMOVED_AT_ONCE = 100
 
 
 class Opened(NamedTuple):
-    """`head`: the store's revision; `found`: the one before this process wrote."""
+    """A store in etcd that was opened. `head`: the store's revision; `found`: the one before this process wrote."""
 
     identity: str
     head: int

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Patience(OwnTime):
-    """Of one transaction or page."""
+    """The time for which one transaction or page is tried while etcd does not answer."""
 
     def __init__(self, wait_s: float, silence: Callable[[], StoreUnavailable]) -> None:
         """`silence`: says who was asked, should nobody have answered."""

@@ -62,8 +62,8 @@ log = structlog.get_logger(component="metadata store")
 
 
 class EtcdStore:
-    """See `store.MetadataStore`. Open when `run` has started, which goes on until it is closed; `aclose` it in any
-    case."""
+    """A metadata store in etcd; it has the methods of `store.MetadataStore`. Open when `run` has started, which
+    goes on until it is closed; `aclose` it in any case."""
 
     def __init__(
         self,

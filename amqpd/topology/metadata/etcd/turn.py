@@ -32,15 +32,16 @@ log = structlog.get_logger(component="metadata store")
 
 
 class WentBack(Exception):
-    """What answers is not the store that was opened, or an older state of it. The text says what was found."""
+    """The store that answers is not the one that was opened, or is in an older state. The text says what was
+    found."""
 
 
 class OlderCopy(WentBack):
-    """It is the store that was opened, as it was before."""
+    """The store that answers is the one that was opened, in an earlier state."""
 
 
 class Turn:
-    """Of one process. One `swap` or `settle` at a time."""
+    """The turn of one process in etcd, in which its requests change the store. One `swap` or `settle` at a time."""
 
     def __init__(self, gateway: Gateway, layout: Layout, identity: str, incarnation: str) -> None:
         self.layout = layout

@@ -31,8 +31,8 @@ LEASED_BITS = 48
 
 
 class Call:
-    """Transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had
-    no effect, for `failure`."""
+    """The transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had no
+    effect, for `failure`."""
 
     def __init__(self, transactions: list[Transaction], ended_lease: int = 0) -> None:
         self.transactions = transactions
@@ -43,10 +43,11 @@ class Call:
 
 
 class Batch:
-    """`view` has the entries of all keys that the commit names, and changes as the transactions are executed; `rows`
-    is the last state of each row to be written (None: gone), `past` the operations on the file of each transaction
-    for the history, `touched` every key that changed, `dropped` the journal's numbers that ended with the revision in
-    which they did, `revived` those that are in use (again)."""
+    """A group commit of the embedded store while it is put together. `view` has the entries of all keys that the
+    commit names, and changes as the transactions are executed; `rows` is the last state of each row to be written
+    (None: gone), `past` the operations on the file of each transaction for the history, `touched` every key that
+    changed, `dropped` the journal's numbers that ended with the revision in which they did, `revived` those that
+    are in use (again)."""
 
     def __init__(self, seen: int, leased_steps: int, view: dict[str, Entry]) -> None:
         self.seen = seen

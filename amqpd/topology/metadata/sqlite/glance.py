@@ -23,7 +23,7 @@ _BEHIND_QUEUES = f"{PREFIX}queue0"  # "0" follows "/"
 
 
 class Glance(NamedTuple):
-    """What a `metadata.db` says of itself."""
+    """The facts that a `metadata.db` gives of itself before it is opened for writing."""
 
     identity: str
     """empty: there is no database, or one of a format that had no identity"""

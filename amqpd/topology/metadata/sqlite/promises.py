@@ -29,7 +29,7 @@ def copy_path(path: Path, number: int) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What is known beside the database."""
+    """The traces of commits beside a database: its mark and the end of its log."""
 
     promise: Promise | None
     end: WalEnd

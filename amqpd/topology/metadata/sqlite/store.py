@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class StoreFile(Protocol):
-    """What a store works with: a file (`SqliteFile`, which see), or equal files on several disks. One thread at a
+    """The file that a store works with (`SqliteFile`, which see), or equal files on several disks. One thread at a
     time."""
 
     identity: str
@@ -95,7 +95,8 @@ class StoreFile(Protocol):
 
 
 class SqliteStore:
-    """See `store.MetadataStore`. Made by `open`."""
+    """A metadata store in one SQLite file, or in equal files on several disks; it has the methods of
+    `store.MetadataStore`, and `open` makes it."""
 
     def __init__(self, file: StoreFile, poll_s: float) -> None:
         self._file = file

@@ -32,7 +32,7 @@ IDENTITY_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What makes two databases equal."""
+    """The properties of a database that make it equal to another one: identity, revision, numbers of entries."""
 
     identity: str
     revision: int
