@@ -1,8 +1,8 @@
 """The rules of the code that a program can check (after TigerBeetle's tidy test and trio's test of its exports).
 
 What is verified: pure modules import nothing impure, not even through another module of amqpd; no file and no
-function grows past its limit; errors are not swallowed; every module and every public class says what it is; loggers
-name a component; banned names.
+function grows past its limit; errors are not swallowed; every module and every public class says what it is, a class
+of amqpd in a sentence; loggers name a component; banned names.
 Not verified: whether a docstring is true, whether a bound has its reason. That is for review.
 """
 
@@ -105,6 +105,8 @@ BANNED_NAMES = frozenset({"utils", "util", "manager", "helper", "helpers", "misc
 # A module is a subject: 60 to 250 lines are usual, and a subject is not cut in two to keep a length.
 LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
+# Fewer are no sentence with a subject: "Of one node." says nothing in an editor's hover.
+DOCSTRING_WORDS_MIN = 5
 # Functions over the limit: {"path:name": lines}. The number only goes down; a new one does not come in.
 LONG_FUNCTIONS: dict[str, int] = {}
 
@@ -122,6 +124,8 @@ class Facts:
     """lines where errors are swallowed"""
     undocumented: tuple[str, ...]
     """public classes without a docstring"""
+    terse: tuple[str, ...]
+    """public classes whose docstring has fewer than `DOCSTRING_WORDS_MIN` words"""
     loggers: tuple[int, ...]
     """lines where a logger is made with another key than `component`"""
 
@@ -140,6 +144,11 @@ def compiled_files() -> list[str]:
 
 def facts_of(path: str, tree: ast.Module) -> Facts:
     nodes = list(ast.walk(tree))
+    docstrings = [
+        (node.name, ast.get_docstring(node) or "")
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
     return Facts(
         path,
         silent=bool(tree.body) and not ast.get_docstring(tree),
@@ -158,11 +167,8 @@ def facts_of(path: str, tree: ast.Module) -> Facts:
                 and ast.unparse(node) in ("suppress(Exception)", "contextlib.suppress(Exception)")
             )
         ),
-        undocumented=tuple(
-            node.name
-            for node in nodes
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node)
-        ),
+        undocumented=tuple(name for name, text in docstrings if not text),
+        terse=tuple(name for name, text in docstrings if 0 < len(text.split()) < DOCSTRING_WORDS_MIN),
         loggers=tuple(node.lineno for node in nodes if isinstance(node, ast.Call) and misnamed(node)),
     )
 
@@ -366,6 +372,11 @@ def test_public_classes_say_what_they_are_for() -> None:
     assert {package: names for package, names in undocumented().items() if names} == {}
 
 
+def test_public_classes_of_amqpd_say_it_in_a_sentence() -> None:
+    found = [f"{each.path}:{name}" for each in facts() if each.path.startswith("amqpd/") for name in each.terse]
+    assert not found, "say what it is, with a noun: the sentence is read alone, in an editor's hover"
+
+
 def misnamed(call: ast.Call) -> bool:
     """`get_logger(part="...")`: operators filter by `component`."""
     named = isinstance(call.func, ast.Attribute) and call.func.attr == "get_logger"
@@ -378,20 +389,22 @@ def test_the_log_names_components() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "undocumented", "loggers"),
+    ("text", "undocumented", "terse", "loggers"),
     [
-        ("class A: ...", ("A",), ()),
-        ("class _A: ...", (), ()),
-        ('class A:\n    """What for."""\n    class B: ...', ("B",), ()),
-        ("log = structlog.get_logger(part='a')", (), (1,)),
-        ("log = structlog.get_logger(component='a')", (), ()),
+        ("class A: ...", ("A",), (), ()),
+        ("class _A: ...", (), (), ()),
+        ('class A:\n    """Of one node."""\n    class B: ...', ("B",), ("A",), ()),
+        ('class A:\n    """The links of one node."""', (), (), ()),
+        ('class _A:\n    """Of one node."""', (), (), ()),
+        ("log = structlog.get_logger(part='a')", (), (), (1,)),
+        ("log = structlog.get_logger(component='a')", (), (), ()),
     ],
 )
 def test_the_checks_of_docstrings_and_loggers_find_what_they_should(
-    text: str, undocumented: tuple[str, ...], loggers: tuple[int, ...]
+    text: str, undocumented: tuple[str, ...], terse: tuple[str, ...], loggers: tuple[int, ...]
 ) -> None:
     found = facts_of("f", ast.parse(text))
-    assert (found.undocumented, found.loggers) == (undocumented, loggers)
+    assert (found.undocumented, found.terse, found.loggers) == (undocumented, terse, loggers)
 
 
 def test_names_say_something() -> None:
