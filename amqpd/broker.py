@@ -147,7 +147,7 @@ async def _run(settings: Settings, stop: Stop, *, accept_loss: bool, face: Face 
 
 
 class _Found(ExitStack):
-    """Who this node is, by its disk, and that no other process on this machine is it."""
+    """The identity and the name of this node by its disk, claimed: no other process on this machine has them."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

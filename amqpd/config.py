@@ -64,7 +64,7 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Everything an operator can decide. Frozen: a broker never changes its settings while it runs."""
+    """All settings of a node. Frozen: a broker never changes its settings while it runs."""
 
     model_config = SettingsConfigDict(
         extra="forbid",

@@ -49,7 +49,7 @@ log = structlog.get_logger(component="http")
 
 
 class Refusal(Exception):
-    """A refusal of this package's own."""
+    """A request is refused by this package itself, with a response of its own."""
 
     def __init__(
         self, status: int, error: str, reason: str | list[str], headers: dict[str, str] | None = None
@@ -59,7 +59,8 @@ class Refusal(Exception):
 
 
 class Json(Response):
-    """Names that are no UTF-8, which clients may give, are written in escapes (RFC 8259 section 8.2)."""
+    """A response of JSON. Names that are no UTF-8, which clients may give, are written in escapes (RFC 8259
+    section 8.2)."""
 
     media_type = "application/json"
 

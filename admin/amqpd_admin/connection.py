@@ -57,7 +57,7 @@ log = structlog.get_logger(component="http")
 
 
 class Connection(TCPServer):
-    """Await it."""
+    """One connection of the HTTP server, with its bounds in time; to be awaited."""
 
     def __init__(
         self,
@@ -189,8 +189,8 @@ async def _discard(receive: Receive) -> None:
 
 
 class _Http1(H11Protocol):
-    """Rule 5: an upgrade to HTTP/2 is passed over, which RFC 9110 section 7.8 allows. Hypercorn leaves out reason
-    phrases; programs show them, and some fail without."""
+    """The HTTP/1 half of a connection. Rule 5: an upgrade to HTTP/2 is passed over, which RFC 9110 section 7.8
+    allows. Hypercorn leaves out reason phrases; programs show them, and some fail without."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -224,7 +224,7 @@ def _speak_only_http_1(chosen: ProtocolWrapper) -> None:
 
 
 class BoundedStream(trio.abc.HalfCloseableStream):
-    """Rule 2. Has `socket`, which Hypercorn asks for both addresses."""
+    """A stream whose sends are bounded in time (rule 2). Has `socket`, which Hypercorn asks for both addresses."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream

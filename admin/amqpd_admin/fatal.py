@@ -22,7 +22,8 @@ def ends_node(error: BaseException) -> bool:
 
 
 class Fatal:
-    """Around an application; as middleware, inside of Starlette's own that answers 500."""
+    """A wrapper of an application that tells of exceptions which end the node; as middleware, inside of
+    Starlette's own that answers 500."""
 
     def __init__(self, app: ASGIApp, tell: Callable[[BaseException], None]) -> None:
         self._app = app

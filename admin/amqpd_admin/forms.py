@@ -20,7 +20,7 @@ PARTS_MAX = 16
 
 
 class BadForm(ValueError):
-    """The text says what is wrong with it."""
+    """A form cannot be read; the text says what is wrong with it."""
 
 
 def boundary_of(content_type: str) -> bytes | None:

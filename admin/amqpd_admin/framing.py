@@ -32,7 +32,8 @@ _LENGTH = re.compile(rb"[0-9]+")
 
 
 class StrictConnection(h11.Connection):
-    """Of a server."""
+    """The server's end of an HTTP/1 connection by h11, which refuses requests whose end two readers might see
+    differently."""
 
     def __init__(self, head_bytes_max: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=head_bytes_max)

@@ -16,7 +16,7 @@ FREE_BYTES = 1 << 16
 
 
 class Held:
-    """Of all requests."""
+    """The bytes of bodies that all requests together hold, up to a bound."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -28,7 +28,7 @@ _AUTHORITY = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 class Hosts:
-    """The names; more may be added."""
+    """The names under which browsers may ask this broker; more may be added."""
 
     def __init__(self, settings: Settings) -> None:
         self._names = {"localhost"}

@@ -31,8 +31,8 @@ MISSING = "x-amqpd-nodes-missing"
 
 
 class Chosen(NamedTuple, Generic[T]):
-    """What is on a page, in order; with the rows, where they were needed to know that. `filtered` of `total` are what
-    was asked for."""
+    """The things on one page of a list, in order; with the rows, where they were needed to know that. `filtered`
+    of `total` are what was asked for."""
 
     things: list[T]
     filtered: int
@@ -42,11 +42,12 @@ class Chosen(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """`things` are walked over in steps: None is a step at which there was nothing. `small` has what is in it for
-    nothing; `whole` everything, or None when the thing is gone by then. `text` is where the parameter `name` is
-    looked for, of things that have no name, or more than that. `more` adds to a row what only those get that are
-    written. `ahead` is told of those whose `whole` rows are made next, and `missing` says which nodes' things, or
-    what of them, are not in it. `choose` knows, for some orders, a shorter way than rows of all things."""
+    """A list of things that is filtered, sorted and written as rows. `things` are walked over in steps: None is a
+    step at which there was nothing. `small` has what is in it for nothing; `whole` everything, or None when the
+    thing is gone by then. `text` is where the parameter `name` is looked for, of things that have no name, or more
+    than that. `more` adds to a row what only those get that are written. `ahead` is told of those whose `whole`
+    rows are made next, and `missing` says which nodes' things, or what of them, are not in it. `choose` knows, for
+    some orders, a shorter way than rows of all things."""
 
     things: Iterable[T | None]
     small: Callable[[T], Row]

@@ -26,7 +26,7 @@ Counts = Counter[str]
 
 
 class Told(NamedTuple):
-    """A row of another node."""
+    """One row of another node, with that node's name."""
 
     node: str
     row: dict[str, Any]

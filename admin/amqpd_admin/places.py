@@ -22,7 +22,7 @@ STATE = "amqpd.place"
 
 
 class Place:
-    """Of one connection."""
+    """The place of one connection among those that the HTTP server may have."""
 
     def __init__(self, places: Places, cut: Callable[[], None]) -> None:
         self._places = places
@@ -51,7 +51,7 @@ class Place:
 
 
 class Places:
-    """Of all connections. The order of each dict is by age."""
+    """The places of all connections of the HTTP server. The order of each dict is by age."""
 
     def __init__(self, connections_max: int) -> None:
         self._connections_max = connections_max

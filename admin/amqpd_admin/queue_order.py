@@ -44,7 +44,7 @@ Key = tuple[str, str]
 
 
 class QueueOrder:
-    """For one request."""
+    """Chooses the queues on the page that one request asks for, in their order."""
 
     def __init__(self, who: Who, vhosts: Iterable[str], leaders: Leaders, has: Callable[[str], bool]) -> None:
         """`has`: whether rows have such a column."""

@@ -39,7 +39,7 @@ Seconds = Annotated[str | None, Query(json_schema_extra={"type": "integer", "min
 
 
 class SamplesAsked:
-    """Which samples a request asks for, and how many more its answer may have."""
+    """The samples that one request asks for, and how many more its answer may have."""
 
     def __init__(self, now_ms: int, pairs: dict[str, tuple[str | None, str | None]]) -> None:
         """Raises Refusal."""

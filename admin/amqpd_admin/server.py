@@ -42,7 +42,8 @@ log = structlog.get_logger(component="http")
 
 
 class HttpFace:
-    """See `Face`."""
+    """The HTTP server of a broker, in the broker's own nursery; it has the methods of
+    `amqpd.management.face.Face`."""
 
     def __init__(self, settings: Settings, recent_lines: Recent[str]) -> None:
         """`recent_lines`: of the log."""
@@ -185,7 +186,8 @@ async def _learn_name(hosts: Hosts) -> None:
 
 
 class _Log:
-    """What Hypercorn logs, in the broker's own log. It logs an exception of the application, and little else."""
+    """Writes what Hypercorn logs to the broker's own log. Hypercorn logs an exception of the application, and
+    little else."""
 
     def __init__(self, config: Config) -> None:
         pass

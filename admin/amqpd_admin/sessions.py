@@ -21,7 +21,8 @@ SESSIONS_OF_A_USER_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """`stored` is the user's password hash when it logged in: with another one the session is no longer good."""
+    """The session of a user of the pages. `stored` is the user's password hash when it logged in: with another one
+    the session is no longer good."""
 
     user: str
     stored: str
@@ -29,7 +30,7 @@ class Session:
 
 
 class Sessions:
-    """All of them, the oldest first: since all last equally long, that is the first to end."""
+    """All sessions of the pages, the oldest first: since all last equally long, that is the first to end."""
 
     def __init__(self, *, at_most: int = SESSIONS_MAX, of_a_user: int = SESSIONS_OF_A_USER_MAX) -> None:
         self._at_most = at_most

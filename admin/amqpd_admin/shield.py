@@ -38,7 +38,7 @@ log = structlog.get_logger(component="http")
 
 
 class Shield:
-    """Around the whole application."""
+    """A wrapper of the whole application that refuses requests which must not reach it, whoever sent them."""
 
     def __init__(self, app: ASGIApp, body_bytes_max: int, hosts: Hosts) -> None:
         self._app = app
@@ -103,7 +103,7 @@ class Shield:
 
 
 class _Body:
-    """Of one request."""
+    """The body of one request, received up to its bound."""
 
     def __init__(self, receive: Receive, bytes_max: int, all_held: Held) -> None:
         self._receive = receive

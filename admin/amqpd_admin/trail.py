@@ -52,7 +52,7 @@ log = structlog.get_logger(component="operations")
 
 
 class Trail:
-    """Around the application, inside of `Shield`."""
+    """A wrapper of the application, inside of `Shield`, that records requests which change something."""
 
     def __init__(self, app: ASGIApp, behind: Behind) -> None:
         self._app = app

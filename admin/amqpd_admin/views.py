@@ -53,7 +53,7 @@ def expression(text: str, *, what: str = "name", any_case: bool = True) -> Calla
 
 @dataclass(frozen=True)
 class View:
-    """`page` is None for the whole list."""
+    """The part of a list that a request wants: page, names, order and columns. `page` is None for the whole list."""
 
     page: int | None
     page_size: int

@@ -44,7 +44,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup is of, when it was made, and which files belong to it."""
+    """The manifest of a backup: the node that it is of, when it was made, and the files that belong to it."""
 
     version: str
     """of the amqpd that wrote it"""

@@ -28,7 +28,7 @@ from amqpd.vocabulary.journal_numbers import delayed_numbers, dropped_on
 
 @dataclass
 class Checked:
-    """What a check of a data directory found, and read on the way."""
+    """The results of the check of a data directory: the report, and the facts that were read on the way."""
 
     report: Report
     journal: State

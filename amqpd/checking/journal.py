@@ -35,7 +35,7 @@ ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve
 
 @dataclass
 class State:
-    """What the journal says of itself, as far as that can be read."""
+    """The facts that a journal gives of itself, as far as they can be read."""
 
     names: dict[str, str] = field(default_factory=dict)
     source: trust.Source | None = None

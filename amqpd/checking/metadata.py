@@ -38,7 +38,7 @@ _HISTORY = "SELECT revision, position, key, value, checksum FROM history ORDER B
 
 @dataclass
 class Metadata:
-    """What the metadata say that the check of the journal, and of both as a pair, goes by."""
+    """The facts of a metadata store that the checks of the journal, and of both as a pair, go by."""
 
     there: bool = False
     newer: bool = False

@@ -54,7 +54,7 @@ class RepairError(Exception):
 
 @dataclass
 class Repaired:
-    """What a repair met, did and left."""
+    """The results of a repair: the findings before it and after it, and the folder with the old files."""
 
     before: Report
     after: Report

@@ -50,7 +50,7 @@ DEADLINE_BYTES_MAX = 1 << 28
 
 @dataclass
 class Salvage:
-    """What is believed of a damaged journal, and what of it had to be left out."""
+    """The rows and records of a damaged journal that are believed, and the losses."""
 
     rows: dict[int, Head] = field(default_factory=dict)
     """by their number in the table"""

@@ -28,7 +28,7 @@ LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class SourceLane(Lane):
-    """What confirms of queues of a source wait for, for as long as this forwarder is its leader."""
+    """The lane of one source that this node leads, for which confirms of its queues wait."""
 
     def __init__(self, source: int, index: int, force_journal: Callable[[], None], asked: set[int]) -> None:
         """`index`: of the transaction that gathers; `asked`: sources of which somebody waits for one."""

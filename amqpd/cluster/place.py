@@ -28,7 +28,8 @@ log = structlog.get_logger(component="cluster")
 
 
 class Place(NamedTuple):
-    """Where this node listens for others; bound, and not listening yet."""
+    """The listening sockets of this node for its peers, bound and not listening yet; its address; what its links
+    trust."""
 
     listeners: list[socket.socket]
     reached_at: Endpoint

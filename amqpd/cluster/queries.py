@@ -45,7 +45,7 @@ class _Open:
 
 
 class Queries:
-    """Of one node, to and from all others."""
+    """The questions of operators that one node asks of its peers, and answers to them."""
 
     def __init__(self, dialed: Mapping[str, Link], start: Start) -> None:
         """`dialed`: the link to each peer to which there is one; `start`: a task, as long as there are links."""

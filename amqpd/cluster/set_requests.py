@@ -45,7 +45,8 @@ class _UnderWay:
 
 
 class SetRequests:
-    """`roster` is what the store had when it was read last."""
+    """Puts operators' desired sets into the metadata store, and follows them. `roster` is what the store had when
+    it was read last."""
 
     def __init__(self, store: MetadataStore, say: Say) -> None:
         self.roster = Roster()

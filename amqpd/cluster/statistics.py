@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PeerLag:
-    """How far a peer is behind, in one replica set whose leader this is."""
+    """The lag of one peer in one replica set that this node leads."""
 
     peer: str
     members: tuple[str, ...]

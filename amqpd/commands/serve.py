@@ -130,8 +130,8 @@ def _keep_standard_descriptors() -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Where it is installed, pyarrow imports it to ask whether a list is one of its series: sixty megabytes in a
-    broker that has no use for it."""
+    """An import finder that hides pandas: where it is installed, pyarrow imports it to ask whether a list is one
+    of its series: sixty megabytes in a broker that has no use for it."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":

@@ -24,7 +24,7 @@ METADATA, METADATA_REVISION = "metadata", "metadata_revision"
 
 
 class JournalFacts(NamedTuple):
-    """What the journal says of itself, and of the metadata store beside it (`names`)."""
+    """The facts that a journal gives of itself, and of the metadata store beside it (`names`)."""
 
     path: str
     identity: str
@@ -36,7 +36,7 @@ class JournalFacts(NamedTuple):
 
 
 class MetadataFacts(NamedTuple):
-    """What the metadata store says of itself, and of the journal beside it."""
+    """The facts that a metadata store gives of itself, and of the journal beside it."""
 
     path: str
     identity: str

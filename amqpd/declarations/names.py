@@ -20,7 +20,7 @@ from amqpd.wire.values import NestedTooDeep, equivalent, erlang_term
 
 
 class Inequivalent(AMQPPreconditionFailed):
-    """What is there already has other properties."""
+    """The exchange or queue that is declared exists with other properties."""
 
 
 class NotLedHere(AMQPNotFound):

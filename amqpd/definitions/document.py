@@ -72,9 +72,9 @@ class BadDefinitions(ValueError):
 
 @dataclass
 class Definitions:
-    """What a file says. `records`: by section, then by key; queues have the id 0. `named` are the sections that the
-    file has, be they empty. `passwords` are those that stand in the file in clear text, by user. `left_out`: what of
-    the file is not taken, one sentence each; `warnings`: what is taken and worth a thought."""
+    """The contents of a definition file. `records`: by section, then by key; queues have the id 0. `named` are the
+    sections that the file has, be they empty. `passwords` are those that stand in the file in clear text, by user.
+    `left_out`: what of the file is not taken, one sentence each; `warnings`: what is taken and worth a thought."""
 
     vhost: str | None = None
     """when it is the file of one virtual host, or is taken as such"""

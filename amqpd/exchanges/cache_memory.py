@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class Cache(Protocol):
-    """What a cache offers to the memory that it is charged to."""
+    """A cache, as the memory that it is charged to knows it."""
 
     def forget(self) -> None:
         """Empty the cache. What it held is not charged any more: do not call `release` for it."""

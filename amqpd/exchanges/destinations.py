@@ -18,7 +18,8 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CountedSet(Generic[T]):
-    """`counts` maps each member to the number of bindings that hold it; read it, never write it."""
+    """A set of destinations that counts the bindings which hold each. `counts` maps each member to the number of
+    bindings that hold it; read it, never write it."""
 
     __slots__ = ("_members", "counts")
 

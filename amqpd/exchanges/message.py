@@ -24,7 +24,7 @@ def _all_served(vhost: str, queue: str) -> bool:
 
 
 class Message:
-    """What matchers may read of a message: routing keys, headers, properties, and a random number."""
+    """A message, as matchers may read it: routing keys, headers, properties, and a random number."""
 
     __slots__ = ("_properties", "chance", "headers", "kept_by", "routing_keys", "serves")
 

@@ -44,7 +44,7 @@ FADING = 8  # what a transaction brought counts this many ones later for a third
 
 
 class JournalBuffer:
-    """What queues hand in for the disk, until it is taken as transactions."""
+    """The buffer of what queues hand in for the disk, until it is taken as transactions."""
 
     def __init__(self, index: int = 0) -> None:
         """`index` is the last transaction that recovery found."""

@@ -23,12 +23,13 @@ class DiskFull(Exception):
 
 
 class DisksLost(DiskFull):
-    """Of several disks fewer than a majority can be written, or none can be read that has everything. What was asked
-    for may be asked again, as after DiskFull: it is done when enough of them answer, or are repaired."""
+    """Too few of several disks are left: fewer than a majority can be written, or none can be read that has
+    everything. What was asked for may be asked again, as after DiskFull: it is done when enough of them answer, or
+    are repaired."""
 
 
 class UnusableWrites(Exception):
-    """What is to be written of a source was made by another node, and cannot be: it contradicts itself, or what is
+    """The writes of a source that another node made cannot be written: they contradict themselves, or what is
     there. Nothing of the transaction was written."""
 
     def __init__(self, source: int, reason: str) -> None:

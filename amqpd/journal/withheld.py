@@ -36,7 +36,7 @@ class _Row:
 
 
 class _Part:
-    """What one queue let go in one transaction."""
+    """The messages that one queue let go to other sources in one transaction."""
 
     __slots__ = ("index", "queue_id", "rows", "settled", "sources")
 

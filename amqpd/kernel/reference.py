@@ -41,7 +41,7 @@ PIN_SHARE_MIN = 2
 
 
 class Run:
-    """`count` publishes that differ only in their bodies, as they were received.
+    """A run of `count` publishes that differ only in their bodies, as they were received.
 
     Message i stands at data[start + i*stride : start + (i+1)*stride]: method frame (`method_size` bytes), content
     header frame (`header_size`), then `body_frames` body frames with `body_size` bytes of body in all. A caller that

@@ -35,7 +35,7 @@ class AlarmRow(TypedDict):
 
 
 class Cleared(TypedDict):
-    """What clearing an operator's alarm has come to."""
+    """The result of clearing an operator's alarm."""
 
     was_set: bool
     """by an operator"""

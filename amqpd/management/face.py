@@ -61,7 +61,7 @@ class Behind:
 
 
 class ClusterView(Protocol):
-    """How the cluster is, as this node sees it."""
+    """The state of the cluster, as this node sees it."""
 
     def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
         """How each source stands; None at a step at which there is none. `asked`: how many copies each is to have, of

@@ -14,9 +14,9 @@ from amqpd.vocabulary.caller import COMMAND_LINE, Caller
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`user` is the user of the broker whose permissions hold for what is done; without one, all is allowed: that is
-    somebody who may write the broker's files, and could do anything with them. `uid` is that process's user id, where
-    the system says it."""
+    """An operator who asks for something. `user` is the user of the broker whose permissions hold for what is
+    done; without one, all is allowed: that is somebody who may write the broker's files, and could do anything
+    with them. `uid` is that process's user id, where the system says it."""
 
     user: str | None = None
     uid: int | None = None

@@ -25,7 +25,7 @@ from amqpd.topology.state import VhostTopology
 
 @dataclass(frozen=True)
 class Running:
-    """What use cases on a node need of it."""
+    """A running node, with the parts of it that use cases need."""
 
     node: Node
     settle: Callable[[], None]

@@ -53,8 +53,8 @@ _LAYOUT: list[tuple[int, int]] = [
 
 
 class Properties:
-    """`headers` is the table, or None when the message has none. `expiration` is the text as it came: if
-    `problem` is None, an integer of milliseconds."""
+    """The properties of messages that the broker itself must know. `headers` is the table, or None when the
+    message has none. `expiration` is the text as it came: if `problem` is None, an integer of milliseconds."""
 
     __slots__ = (
         "correlation_id",

@@ -31,7 +31,8 @@ _FIXED = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
 
 
 class PropertyList:
-    """`fields` maps the bit of each property that is there to its bytes, length octets included."""
+    """A content header's property list, taken apart. `fields` maps the bit of each property that is there to its
+    bytes, length octets included."""
 
     __slots__ = ("_headers", "fields")
 

@@ -86,7 +86,8 @@ class Cluster(ABC):
 
 
 class Alone(Cluster):
-    """No other node is known: nothing is replicated, and each node that a record names counts as a member."""
+    """The cluster of a node that is alone: nothing is replicated, and each node that a record names counts as a
+    member."""
 
     def __init__(self, node: str = "") -> None:
         super().__init__(node)

@@ -133,7 +133,7 @@ class _Counting(SpanExporter):
 
 
 class _Notes(logging.Handler):
-    """What SDK and exporter log, of which the last is kept: a collector that is away would be lines for ever."""
+    """The last line that SDK and exporter logged: a collector that is away would be lines for ever."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -39,7 +39,7 @@ log = structlog.get_logger(component="otel")
 
 
 class Exporter(Protocol):
-    """What sends spans away, in a thread of its own."""
+    """An exporter that sends spans away, in a thread of its own."""
 
     exported: int
     """spans, since the start"""

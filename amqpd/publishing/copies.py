@@ -35,7 +35,7 @@ DROPS_TOLD_MS = 60_000
 
 
 class Copies(Dispatchable):
-    """What waits to be published to one exchange by the node itself, which looks at it when there is something."""
+    """The messages that the node itself is to publish to one exchange, which it looks at when there are some."""
 
     def __init__(
         self, node: PublishingNode, vhost: str, exchange: str, name: str, reason: str, make: Callable[[Any], Run]

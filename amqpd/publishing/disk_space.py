@@ -29,7 +29,7 @@ PLACES = 2
 
 
 class DiskSpace:
-    """What is free on the journal's disk, less what was taken for copies that are on their way there."""
+    """The free space of the journal's disk, less what was taken for copies that are on their way there."""
 
     def __init__(self, journal: JournalBuffer, log: Callable[..., None]) -> None:
         self._journal = journal

@@ -43,11 +43,11 @@ ALONE_VISITS_MAX = 50_000
 
 
 class Entrance:
-    """What a publish to an exchange meets there, whatever its routing key: worked out once for all its routes.
-    `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; `reroutes_to` the
-    exchange that gets it then, if there is one; an exchange of the type `topic` checks routing keys; `by_key` when
-    the routing key alone decides; `light`: it may be asked at once, whatever the message is; `alone`: for one routing
-    key it may be asked at once, and no other exchange has to be; `passed` counts what is published there."""
+    """The facts of an exchange that a publish meets there, whatever its routing key: worked out once for all its
+    routes. `unroutable` is the policy for what no queue takes, see `topology.parameters.unroutable`; `reroutes_to`
+    the exchange that gets it then, if there is one; an exchange of the type `topic` checks routing keys; `by_key`
+    when the routing key alone decides; `light`: it may be asked at once, whatever the message is; `alone`: for one
+    routing key it may be asked at once, and no other exchange has to be; `passed` counts what is published there."""
 
     __slots__ = (
         "alone",
@@ -83,8 +83,8 @@ class Entrance:
 
 
 class Route(Address):
-    """What a basic.publish with certain arguments leads to. `queues` is None when each run must be looked at: `reads`
-    says what decides. The rest is the exchange's, see `Entrance`."""
+    """The route of a basic.publish with certain arguments. `queues` is None when each run must be looked at:
+    `reads` says what decides. The rest is the exchange's, see `Entrance`."""
 
     __slots__ = (
         "alone",
@@ -129,7 +129,7 @@ class Route(Address):
 
 
 class RouteCache:
-    """What the publishes of one connection lead to, as far as it is remembered. A `CacheMemory` may empty it."""
+    """The routes of one connection's publishes, as far as they are remembered. A `CacheMemory` may empty it."""
 
     def __init__(self) -> None:
         self.known: dict[bytes, Route] = {}
@@ -147,7 +147,7 @@ class RouteCache:
 
 
 class Routes:
-    """What is known of routes while the topology stays: the entrances of all exchanges, and the routes of what the
+    """The routes that stay while the topology does: the entrances of all exchanges, and the routes of what the
     node itself publishes (dead letters, what was delayed)."""
 
     def __init__(self, topology: Topology) -> None:

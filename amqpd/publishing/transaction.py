@@ -62,7 +62,7 @@ class Held(NamedTuple):
 
 
 class Transaction(HeldBack):
-    """What a channel in tx mode has published and settled since the last commit or rollback."""
+    """The publishes and settlements of a channel in tx mode since the last commit or rollback."""
 
     def __init__(self, channel: ChannelBase) -> None:
         super().__init__()

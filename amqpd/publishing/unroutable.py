@@ -18,7 +18,7 @@ DROP, NACK = "drop", "nack"
 
 
 class Outcome(Enum):
-    """What became of a message that reached no queue."""
+    """The outcome of a message that reached no queue."""
 
     RETURNED = "returned"
     """basic.return: it was mandatory"""

@@ -50,7 +50,7 @@ when nobody is there any more to take it"""
 
 
 class Counts(NamedTuple):
-    """What queue.declare-ok says of a queue."""
+    """The numbers of ready messages and of consumers that queue.declare-ok tells."""
 
     ready: int
     consumers: int

@@ -112,7 +112,7 @@ class Transfer:
 
 
 class Resend:
-    """What is on its way to a peer of the entries of one source that it lacks."""
+    """The entries of one source that a peer lacks and that are on their way to it."""
 
     def __init__(self, reported: Position) -> None:
         self.reported = self.sent = reported

@@ -62,8 +62,8 @@ def checksum_of(source: int, position: Position, before: Position, payload: byte
 
 
 class BrokenConnection(ValueError):
-    """What came is not what the sender sent, or not all of it. Nothing of it was taken: the connection is to be
-    closed and dialed again."""
+    """A message came that is not what the sender sent, or not all of it. Nothing of it was taken: the connection
+    is to be closed and dialed again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ NONCE_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks: what a Greeting says of its sender."""
+    """The identity of the sender of a Greeting."""
 
     version: int
     cluster: str

@@ -37,7 +37,7 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a leader says first over a connection, and again when it becomes the leader of more sources."""
+    """The first message of a leader over a connection, and again when it becomes the leader of more sources."""
 
     number: int
     """the last frame that was cut; the next one follows it"""
@@ -54,10 +54,10 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a leader has committed of a source, for a peer that lacks more than the leader keeps as entries. It is a
-    difference: what the peer knows to be committed itself it keeps, except what died since. The parts come over one
-    connection, in order; between them may be frames, and parts of another transfer, which takes the place of this
-    one."""
+    """The committed state of a source at its leader, for a peer that lacks more than the leader keeps as entries.
+    It is a difference: what the peer knows to be committed itself it keeps, except what died since. The parts come
+    over one connection, in order; between them may be frames, and parts of another transfer, which takes the place
+    of this one."""
 
     source: int
     transfer: int

@@ -32,7 +32,7 @@ from amqpd.replication.vote import Vote, is_far
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """Who is the leader of a source, and who keeps it, as the store has it."""
+    """The record of a source in the metadata store: its leader and its replica set."""
 
     source: int
     leader: Vote
@@ -64,7 +64,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a member says of a source when it is asked to vote, or whether it would."""
+    """The answer of a member that is asked to vote for an epoch of a source, or whether it would."""
 
     granted: bool
     vote: Vote
@@ -118,7 +118,7 @@ Step = Ask | Swap | Request | Fetch | FetchState
 
 
 class Phase(Enum):
-    """What an attempt waits for, and how it ended."""
+    """The phase of an attempt: the answers for which it waits, or its end."""
 
     ASKING = auto()
     SWAPPING = auto()

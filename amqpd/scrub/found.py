@@ -31,7 +31,7 @@ class DamagedRow(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
+    """The outcome of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
 
     what: str
     queue: Paged | None = None

@@ -32,8 +32,8 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class CertificateIdentity:
-    """EXTERNAL: the user is the one that the client's certificate names. `authzid` is the name that the client asks
-    for, or empty."""
+    """The identity of EXTERNAL: the user is the one that the client's certificate names. `authzid` is the name
+    that the client asks for, or empty."""
 
     authzid: str = ""
 

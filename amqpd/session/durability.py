@@ -80,7 +80,7 @@ class CommonReceipt(Receipt):
 
 
 class Decision(Enum):
-    """What became of messages that were handed to lanes."""
+    """The outcome of messages that were handed to lanes."""
 
     SAFE = "safe"
     REFUSED = "refused"

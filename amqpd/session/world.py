@@ -21,15 +21,15 @@ Resume = Callable[[bool], None]
 
 
 class Read(NamedTuple):
-    """Rows of the journal that the queue has to read."""
+    """A read of rows of the journal that a queue has asked for."""
 
     queue: Paged
     request: RowsWanted
 
 
 class Services(Protocol):
-    """What the shell does for the pure packages. None of it blocks; only log-ins may be answered before it
-    returns."""
+    """The services that the shell gives to the pure packages. None of them blocks; only log-ins may be answered
+    before it returns."""
 
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""

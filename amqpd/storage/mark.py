@@ -29,7 +29,7 @@ _SUM = Struct("<I")
 
 
 class Promise(NamedTuple):
-    """What a mark says: up to which transaction of which database commits were promised to be durable."""
+    """The promise of a mark: up to which transaction the commits of which database are durable."""
 
     identity: str
     """of the database, 32 hexadecimal digits"""

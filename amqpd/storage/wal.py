@@ -39,7 +39,7 @@ Checksum = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WalEnd:
-    """What SQLite will recover of a log, and what it would pass over."""
+    """The end of a write-ahead log: what SQLite will recover of it, and what it would pass over."""
 
     frames: int
     """up to the last commit that is whole"""

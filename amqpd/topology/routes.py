@@ -30,7 +30,7 @@ Walk = Generator[int, None, tuple[str, ...]]
 
 
 class Walkable(ABC):
-    """What a walk sees of a virtual host."""
+    """A virtual host, as the walk of a message sees it."""
 
     exchanges: dict[str, ExchangeState]
     queues: dict[str, QueueRecord]

@@ -47,7 +47,7 @@ MATCH_CACHES_BYTES_MAX = 32 * 1024 * 1024
 
 
 class VhostTopology(Walkable):
-    """What one virtual host holds. Read everywhere, changed by `Topology.apply` only. `version` moves with
+    """The contents of one virtual host. Read everywhere, changed by `Topology.apply` only. `version` moves with
     every change of an exchange (its alternate by policy too), queue or binding in it, and with nothing else."""
 
     def __init__(self, name: str, versions: Iterator[int] | None = None, memory: CacheMemory | None = None) -> None:
@@ -272,7 +272,7 @@ class VhostTopology(Walkable):
 
 
 class Topology:
-    """Everything of one broker. `version` moves with every batch applied."""
+    """The users, permissions and virtual hosts of one broker. `version` moves with every batch applied."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -32,7 +32,7 @@ _TEXTS = (b"S", b"x")
 
 
 class TraceContext(NamedTuple):
-    """Who published the message, in which trace: the parent of what the broker tells of it."""
+    """The trace of a message, as its publisher wrote it: the parent of what the broker tells of the message."""
 
     trace_id: int
     span_id: int
@@ -42,7 +42,7 @@ class TraceContext(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What is told of a message beside its trace; empty when it does not say so."""
+    """The fields of a traced message that spans tell beside its trace; empty when it does not say so."""
 
     context: TraceContext
     message_id: bytes

@@ -19,7 +19,8 @@ _EVERY_INTERFACE = re.compile(r"0+(\.0+){0,3}|[0:]+")
 
 
 class Endpoint(NamedTuple):
-    """Where a connection goes to. `port` 0: the system chooses one, for who listens."""
+    """A host and a port, where a connection goes to. `port` 0: the system chooses one, for the process that
+    listens."""
 
     host: str
     port: int

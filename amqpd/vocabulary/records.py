@@ -71,7 +71,7 @@ class PermissionRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicPermissionRecord:
-    """What a user may do with which routing keys of one topic exchange: two regular expressions."""
+    """The routing keys that a user may use on one topic exchange: two regular expressions."""
 
     user: str
     vhost: str
@@ -131,7 +131,7 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableQueue(QueueRecord):
-    """Stands in for the record of a queue that the store has and nobody can read. It is never stored."""
+    """A stand-in for the record of a queue that the store has and nobody can read. It is never stored."""
 
     reason: str = ""
     """the sentence for an operator"""
@@ -215,8 +215,8 @@ Record = (
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Create the record, or replace the one of the same key. With `create`, the whole transaction is
-    refused when the key exists."""
+    """A change that creates the record, or replaces the one of the same key. With `create`, the whole transaction
+    is refused when the key exists."""
 
     record: Record
     create: bool = False
@@ -224,7 +224,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the record of this key; no error when it is absent."""
+    """A change that removes the record of this key; no error when it is absent."""
 
     key: Key
 

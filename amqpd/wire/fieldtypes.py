@@ -16,7 +16,7 @@ from typing import ClassVar
 
 
 class Number:
-    """What the classes below have: the letter on the wire, RabbitMQ's name, and how the number is packed."""
+    """A number with its field type: the letter on the wire, RabbitMQ's name, and how the number is packed."""
 
     __slots__ = ()
     letter: ClassVar[bytes]

@@ -30,7 +30,7 @@ HOUR = ("date", "hour")
 
 @dataclass(frozen=True)
 class Written:
-    """`hours`: folders, as "date=2026-11-22/hour=05"."""
+    """The counts of what `compact` wrote. `hours`: folders, as "date=2026-11-22/hour=05"."""
 
     hours: list[str]
     rows: int

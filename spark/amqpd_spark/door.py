@@ -135,4 +135,4 @@ class Command(_Door, click.Command):
 
 
 class Group(_Door, click.Group):
-    """The jobs."""
+    """The group of the jobs of amqpd-spark, as commands of click."""

@@ -30,7 +30,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Failed(Exception):
-    """The system's words."""
+    """A file or folder cannot be read or written; the text has the system's words."""
 
 
 class Files(Protocol):

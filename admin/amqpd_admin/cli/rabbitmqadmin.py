@@ -26,8 +26,8 @@ Row = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """`path`: of one, with names in braces; `must` and `may`: members of the body, those of `may` with what they are
-    when they are left out (None: they are left out then)."""
+    """A kind of thing that the management API has. `path`: of one, with names in braces; `must` and `may`: members
+    of the body, those of `may` with what they are when they are left out (None: they are left out then)."""
 
     path: str
     must: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ def usage(kind: Kind) -> str:
 
 
 class Api:
-    """The broker, as the options name it."""
+    """The management API of the broker that the options name."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given = given

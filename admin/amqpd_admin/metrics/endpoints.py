@@ -33,7 +33,7 @@ EACH_CONNECTION = (channels.BYTES, channels.SHAPE, channels.CHANNELS)
 
 @dataclass(frozen=True)
 class Asked:
-    """Of `/metrics/detailed`."""
+    """The query of a scrape of `/metrics/detailed`: families, virtual hosts, queues."""
 
     families: tuple[str, ...] = ()
     vhosts: tuple[str, ...] | None = None
@@ -49,7 +49,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Broker:
-    """What is asked."""
+    """The running broker, as the three endpoints of metrics ask it."""
 
     behind: Behind
     settings: Settings

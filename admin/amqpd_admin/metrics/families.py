@@ -43,7 +43,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Family:
-    """Without its rows."""
+    """The head of a family of samples: name, kind, help and labels, without its rows."""
 
     name: str
     kind: str
@@ -70,7 +70,7 @@ def written(family: Family, rows: Iterable[Row], head: bool) -> bytes:
 
 
 class _Only(Collector):
-    """What prometheus-client wants for a registry."""
+    """A collector of one metric, which prometheus-client wants for a registry."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric

@@ -34,7 +34,7 @@ GAUGES: dict[str, Callable[[Statistics], int]] = {
 
 
 class Look:
-    """What was seen."""
+    """The sums of one look at all connections, channels and queues of a node."""
 
     def __init__(self, node: Node) -> None:
         totals = node.totals

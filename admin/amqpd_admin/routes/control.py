@@ -65,7 +65,7 @@ async def act(request: Request, command: Name, who: Administrator) -> Response:
 
 
 class Lines(Response):
-    """The answer of a command, while it is carried out."""
+    """The lines of a command's answer, sent while the command is carried out."""
 
     media_type = "application/x-ndjson"
 

@@ -30,7 +30,7 @@ NUMBERS = (*PASSED, *(f"{name}_rate" for name in PASSED))
 
 
 class Exchange(NamedTuple):
-    """Of this name; the default one has none."""
+    """The exchange that a request's path names; the default one has no name."""
 
     vhost: str
     name: str

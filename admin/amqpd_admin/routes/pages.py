@@ -74,7 +74,7 @@ def page_of(title: str, body: str, *styles: str) -> str:
 
 @dataclass(frozen=True)
 class File:
-    """`tag` is another one when the file is."""
+    """A file of the pages. `tag` is another one when the file is."""
 
     body: bytes
     type: str

@@ -20,7 +20,7 @@ FIELDS = ("source", "vhost", "destination", "destination_type", "routing_key", "
 
 
 class Default(NamedTuple):
-    """That of every queue to the default exchange, by its name."""
+    """The binding of a queue to the default exchange, by the queue's name."""
 
     vhost: str
     queue: str

@@ -26,8 +26,8 @@ class GivenUp(Exception):
 
 
 class SpoolDamaged(Exception):
-    """What a spool file held is not all there. `written`: the file of the log with what comes before the damage, if
-    there was something; `end`: the last row before it, if that is known."""
+    """A spool file has lost a part of what it held. `written`: the file of the log with what comes before the
+    damage, if there was something; `end`: the last row before it, if that is known."""
 
     written: Path | None = None
     end: int | None = None
@@ -35,8 +35,8 @@ class SpoolDamaged(Exception):
 
 @dataclass
 class Reached:
-    """The last row of each (node, incarnation) that is in a file of the log, and which were found missing between one
-    file and the next (the first and the last of them)."""
+    """The reach of the files of the log: the last row of each (node, incarnation) that is in a file, and the rows
+    that were found missing between one file and the next (the first and the last of them)."""
 
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
     torn: set[tuple[str, int]] = field(default_factory=set)

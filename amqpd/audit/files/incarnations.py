@@ -34,7 +34,7 @@ _NAME = re.compile(r".+-(\d{1,10})-\d+\.(?:spool|parquet)")
 
 @dataclass
 class Incarnation:
-    """One start of the broker, and what it has to know of the one before."""
+    """One start of the broker, with the facts of the start before it that the log needs."""
 
     number: int
     orderly: bool = True

@@ -28,11 +28,11 @@ CHANGED = "bytes have changed on the way"
 
 
 class ChangedOnTheWay(MalformedMessage):
-    """What came is not what was sent: a device between the two ends changes it."""
+    """A message came changed: a device between the two ends alters bytes."""
 
 
 class Incoming:
-    """What a peer has sent and is not decoded yet."""
+    """The bytes that a peer has sent and that are not decoded yet."""
 
     def __init__(self, check: Check | None = None, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         """`check`: of a link's messages; None: words of the handshake come first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """How much a link may hold, and how long it may take."""
+    """The bounds of a link: the bytes that it may hold, and the time that its steps may take."""
 
     out_bytes_max: int = 64 << 20
     """What waits for one peer. As much as a lane keeps for a peer that is behind (`KEPT_BYTES_MAX` in

@@ -49,7 +49,7 @@ class Refused(Broken):
 
 
 class Altered(Broken):
-    """What came is not what the peer has sent."""
+    """The bytes that came are not those that the peer has sent."""
 
     @property
     def trouble(self) -> Trouble:
@@ -78,7 +78,7 @@ class Distrusted(Broken):
 
 
 class Stream:
-    """Bytes to and from a peer."""
+    """The stream of bytes to and from a peer, with TLS or without."""
 
     def __init__(self, connected: socket.socket) -> None:
         """`connected`: an ssl.SSLSocket needs `handshake` first."""

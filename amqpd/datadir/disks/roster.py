@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Unwritten(Exception):
-    """Too few disks took the list. The text is one sentence."""
+    """The list of disks was taken by too few disks; the text is one sentence."""
 
 
 def draw() -> str:

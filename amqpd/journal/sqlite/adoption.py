@@ -22,7 +22,7 @@ from amqpd.journal.sqlite.sources import Sources
 
 @dataclass(slots=True)
 class Known:
-    """What a disk knows in memory of what it has."""
+    """The state of a disk that it keeps in memory, for another disk that adopts its tables."""
 
     sources: Sources
     discards: Discards

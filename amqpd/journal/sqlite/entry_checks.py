@@ -54,8 +54,8 @@ Place = tuple[int, int, int]
 
 
 class QueueEnds:
-    """Where queues of sources end on one disk, as far as that was asked: (source, queue_id) -> the highest number of
-    a row. It may be too high, which costs a look at the disk, and is never too low."""
+    """The ends of queues of sources on one disk, as far as they were asked for: (source, queue_id) -> the highest
+    number of a row. It may be too high, which costs a look at the disk, and is never too low."""
 
     def __init__(self) -> None:
         self._ends: dict[int, dict[int, int]] = {}

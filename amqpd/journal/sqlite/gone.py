@@ -14,7 +14,8 @@ from amqpd.replication.entry import Position
 
 
 class Gone:
-    """Which ranges are discarded, asked in ascending order of (queue_id, first_seq): one sweep over both lists."""
+    """The discarded ranges of a journal, asked in ascending order of (queue_id, first_seq): one sweep over both
+    lists."""
 
     def __init__(self, discards: list[Discard]) -> None:
         self._waiting: dict[int, list[Discard]] = defaultdict(list)

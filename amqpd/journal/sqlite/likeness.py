@@ -141,7 +141,7 @@ class Likeness:
 
 
 class _Compared:
-    """How a table is walked through: by an index that has all of it except bodies."""
+    """A table that is compared: it is walked through by an index that has all of it except bodies."""
 
     def __init__(self, table: Table) -> None:
         self.name = table.name

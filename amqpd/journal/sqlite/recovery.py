@@ -49,7 +49,7 @@ Dead = tuple[int, Position, tuple[int, int, int]]
 
 @dataclass(slots=True)
 class Found:
-    """What a journal has when it is opened: of its queues, its sources, and what is left to do on the disk."""
+    """The contents of a journal when it is opened: its queues, its sources, and what is left to do on the disk."""
 
     recovered: Recovered
     heads: dict[int, Head]
@@ -150,7 +150,7 @@ def _asking(connection: sqlite3.Connection, only: Collection[int] | None) -> Cal
 
 
 class _Sides:
-    """What is known of rows beside their place: by (queue_id, first_seq)."""
+    """The facts about rows beside their place, by (queue_id, first_seq)."""
 
     def __init__(self, heads: dict[int, Head]) -> None:
         self.heads = heads

@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step of a pass read and found."""
+    """The result of one step of a pass: how much was read, and the damage that was found."""
 
     nbytes: int
     rows: int

@@ -61,7 +61,7 @@ class Head:
 
 
 class Held(NamedTuple):
-    """Ranges whose rows leave the disk when this position of the source is committed."""
+    """Ranges of a source whose rows leave the disk when this position of the source is committed."""
 
     source: int
     position: Position
@@ -79,7 +79,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What is staged of a source, to take the place of what stands (`staging.py`)."""
+    """The staged state of a source, which is to take the place of what stands (`staging.py`)."""
 
     first_row: int
     """in `batch`; from this one on, rows of the source are staged"""
@@ -92,7 +92,7 @@ class Staged:
 
 
 class Sources:
-    """How far the sources of one journal are."""
+    """The progress of each source of one journal: its last transaction, and what of it is committed."""
 
     def __init__(self, heads: dict[int, Head], held: Iterable[Held] = (), behind: int = 0) -> None:
         self.heads = heads

@@ -38,7 +38,7 @@ _rows = Struct("<12q")
 
 
 class StateRow(NamedTuple):
-    """What the tables say of a row beside its source and its bodies."""
+    """A row of messages in the state of a source: what the tables have of it beside its source and its bodies."""
 
     queue_id: int
     first_seq: int
@@ -56,7 +56,7 @@ class StateRow(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """What one part has, or several together have beside their rows."""
+    """A part of the state of a source, or several parts together, beside their rows."""
 
     source: int
     after: Position

@@ -31,7 +31,7 @@ REMEDY_OF_RECORDS = "'amqpd check' lists the damage; restore a backup (amqpd res
 
 
 class Source(NamedTuple):
-    """What `source` says of the local source; how many rows and settled records of all sources there must be."""
+    """The record `source` of the local source, and how many rows and settled records of all sources there must be."""
 
     epoch: int
     idx: int

@@ -30,7 +30,7 @@ _NOTHING: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LI
 
 @dataclass(slots=True)
 class Work:
-    """What one write does, beside what it deletes."""
+    """The work of one write to the journal, beside what it deletes."""
 
     head: Head
     """of the local source, as it is then"""

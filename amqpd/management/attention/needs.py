@@ -67,7 +67,7 @@ REST = {
 
 
 class Subject(TypedDict):
-    """What a sentence is about; a member is empty where there is none."""
+    """The subject of a sentence about what needs attention; a member is empty where there is none."""
 
     node: str
     vhost: str
@@ -90,7 +90,7 @@ class Need(TypedDict):
 
 
 class ClusterFacts(NamedTuple):
-    """How the cluster is, as the node sees it that is asked."""
+    """The state of the cluster, as the node sees it that is asked."""
 
     away: Sequence[str]
     """nodes that are gone and not forgotten"""
@@ -119,7 +119,7 @@ class ClusterFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class Told:
-    """All that was told. `clustered`: there may be several nodes, so sentences name them."""
+    """The alarms and facts that all nodes told. `clustered`: there may be several nodes, so sentences name them."""
 
     clustered: bool
     alarms: Sequence[NodeAlarm]

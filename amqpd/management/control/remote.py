@@ -48,7 +48,7 @@ REMOTE = "amqpd.remote"
 
 @dataclass(frozen=True)
 class RemoteBroker:
-    """Where its management API is, and who asks."""
+    """The address of another machine's management API, and the user who asks."""
 
     scheme: str
     host: str

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """At most `count_max` things, whose sizes together are at most `size_max`; the last one in any case."""
+    """The last things that went by, at most `count_max` whose sizes together are at most `size_max`; the last one
+    in any case."""
 
     def __init__(self, count_max: int, size_max: int) -> None:
         self._count_max = count_max

@@ -30,7 +30,8 @@ STEP_BODY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """`count` is the most that there may be; `start` a position, from 1 on; `body` how many bytes of each body."""
+    """A request for messages of a queue. `count` is the most that there may be; `start` a position, from 1 on;
+    `body` how many bytes of each body."""
 
     vhost: str
     queue: str

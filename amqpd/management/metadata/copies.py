@@ -37,7 +37,7 @@ class CopyRow(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What the metadata are as of now."""
+    """The copy of the metadata that was restored."""
 
     path: Path
     made: datetime

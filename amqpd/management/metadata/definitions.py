@@ -35,7 +35,7 @@ PLACES = ("vhosts", "users", "exchanges", "queues")
 
 
 class Conflicting(AlreadyExists):
-    """Some of what the document names exists otherwise. `found` says what."""
+    """The document names something that exists otherwise. `found` says what."""
 
     def __init__(self, sentence: str, found: Difference) -> None:
         super().__init__(sentence)
@@ -43,7 +43,7 @@ class Conflicting(AlreadyExists):
 
 
 class Impossible(BadArgument):
-    """Some of what the document names cannot be made, whatever exists. The sentence names each, up to a bound."""
+    """The document names something that cannot be made, whatever exists. The sentence names each, up to a bound."""
 
 
 async def exported(metadata: Metadata, vhost: str | None = None) -> str:

@@ -43,7 +43,8 @@ Planner = Callable[[Topology], Plan]
 
 
 class Metadata(ABC):
-    """Where use cases read and change metadata. All methods raise `Unavailable` when the store cannot be used."""
+    """The metadata of a broker, as use cases read and change them. All methods raise `Unavailable` when the store
+    cannot be used."""
 
     @abstractmethod
     async def read(self, *, whole: bool = False) -> Topology:

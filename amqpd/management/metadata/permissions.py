@@ -21,7 +21,7 @@ from amqpd.vocabulary.records import Delete, PermissionRecord, Put, TopicPermiss
 
 
 class PermissionRow(TypedDict):
-    """What a user may do in a virtual host: regular expressions."""
+    """The permissions of a user in a virtual host, as lists have them: regular expressions."""
 
     vhost: str
     user: str
@@ -31,7 +31,7 @@ class PermissionRow(TypedDict):
 
 
 class TopicPermissionRow(TypedDict):
-    """Which routing keys a user may use on a topic exchange: regular expressions."""
+    """The routing keys that a user may use on a topic exchange, as lists have them: regular expressions."""
 
     vhost: str
     user: str

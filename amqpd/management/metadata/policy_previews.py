@@ -35,7 +35,7 @@ class Winner(TypedDict):
 
 
 class Preview(TypedDict):
-    """What would become of a policy."""
+    """The queues and exchanges to which a policy would apply, counted and with the first names."""
 
     queues: int
     """that it matches"""

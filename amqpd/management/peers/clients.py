@@ -87,7 +87,7 @@ class Clients:
 
 @dataclass
 class Closed:
-    """What became of a request to close connections in the whole cluster."""
+    """The result of a request to close connections in the whole cluster."""
 
     count: int = 0
     missing: dict[str, str] = field(default_factory=dict)

@@ -51,8 +51,8 @@ class StoreFull(MetadataStoreError):
 
 
 class StoreLacksDisks(StoreFull):
-    """Too few of the disks that the store is on are left. As `StoreFull`, but nobody knows when there are more: who
-    asks for something to be put is told."""
+    """Too few of the disks that the store is on are left. As `StoreFull`, but nobody knows when there are more:
+    the caller that asks for something to be put is told."""
 
 
 class StoreBusy(MetadataStoreError):
@@ -103,7 +103,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class PutKey:
-    """Set the key's value. `lease` 0 means: keep it until it is deleted."""
+    """An operation that sets the key's value. `lease` 0 means: keep it until it is deleted."""
 
     key: str
     value: str
@@ -112,7 +112,7 @@ class PutKey:
 
 @dataclass(frozen=True, slots=True)
 class DeleteKey:
-    """Remove the key; no effect (and no event) when it is absent."""
+    """An operation that removes the key; no effect (and no event) when it is absent."""
 
     key: str
 

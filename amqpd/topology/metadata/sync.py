@@ -71,7 +71,8 @@ log = structlog.get_logger(component="topology")
 
 
 class TopologySync:
-    """`start`, then `run` for as long as the broker lives. `revision` is the last one that was applied."""
+    """Keeps the topology equal to the metadata store. `start`, then `run` for as long as the broker lives.
+    `revision` is the last one that was applied."""
 
     def __init__(
         self, store: MetadataStore, topology: Topology, on_applied: OnApplied, *, strict: bool = True

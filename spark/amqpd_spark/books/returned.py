@@ -28,7 +28,7 @@ class Proof(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Moments."""
+    """A message that stood again after its end: the moments of the end, of its proof, and when it stood."""
 
     end: int
     proof: int

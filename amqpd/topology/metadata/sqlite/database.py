@@ -135,7 +135,7 @@ def close_database(connection: sa.Connection, path: Path) -> None:
 
 
 class _Opening:
-    """What is looked at, and decided, before the file is opened for writing."""
+    """An opening of `metadata.db` up to the moment when it is opened for writing: what is looked at and decided."""
 
     def __init__(self, path: Path, accept_loss: bool, busy_timeout_s: float) -> None:
         self.path = path
