@@ -261,7 +261,7 @@ async def serve(settings, stop, accept_loss, face):
         with stop.start:
             await trio.sleep_forever()
         return
-    await stop.asked for.wait()
+    await stop.requested.wait()
     print("DRAINING", flush=True)
     if sys.argv[1] == "hanging":
         stop.on_disk = len(sys.argv) > 3
