@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 from mypy_extensions import mypyc_attr
 from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed, AMQPSoftError
@@ -76,18 +77,28 @@ class LeaderQueue(QueuePort, Paged):
     def remove(
         self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]
     ) -> None:
-        def obstacle() -> str:
-            if if_unused and self.consumer_count:
-                return "in use"
-            return "not empty" if if_empty and self.ready_count else ""
-
-        def removed(gone: bool) -> None:
-            if gone:
-                answer(self.ready_count)
-            else:
-                answer(AMQPPreconditionFailed(f"{described_queue(self.record)} {obstacle() or 'in use'}"))
-
-        if obstacle():
-            removed(False)
+        # Methods, and no functions in here: compiled, such functions and what they share hold each other, and a
+        # deleted queue would wait for a garbage collection.
+        if self._obstacle(if_unused, if_empty):
+            self._removed(if_unused, if_empty, answer, False)
         else:
-            take_out(lambda: not obstacle(), removed)
+            condition = partial(self._may_go, if_unused, if_empty)
+            take_out(condition, partial(self._removed, if_unused, if_empty, answer))
+
+    def _may_go(self, if_unused: bool, if_empty: bool) -> bool:
+        return not self._obstacle(if_unused, if_empty)
+
+    def _obstacle(self, if_unused: bool, if_empty: bool) -> str:
+        """Why it is not deleted; empty: nothing is against it."""
+        if if_unused and self.consumer_count:
+            return "in use"
+        return "not empty" if if_empty and self.ready_count else ""
+
+    def _removed(
+        self, if_unused: bool, if_empty: bool, answer: Callable[[int | AMQPSoftError], object], gone: bool
+    ) -> None:
+        if gone:
+            answer(self.ready_count)
+        else:
+            obstacle = self._obstacle(if_unused, if_empty) or "in use"
+            answer(AMQPPreconditionFailed(f"{described_queue(self.record)} {obstacle}"))

@@ -76,7 +76,7 @@ async def run(directory: Path, *, messages: int = 0, queues: tuple[str, ...] = (
 
 
 @pytest.fixture
-def lives(tmp_path):
+def incarnations(tmp_path):
     """`data` has had three; `older` is what it was after the first, `other` is another broker's."""
 
     async def all_incarnations():

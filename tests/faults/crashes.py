@@ -237,7 +237,7 @@ def duplicates(history: History) -> Counter[str]:
             latest[publisher, sequence] = index
             if before is None:
                 continue
-            where = "dead_letter" if queue.dead_letters_of else "message"
+            where = "dead letter" if queue.dead_letters_of else "message"
             if redelivered:
                 causes[f"{where}, redelivered"] += 1
             elif history.queues[queue.name].deliveries[before].incarnation == incarnation:

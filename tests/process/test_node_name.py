@@ -10,11 +10,12 @@ import structlog.testing
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
+from amqpd.journal.sqlite.schema import INCARNATION
 from amqpd.process.node_name import settled
 
 CLUSTER = {"cluster_store": "etcd://127.0.0.1/test", "cluster_listen": "127.0.0.1:5680"}
 KEPT = {"node_name": "a@old"}
-IN_CLUSTER = {**KEPT, "incarnation": "7"}
+IN_CLUSTER = {**KEPT, INCARNATION: "7"}
 
 
 @pytest.fixture(autouse=True)
