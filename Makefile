@@ -18,7 +18,7 @@ SPARK_WORKERS ?= 2
 ARGS ?=
 
 # What exists compiled and plain, and is tested as both. Tests that only the plain kernel can run are in these folders too.
-CORE = $(addprefix tests/,audit connection exchanges kernel limiting message methods model node publishing queues session wire transport/test_link.py)
+CORE = $(addprefix tests/,audit connection exchanges kernel flow message methods model node publishing queues session wire transport/test_link.py)
 # Whole brokers, other programs, JVMs and measurements: not what coverage is measured with.
 LARGE = admin audit_proof clients cost faults model spark spark_cluster stalls suites
 UNITS = $(filter-out $(addprefix tests/,$(addsuffix /,$(LARGE))),$(wildcard tests/*/)) $(wildcard tests/test_*.py)

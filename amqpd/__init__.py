@@ -15,7 +15,7 @@ The walk, from socket to disk to consumer, one sentence each (ARCHITECTURE.md ha
 `topology/`   is what exists, and the metadata store that it comes back from.
 `audit/`      writes down what happened to every message, and who did what; `amqpd_spark` (`spark/`) adds it up.
 `security/`   says who someone is and what they may do.
-`limiting/`   counts what there is against limits, and shares the work of a tick.
+`flow/`       says whether a publisher waits: limits, quotas, congestion, alarms, disk space; whose turn it is.
 `node/`       is what connections share, and the end of a tick.
 `management/` is what an operator can see and do.
 `compiled`    chooses between the compiled modules and the plain ones, which are the same.

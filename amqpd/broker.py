@@ -34,6 +34,7 @@ from amqpd.datadir.disk_reason import disk_reason
 from amqpd.datadir.only_one import claimed
 from amqpd.datadir.opening import opened
 from amqpd.errors import NodeFailure
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.sqlite.schema import INCARNATION, SOURCE
 from amqpd.journal.writer import BacklogReader, JournalWriter
@@ -49,7 +50,6 @@ from amqpd.management.figures.sampling import Sampler, run_measurements
 from amqpd.management.metadata.slow_expressions import tell_given_up
 from amqpd.management.running import Running
 from amqpd.methods import METHODS
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.cluster import Alone
 from amqpd.node.node import Node
 from amqpd.node.orphans import done_with

@@ -25,7 +25,7 @@ VARIABLE = "AMQPD_KERNEL"
 PACKAGE = "amqpd._compiled"
 MANIFEST = "manifest.json"
 # Where messages go, from the socket to the consumer: compiled by mypyc as they are, whole packages of them ...
-PACKAGES = ("limiting", "message", "node", "publishing", "queues", "session", "wire")
+PACKAGES = ("flow", "message", "node", "publishing", "queues", "session", "wire")
 # ... and, of packages that mostly are beside the way, these modules.
 MODULES = (
     "amqpd.audit.book",
@@ -67,9 +67,9 @@ MODULES = (
 EXCLUDED = {
     "its classes inherit from int, float and str, which mypyc cannot": ("wire.fieldtypes", "wire.fieldwriter"),
     "it runs once for a declaration, a connection, a fault or an operator's question": (
-        "limiting.bucket limiting.census limiting.quotas limiting.unfinished",
-        "node.alarm_board node.fence node.memory_shares node.orphans node.quarantine node.totals node.traffic",
-        "publishing.disk_space publishing.histories publishing.history publishing.unroutable",
+        "flow.census flow.disk_space flow.quotas flow.unfinished",
+        "node.fence node.orphans node.quarantine node.totals node.traffic",
+        "publishing.histories publishing.history publishing.unroutable",
         "queues.argument_values queues.arguments queues.browsing queues.contents queues.fences queues.settings",
         "session.delivery_ages session.handshake session.holds session.liveness",
         "wire.json_values wire.values",

@@ -30,8 +30,8 @@ from pamqp.exceptions import (
 )
 
 from amqpd.faults import CONNECTION
+from amqpd.flow.turns import FRAME_WORK, METHOD_WORK
 from amqpd.kernel import LARGE_BYTES_MIN, Mixed, Pieces, frame_due, publish_due, scan_acks, scan_batch, scan_publishes
-from amqpd.limiting.turns import FRAME_WORK, METHOD_WORK
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
 from amqpd.node.node import Node

@@ -27,9 +27,9 @@ import trio
 
 from amqpd.connection import Connection
 from amqpd.faults import CONNECTION
+from amqpd.flow.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.journal.commit_timing import CommitTiming
 from amqpd.kernel import Pieces
-from amqpd.limiting.turns import LOST_WORK, SENT_WORK, TURN_WORK_MAX
 from amqpd.node.node import Node
 from amqpd.session.liveness import LOOK_WORK
 from amqpd.session.ports import ConnectionBase
@@ -51,7 +51,7 @@ RECEIVE_BYTES_MAX: Final = 256 * 1024
 TURN_S = 0.004
 # Queues are looked at no more often than this because of the time alone: what falls due in between goes together.
 WAKE_S_MIN: Final = 0.01
-# After so much work, in the unit of `limiting/turns.py`, the objects are looked at that came with it; each third time
+# After so much work, in the unit of `flow/turns.py`, the objects are looked at that came with it; each third time
 # those too that outlived one look.
 YOUNG_WORK_MAX: Final = 10_000
 YOUNG_LOOKS: Final = 3

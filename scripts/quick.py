@@ -35,7 +35,7 @@ LONG = frozenset(
         "tests/datadir/test_pairing.py",
         "tests/exchanges/test_cache_bounds.py",
         "tests/journal/test_sqlite_crash.py",
-        "tests/limiting/test_unfinished.py",
+        "tests/flow/test_unfinished.py",
         "tests/node/test_memory_bounds.py",
         "tests/process/test_no_garbage.py",
         "tests/session/test_between_steps.py",

@@ -35,17 +35,17 @@ ARROWS = {
     "security": "vocabulary wire topology",
     "queues": "kernel vocabulary wire message journal audit",
     "audit.coverage": "vocabulary audit queues",
-    "limiting": "kernel vocabulary topology queues",
-    "session": "faults kernel vocabulary wire topology journal audit tracing security queues limiting",
-    "publishing": "kernel vocabulary wire message exchanges topology journal audit tracing queues limiting session",
+    "flow": "kernel vocabulary message topology journal queues",
+    "session": "faults kernel vocabulary wire topology journal audit tracing security queues flow",
+    "publishing": "kernel vocabulary wire message exchanges topology journal audit tracing queues flow session",
     "events": "faults kernel vocabulary wire message topology audit queues session publishing",
     "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
-    "audit.coverage limiting session publishing events",
+    "audit.coverage flow session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
     "channels": "kernel vocabulary wire message audit queues session publishing node",
-    "methods": "kernel vocabulary wire message audit tracing queues limiting session publishing node declarations "
+    "methods": "kernel vocabulary wire message audit tracing queues flow session publishing node declarations "
     "channels",
-    "connection": "faults kernel vocabulary wire limiting session publishing node methods",
+    "connection": "faults kernel vocabulary wire flow session publishing node methods",
     "storage": "",
     "journal.sqlite": "journal replication storage",
     "security.authentication": "vocabulary topology security",
@@ -54,13 +54,13 @@ ARROWS = {
     "topology.metadata.etcd": "topology.metadata",
     "audit.files": "errors vocabulary audit setting_tables audit.coverage node",
     "transport": "errors kernel vocabulary setting_tables config node connection storage",
-    "pump": "faults kernel vocabulary journal limiting session node connection transport",
+    "pump": "faults kernel vocabulary journal flow session node connection transport",
     "datadir": "errors faults journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
     "cluster": "errors vocabulary journal replication config node storage journal.sqlite topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "errors faults kernel vocabulary wire message exchanges topology journal audit security queues "
-    "limiting session publishing node declarations storage security.authentication topology.metadata "
+    "flow session publishing node declarations storage security.authentication topology.metadata "
     "topology.metadata.sqlite datadir definitions",
     "backup": "errors faults journal node storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "datadir management",
@@ -71,7 +71,7 @@ ARROWS = {
     "process": "errors faults vocabulary setting_tables config tracing security session publishing node storage "
     "journal.sqlite security.authentication topology.metadata topology.metadata.etcd datadir management backup scrub "
     "compiled",
-    "broker": "errors vocabulary topology journal replication cluster config security session node methods "
+    "broker": "errors vocabulary topology journal replication cluster config security flow session node methods "
     "journal.sqlite security.authentication topology.metadata audit.files transport pump datadir "
     "management backup scrub process",
     "commands": "errors faults vocabulary topology replication setting_types config declarations "

@@ -2,7 +2,7 @@
 
 What comes in: names and numbers. What goes out: limits set and cleared; lists.
 Not here: what is checked and done (`amqpd/management/metadata/limits.py`), what happens at a limit
-(`amqpd/limiting/`), the limits of the whole node (`amqpd/config.py`).
+(`amqpd/flow/`), the limits of the whole node (`amqpd/config.py`).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Matcher(ABC):
         self._removes = 0
         self._matches = 0
         self.work = 0
-        """what matching has taken so far beside a look-up and its results, in the unit of `limiting/turns.py`"""
+        """what matching has taken so far beside a look-up and its results, in the unit of `flow/turns.py`"""
 
     @classmethod  # noqa: B027 - most types take everything
     def check_arguments(cls, record: ExchangeRecord) -> None:

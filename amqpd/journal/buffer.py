@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Literal
 
 from amqpd.journal.entry import Entry
 from amqpd.journal.lane import JournalLane, Lane
@@ -37,6 +38,8 @@ PAGED_BYTES_MAX = 8 << 20
 # A row takes as long as this many bytes, and a range of settled messages that goes with it: with 4 kB for a row the
 # loop makes some ten thousand of them for one transaction, which takes it 15 ms. One that is gone counts as a range.
 ROW_BYTES, RANGE_BYTES = 4096, 512
+# Why publishers wait for the journal: for the writer, for replicas, or until more numbers of a source are reserved.
+FullBecause = Literal["disk", "majorities", "numbers"]
 FULL_BYTES = 32 << 20  # while more waits for the writer, publishers are not read: some tens of ms of any disk
 # Not more takes a disk as long as an empty transaction does, within some 100 us.
 SMALL_RECORDS, SMALL_BYTES = 64, 256 << 10
@@ -215,9 +218,20 @@ class JournalBuffer:
 
     @property
     def full(self) -> bool:
-        """All publishers wait: for the writer, for replicas, or until more numbers of a source are reserved."""
-        short = bool(self.led_sources) and any(led.numbers.short for led in self.led_sources.values())
-        return self.gathered_bytes > FULL_BYTES or self.overfull or short
+        """All publishers wait, see `full_because`."""
+        return self.gathered_bytes > FULL_BYTES or self.overfull or (bool(self.led_sources) and self._short())
+
+    @property
+    def full_because(self) -> FullBecause | None:
+        """What all publishers wait for; of several reasons the one that comes first."""
+        if self.gathered_bytes > FULL_BYTES:
+            return "disk"
+        if self.overfull:
+            return "majorities"
+        return "numbers" if self._short() else None
+
+    def _short(self) -> bool:
+        return any(led.numbers.short for led in self.led_sources.values())
 
     def append(self, queue_id: int, segment: Entry) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a

@@ -15,11 +15,11 @@ from typing import TypedDict
 
 import structlog
 
+from amqpd.flow.alarms import Alarm, RefusedAlarm
 from amqpd.management.connections import moment
 from amqpd.management.errors import BadArgument
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import Alarm, RefusedAlarm
 
 log = structlog.get_logger(component="operations")
 

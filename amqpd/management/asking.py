@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import Inequivalent
-from amqpd.limiting.census import LimitReached
+from amqpd.flow.census import LimitReached
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.answers import Answer
 from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.lane import Lanes
 from amqpd.management.answers import Answer
 from amqpd.management.errors import NotFound, Unavailable
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.session.durability import Decision

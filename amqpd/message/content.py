@@ -37,7 +37,7 @@ class Content:
         self._body: list[bytes | bytearray] = []
         self._body_bytes = 0
         self.charged = 0
-        """bytes that the channel has charged for it (`limiting/unfinished.py`)"""
+        """bytes that the channel has charged for it (`flow/unfinished.py`)"""
         self.body_size = -1
         """announced by the content header; -1 before it came"""
         exchange = method_payload[6] if len(method_payload) > 8 else 255

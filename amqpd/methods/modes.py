@@ -12,7 +12,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.channels import Channel
-from amqpd.limiting.turns import COPY_WORK
+from amqpd.flow.turns import COPY_WORK
 from amqpd.node.node import MOVED, Handlers
 from amqpd.publishing.acceptance import accept_slowly
 from amqpd.publishing.routing import MAKING_WORK
@@ -22,7 +22,7 @@ from amqpd.session.confirms import Confirms
 from amqpd.session.durability import CommonReceipt, Decision
 from amqpd.session.settling import portions, settle
 
-# What a publish or a settled stretch of a transaction takes, in the unit of `limiting/turns.py`.
+# What a publish or a settled stretch of a transaction takes, in the unit of `flow/turns.py`.
 COMMIT_WORK = 4
 SETTLED_AT_ONCE = 100
 

@@ -2,7 +2,7 @@
 
 What comes in: records to put and to remove, of clients and of the node itself. What goes out: transactions for the
 store (`Services.submit`); answers, after they were applied; whom the audit log names.
-Rules: 1. The census (`limiting/census.py`) counts what is on its way too. 2. What is put into a
+Rules: 1. The census (`flow/census.py`) counts what is on its way too. 2. What is put into a
 virtual host requires that it still exists. 3. A client's turn pays for what it asks for here: most of the work comes
 later, when the change is applied.
 Not here: the order itself (`topology/order.py`), what follows when it is applied (`node.py`).
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amqpd.audit.acts import NODE, Acts
-from amqpd.limiting.census import Census
-from amqpd.limiting.turns import Turns
+from amqpd.flow.census import Census
+from amqpd.flow.turns import Turns
 from amqpd.session.world import Resume, Services
 from amqpd.topology.order import ChangeOrder, OrderedRequest, Owner, Removable
 from amqpd.topology.state import Topology

@@ -24,7 +24,7 @@ from amqpd.queues.states import SERVED
 from amqpd.session.world import Read
 from amqpd.vocabulary.client import Client
 
-# What queues do in one tick, in the unit of `limiting/turns.py`, which says why it is so much.
+# What queues do in one tick, in the unit of `flow/turns.py`, which says why it is so much.
 QUEUES_WORK_MAX = 4_000
 # What has begun and takes longer leaves so much of it to the queues: their consumers are not to wait for its end.
 QUEUES_SHARE_MIN = 1_000

@@ -24,20 +24,20 @@ from amqpd.audit.publication import Publication
 from amqpd.audit.recorder import Recorder
 from amqpd.events.exchange import EventExchange
 from amqpd.faults import Faults
+from amqpd.flow.alarms import Alarms
+from amqpd.flow.census import Census
+from amqpd.flow.congestion import Congestion, MemoryShares
+from amqpd.flow.disk_space import DiskSpace
+from amqpd.flow.quotas import Quotas
+from amqpd.flow.turns import Turns
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane, Lanes
 from amqpd.journal.records import Recovered, Row
 from amqpd.kernel import Run
-from amqpd.limiting.alarms import Alarms
-from amqpd.limiting.census import Census
-from amqpd.limiting.congestion import Congestion
-from amqpd.limiting.quotas import Quotas
-from amqpd.limiting.turns import Turns
 from amqpd.message.properties import Properties, PropertiesReader
 from amqpd.node.changes import Changes
 from amqpd.node.cluster import Alone, Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
-from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.orphans import Orphans
 from amqpd.node.ports import LeaderNode
 from amqpd.node.quarantine import quarantine
@@ -47,7 +47,6 @@ from amqpd.node.sources import Sources
 from amqpd.node.totals import Totals
 from amqpd.node.wakes import Wakes
 from amqpd.publishing import dead_lettering, history, releasing
-from amqpd.publishing.disk_space import DiskSpace
 from amqpd.publishing.firehose import Firehose
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies

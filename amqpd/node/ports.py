@@ -14,9 +14,9 @@ from mypy_extensions import mypyc_attr
 
 from amqpd.audit.coverage.audited import Audited
 from amqpd.audit.coverage.coverage import Coverage
+from amqpd.flow.congestion import MemoryShares
 from amqpd.kernel import Run
 from amqpd.node.cluster import Cluster
-from amqpd.node.memory_shares import MemoryShares
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import Sources
 from amqpd.node.totals import Totals

@@ -37,7 +37,7 @@ from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, droppe
 from amqpd.vocabulary.records import Key, QueueRecord, UnreadableQueue
 from amqpd.vocabulary.states import State
 
-# To make a queue of a source that begins, and for each row that is on disk of it, in the unit of `limiting/turns.py`.
+# To make a queue of a source that begins, and for each row that is on disk of it, in the unit of `flow/turns.py`.
 BEGIN_WORK, ROW_WORK = 40, 4
 
 UNREADABLE = "put its record back as it was in a backup of the store and restart the brokers, or delete the queue"

@@ -18,11 +18,11 @@ from collections.abc import Generator
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.audit.publication import Publication
+from amqpd.flow.disk_space import LARGE_BYTES_MIN
+from amqpd.flow.turns import COPY_WORK
 from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run, encode_content
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
-from amqpd.publishing.disk_space import LARGE_BYTES_MIN
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import ReplyConsumer

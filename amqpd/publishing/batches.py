@@ -18,11 +18,11 @@ from typing import Final
 
 from pamqp.exceptions import AMQPSoftError
 
+from amqpd.flow.disk_space import LARGE_BYTES_MIN
+from amqpd.flow.turns import COPY_WORK
 from amqpd.journal.lane import NONE, joined
 from amqpd.kernel import Mixed
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE, accepted
-from amqpd.publishing.disk_space import LARGE_BYTES_MIN
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.publish import forget_routes, route_by_key
@@ -31,7 +31,7 @@ from amqpd.queues.port import QueuePort
 
 # Of a batch that is divided, copies of messages: more are too much for one step, each may take a microsecond.
 COPIES_MAX: Final = 32_768
-# Messages that take about as long as a unit of `limiting/turns.py`.
+# Messages that take about as long as a unit of `flow/turns.py`.
 MESSAGES_A_WORK: Final = 2
 
 

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from amqpd.flow.turns import COPY_WORK
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
@@ -28,7 +28,7 @@ from amqpd.vocabulary.records import QueueRecord
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 # What one item takes beside its messages.
 PENDING_EXTRA_BYTES = 1024
-# To write a message's headers again, and to copy its body, in the unit of `limiting/turns.py`.
+# To write a message's headers again, and to copy its body, in the unit of `flow/turns.py`.
 MAKE_WORK, BYTES_A_WORK = 20, 1000
 # The log says that something was dropped, then again after this time if there is more.
 DROPS_TOLD_MS = 60_000

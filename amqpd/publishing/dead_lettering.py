@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges import Reads
+from amqpd.flow.turns import COPY_WORK
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.acceptance import COPIES_AT_ONCE
@@ -41,7 +41,7 @@ from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.templates import State, template_of
 
-# What a dead letter takes, in the unit of `limiting/turns.py`, beside what its size and its copies take; and one that
+# What a dead letter takes, in the unit of `flow/turns.py`, beside what its size and its copies take; and one that
 # is made from the last one's template.
 DEAD_LETTER_WORK, COPIED_DEAD_LETTER_WORK = 20, 4
 # Its headers are read, written and read again.

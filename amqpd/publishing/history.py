@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amqpd.exchanges import Message
+from amqpd.flow.turns import COPY_WORK
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.offering import offer
 from amqpd.publishing.ports import PublishingNode
@@ -22,7 +22,7 @@ from amqpd.publishing.routing import COPIES_A_STEP, awaited_of, in_steps, named_
 from amqpd.queues.delayed import AWAY_REASON
 from amqpd.vocabulary.records import BindingRecord
 
-# What a message takes that is given to a binding, beside its copies (`limiting/turns.py`).
+# What a message takes that is given to a binding, beside its copies (`flow/turns.py`).
 GIVE_WORK = 4
 
 

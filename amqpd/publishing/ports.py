@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.publication import Publication
+from amqpd.flow.disk_space import DiskSpace
 from amqpd.journal.lane import Lanes
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties, PropertiesReader
-from amqpd.publishing.disk_space import DiskSpace
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from amqpd.audit.publication import Publication
 from amqpd.exchanges import Reads
+from amqpd.flow.turns import COPY_WORK
 from amqpd.kernel import Run
-from amqpd.limiting.turns import COPY_WORK
 from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names
 from amqpd.publishing.offering import offer

@@ -35,7 +35,7 @@ KEEPS_AT_ONCE, KEEP_WORK = 50, 4
 
 Found = TypeVar("Found")
 Steps = Generator[int, None, tuple[QueuePort, ...]]
-"""yields what was done since it last did, in the unit of `limiting/turns.py`"""
+"""yields what was done since it last did, in the unit of `flow/turns.py`"""
 
 
 def queues_of(
@@ -166,7 +166,7 @@ def resolve(node: PublishingNode, vhost: str, route: Route) -> Steps:
 
 
 def resolve_alone(node: PublishingNode, vhost: str, route: Route) -> int:
-    """As `resolve`, at once, where it is `alone`; what it took (`limiting/turns.py`)."""
+    """As `resolve`, at once, where it is `alone`; what it took (`flow/turns.py`)."""
     names, work = match_alone(node.topology.vhosts[vhost], route.exchange, Message((route.routing_key,)))
     route.queues = node.queues_named(vhost, names)
     return work
@@ -174,7 +174,7 @@ def resolve_alone(node: PublishingNode, vhost: str, route: Route) -> int:
 
 def _kept(node: PublishingNode, contents: VhostTopology, kept_by: dict[str, int], run: Run) -> Iterator[int]:
     """The exchanges keep the run, this many of its messages each: all of them one copy, which does not hold on to the
-    buffer that it came in. Yields what it took (`limiting/turns.py`)."""
+    buffer that it came in. Yields what it took (`flow/turns.py`)."""
     vhost, copy = contents.name, run.part(0, run.count)
     for number, (exchange, length) in enumerate(list(kept_by.items()), 1):
         # One that was deleted between two steps nobody would forget again.

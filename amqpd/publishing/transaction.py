@@ -4,7 +4,7 @@ What comes in: accepted publishes and settled deliveries. What goes out: the sam
 Rules: 1. Publishes take effect in order, then acknowledgements and rejections; between two ticks, so the journal
 writes them as one. 2. After a rollback the deliveries are unacked again, not requeued. 3. All that a transaction
 holds counts, in bytes: acknowledgements of neighbours are one entry, others each their own. The transactions of a
-connection together are bounded here, those of the node in `limiting/unfinished.py`. 4. `end` gives the bytes back,
+connection together are bounded here, those of the node in `flow/unfinished.py`. 4. `end` gives the bytes back,
 whatever became of it.
 Not here: tx.select, commit, rollback as methods (`methods/modes.py`).
 

@@ -30,7 +30,7 @@ from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
-# What it takes to publish a run again, in the unit of `limiting/turns.py`, without routing and copies.
+# What it takes to publish a run again, in the unit of `flow/turns.py`, without routing and copies.
 RELEASE_WORK = 10
 
 # Whether a queue is here by now that messages wait for: each is asked for this often, this many at a time, in turn.

@@ -25,7 +25,7 @@ from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.states import FOLLOWING, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
-# A look at what has nothing to do, in the unit of `limiting/turns.py`; a priority queue has a backlog for each level.
+# A look at what has nothing to do, in the unit of `flow/turns.py`; a priority queue has a backlog for each level.
 LOOK_WORK: Final = 1
 LEVELS_LOOK_WORK: Final = 8
 
@@ -149,7 +149,7 @@ class Paged(Dispatchable):
     @abstractmethod
     def shrink(self, bytes_max: int) -> int:
         """Messages leave memory until they take no more than this, in several dispatches if they are many. What it
-        took, in the unit of `limiting/turns.py`."""
+        took, in the unit of `flow/turns.py`."""
 
     # Damage
 

@@ -20,7 +20,7 @@ from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.segment import Segment
 from amqpd.queues.timetable import Timetable
 
-# To look at a segment or at the timetable, and at a stretch that is due, in the unit of `limiting/turns.py`.
+# To look at a segment or at the timetable, and at a stretch that is due, in the unit of `flow/turns.py`.
 LOOK_WORK, STRETCH_WORK = 2, 3
 # What could not be transferred is tried again after this time.
 RETRY_MS = 1000
@@ -63,7 +63,7 @@ class Expiry:
         """What is ready and whose deadline is `now_ms` or earlier is not ready any more. Without `transfer` it is
         gone. With it, what has its body at hand goes that way; the rest counts as unacked from now on, and `leaving`
         is told of it: it may have to be read, or to wait until it is taken, and until then nobody else gets it.
-        The number of messages that are gone, and what it took, in the unit of `limiting/turns.py`; from `work_max` on
+        The number of messages that are gone, and what it took, in the unit of `flow/turns.py`; from `work_max` on
         it breaks off, and what is left is still due. `cause` says what became of the messages."""
         count = work = 0
         while work < work_max and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
@@ -96,7 +96,7 @@ class Expiry:
 
     def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
         """`expire` waits for a read: what consumers could be given meanwhile does not go to them if it has expired.
-        What it took, in the unit of `limiting/turns.py`."""
+        What it took, in the unit of `flow/turns.py`."""
         store, backlog, work = self._store, self._backlog, 0
         for index in range(store.at, len(store.segments)):
             segment = store.segments[index]

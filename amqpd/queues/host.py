@@ -27,7 +27,7 @@ class Host(Protocol):
     now_ms: int
     """milliseconds since the epoch; never goes back within a run"""
     work_left: int
-    """what queues may still do in this tick, in the unit of `limiting/turns.py`: whatever does work for each message
+    """what queues may still do in this tick, in the unit of `flow/turns.py`: whatever does work for each message
     charges it here, and stops once it is 0 or less, to be looked at `again` in the next tick"""
 
     def later(self, steps: Iterator[None]) -> None:

@@ -124,7 +124,7 @@ class Messages:
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in
-        the unit of `limiting/turns.py`. Between two of them messages may come and go, and the backlog too."""
+        the unit of `flow/turns.py`. Between two of them messages may come and go, and the backlog too."""
         backlog, store = self.backlog, self.store
         if backlog.fresh:
             backlog.take_in()

@@ -36,7 +36,7 @@ from amqpd.queues.turns import Turns
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
 TTL_MS_MAX = 315_360_000_000
-# What the death of a piece takes, in the unit of `limiting/turns.py`: a policy may make millions too many at once.
+# What the death of a piece takes, in the unit of `flow/turns.py`: a policy may make millions too many at once.
 PIECE_WORK = 5
 # That something expires in a queue, beside what leaves: very many queues may have the same TTL.
 EXPIRE_WORK = 30

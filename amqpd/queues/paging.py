@@ -5,7 +5,7 @@ requests to read; which rows are damaged.
 Rules: 1. A segment may leave memory once the journal holds it; neighbours on disk that were never delivered are one
 segment, so a backlog costs no memory that grows with it. 2. One whose messages expire in any order, and whose bodies
 will be needed then, leaves a copy of them to the timetable. 3. A row that is damaged or missing is not read again.
-Not here: when the journal writes (`journal/buffer.py`), how much may stay in memory (`node/memory_shares.py`), what
+Not here: when the journal writes (`journal/buffer.py`), how much may stay in memory (`flow/congestion.py`), what
 becomes of a queue with damage (`fences.py`).
 """
 
@@ -55,7 +55,7 @@ class Paging:
         """Let segments leave memory, from the far end on, until at most about `bytes_max` stay. What the journal
         does not hold yet is given to it, and leaves after its commit: call again then. The segment at the cursor
         stays. One call looks at some of them: while `shrinking`, call again soon. What that took, in the unit of
-        `limiting/turns.py`; nothing, while nothing may leave that could not when all were looked at."""
+        `flow/turns.py`; nothing, while nothing may leave that could not when all were looked at."""
         store = self._store
         if store.memory_bytes <= bytes_max:
             self.shrinking, self._pass_end = False, -1

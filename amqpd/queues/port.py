@@ -169,7 +169,7 @@ class QueuePort(Dispatchable):
 
     @abstractmethod
     def settle(self, first: int, last: int) -> int:
-        """Acknowledged. What it took when that was much, in the unit of `limiting/turns.py`."""
+        """Acknowledged. What it took when that was much, in the unit of `flow/turns.py`."""
 
     @abstractmethod
     def reject(self, first: int, last: int) -> None:

@@ -47,7 +47,7 @@ from amqpd.vocabulary.records import QueueRecord
 PORTION_MESSAGES_MAX = 256
 # Until more than this is ready for each consumer, turns are message by message, as RabbitMQ's always are.
 EXACT_TURNS_MESSAGES = 64
-# What a delivery takes, in the unit of `limiting/turns.py`, beside its messages.
+# What a delivery takes, in the unit of `flow/turns.py`, beside its messages.
 PIECE_WORK, MESSAGES_A_WORK = 4, 4
 # When a queue whose node's leader lease has run out is looked at again.
 LEADER_LEASE_LOOK_MS = 50

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from amqpd.vocabulary.client import Client
 
 if TYPE_CHECKING:
+    from amqpd.flow.turns import Turns
     from amqpd.journal.buffer import JournalBuffer
-    from amqpd.limiting.turns import Turns
 
-# In the unit of `limiting/turns.py`, a microsecond: commits and dead letters together make a hold of about 100 ms. It
+# In the unit of `flow/turns.py`, a microsecond: commits and dead letters together make a hold of about 100 ms. It
 # is a commit of some 8,000 messages to a queue each, or of 25,000 copies of few messages.
 HOLD_WORK_MAX = 50_000
 

@@ -22,7 +22,7 @@ from amqpd.wire.frames import HEARTBEAT
 # How long the client may take to answer connection.close, or to end the stream after its own was answered; the
 # heartbeat's interval where that is shorter (RabbitMQ's CLOSING_TIMEOUT).
 CLOSE_TIMEOUT_S = 30.0
-# A look at a channel, in the unit of `limiting/turns.py`.
+# A look at a channel, in the unit of `flow/turns.py`.
 LOOK_WORK = 2
 
 

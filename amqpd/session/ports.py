@@ -20,13 +20,13 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.audit.acts import Acts
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
+from amqpd.flow.alarms import Alarms
+from amqpd.flow.census import Census
+from amqpd.flow.congestion import Congestion
+from amqpd.flow.quotas import Quotas
+from amqpd.flow.turns import Turns
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Mixed, Pieces, Run
-from amqpd.limiting.alarms import Alarms
-from amqpd.limiting.census import Census
-from amqpd.limiting.congestion import Congestion
-from amqpd.limiting.quotas import Quotas
-from amqpd.limiting.turns import Turns
 from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.port import QueuePort, unheard
 from amqpd.queues.to_dispatch import ToDispatch

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from amqpd.session.ports import ChannelBase
 from amqpd.session.unacked import Delivered
 
-# What an entry is charged, in the unit of `limiting/turns.py`, and what is rejected: each message of it may be
+# What an entry is charged, in the unit of `flow/turns.py`, and what is rejected: each message of it may be
 # counted, or leave a segment of its own.
 ENTRY_WORK, REJECTED_A_WORK = 3, 4
 # Messages in one step, the worst of which stand alone in their segments.

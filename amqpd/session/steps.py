@@ -5,7 +5,7 @@ carries out as many steps as the turn has time for, the others in later turns.
 Rules: 1. Each step charges what it visited, and is short: a thousand microseconds at most. 2. Between two steps
 everybody else is served: whatever is being given back gets nothing more (`Channel.released`). 3. The connection's
 later frames wait until the last step was done, so what a client sees happens in the order sent.
-Not here: the budget (`limiting/turns.py`), what a step means for a queue (`queues/`).
+Not here: the budget (`flow/turns.py`), what a step means for a queue (`queues/`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amqpd.vocabulary.states import State
 
 # Entries of the ledger in one step.
 ENTRIES_MAX = 256
-# What is charged, in the unit of `limiting/turns.py`.
+# What is charged, in the unit of `flow/turns.py`.
 CONSUMER_WORK, CHANNEL_WORK, QUEUE_WORK = 4, 5, 40
 
 

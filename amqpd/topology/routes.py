@@ -17,7 +17,7 @@ from amqpd.exchanges.matcher import Destination
 from amqpd.topology.exchange_state import ExchangeState
 from amqpd.vocabulary.records import BindingRecord, QueueRecord
 
-# What the walk takes, in the unit of `limiting/turns.py`: an exchange, and how many destinations or keys make one.
+# What the walk takes, in the unit of `flow/turns.py`: an exchange, and how many destinations or keys make one.
 EXCHANGE_WORK = 4
 DESTINATIONS_A_WORK = 4
 # Work done before other connections may be served.
@@ -57,7 +57,7 @@ def route(vhost: Walkable, exchange_name: str, message: Message) -> tuple[str, .
 
 def match_alone(vhost: Walkable, exchange_name: str, message: Message) -> tuple[tuple[str, ...], int]:
     """As `walk`, at once and for less, from an exchange that leads to no other one (`VhostTopology.leads_on`): the
-    queues, and what it took in the unit of `limiting/turns.py`."""
+    queues, and what it took in the unit of `flow/turns.py`."""
     matcher = vhost.exchanges[exchange_name].matcher
     work = EXCHANGE_WORK - matcher.work
     found = matcher.match_message(message)

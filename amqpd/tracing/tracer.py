@@ -29,7 +29,7 @@ PUBLISHES_MAX = 10_000
 DELIVERIES_MAX = 10_000
 # Of the queues that a publish goes to, that are named.
 NAMES_MAX = 16
-# What it takes to tell of something, in the unit of `limiting/turns.py`.
+# What it takes to tell of something, in the unit of `flow/turns.py`.
 SPAN_WORK = 40
 # Of messages that differ and are delivered together, about ten milliseconds of it.
 TOGETHER_MAX = 250

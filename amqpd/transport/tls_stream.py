@@ -23,7 +23,7 @@ READ_BYTES = 16 * 1024
 HEADER_BYTES = 5
 # In one call: two megabytes of a busy publisher, or two milliseconds of requests for new keys.
 RECORDS_AT_ONCE = 128
-# In the unit of `limiting/turns.py`: a record with data, and one of the protocol's own.
+# In the unit of `flow/turns.py`: a record with data, and one of the protocol's own.
 RECORD_WORK, CONTROL_WORK = 2, 16
 
 _log = structlog.get_logger("amqpd.transport.tls")
@@ -41,7 +41,7 @@ class TlsStream:
         self.ended = False
         """the client has said that it sends nothing more"""
         self.work = 0
-        """what the last `receive` did, in the unit of `limiting/turns.py`"""
+        """what the last `receive` did, in the unit of `flow/turns.py`"""
         self._waiting = b""
         """what came and is not given to OpenSSL yet"""
         self._record_left = 0

@@ -34,7 +34,7 @@ class Turn(ABC):
         self.throttled = False
         """it published as much as it may, or as its turn allows; what came behind that is not taken"""
         self.work_left = work_left
-        """of its turn, see `limiting/turns.py`"""
+        """of its turn, see `flow/turns.py`"""
         self.unfinished: deque[Iterator[None]] | None = None
         """what one turn could not do, in order; each step charges what it did; None for none yet"""
         self.parked = False
@@ -96,7 +96,7 @@ class Client(ABC):
         self.audited = self.audited_bytes = 0
         """of these, what the audit log has counted"""
         self.unfinished_bytes = 0
-        """of its channels together (`limiting/unfinished.py`)"""
+        """of its channels together (`flow/unfinished.py`)"""
 
     @abstractmethod
     def contain_later(self, error: Exception) -> None:

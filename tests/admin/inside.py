@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.control.answers import Commands
 from amqpd.management.face import Behind, ClusterView
 from amqpd.management.figures.node_facts import NodeFacts
@@ -30,7 +31,6 @@ from amqpd.management.metadata.interface import Plan
 from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Accepted

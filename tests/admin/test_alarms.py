@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from amqpd.flow.alarms import OPERATOR
 from amqpd.management import alarms
 from amqpd.management.operators import Operator
-from amqpd.node.alarm_board import OPERATOR
 from amqpd_admin.metrics import node as metrics
 from tests.admin.inside import Inside, inside
 from tests.admin.test_other_nodes import B, C, Cluster, facts

@@ -15,7 +15,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 import amqpd
-from amqpd.node.alarm_board import AlarmBoard
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.node.sources import Sources
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text

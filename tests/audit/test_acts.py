@@ -10,10 +10,10 @@ from pamqp import commands, frame
 
 from amqpd.audit.acts import NODE, address_of
 from amqpd.connection import Connection
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.management import queues
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.vocabulary.audit_levels import ADMIN, OFF
 from amqpd.vocabulary.records import (
     Change,

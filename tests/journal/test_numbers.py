@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pamqp import commands
 
-from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.buffer import FULL_BYTES, JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range
@@ -78,14 +78,25 @@ def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
     buffer = JournalBuffer(3)
     numbers = Numbers(40, 40)
     buffer.lead(5, 7, numbers, JournalLane(buffer.force, buffer.index, buffer.stored_index))
-    assert (buffer.full, buffer.pending) == (True, True)
+    assert (buffer.full, buffer.full_because, buffer.pending) == (True, "numbers", True)
     [entry] = buffer.take().entries
     assert (entry.source, entry.epoch, entry.idx, entry.reserved) == (5, 7, 4, 40 + NUMBERS_STEP)
     buffer.stored(4)
     buffer.committed(4)
     assert buffer.full
     buffer.source_committed(5, 4)
-    assert (buffer.full, buffer.pending) == (False, False)
+    assert (buffer.full, buffer.full_because, buffer.pending) == (False, None, False)
+
+
+def test_a_full_buffer_says_what_publishers_wait_for_first():
+    buffer = JournalBuffer(3)
+    buffer.lead(5, 7, Numbers(40, 40), JournalLane(buffer.force, buffer.index, buffer.stored_index))
+    buffer.overfull = True
+    assert (buffer.full, buffer.full_because) == (True, "majorities")
+    buffer.gathered_bytes = FULL_BYTES + 1
+    assert (buffer.full, buffer.full_because) == (True, "disk")
+    buffer.gathered_bytes, buffer.overfull = FULL_BYTES, False
+    assert (buffer.full, buffer.full_because) == (True, "numbers")
 
 
 def test_a_queue_of_a_replicated_source_begins_where_the_epoch_does_and_asks_for_more():

@@ -7,11 +7,11 @@ from typing import Any
 
 import trio
 
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.operators import Operator
 from amqpd.management.peers import led_queues
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.node.node import Node
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Harness

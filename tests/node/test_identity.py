@@ -16,10 +16,10 @@ import trio
 import trio.testing
 from pamqp import commands
 
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.control.commands import handlers
 from amqpd.management.errors import Conflict
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.session.world import Resume
 from amqpd.topology import plans
 from amqpd.topology.metadata.codec import encode_key, encode_record

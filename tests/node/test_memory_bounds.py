@@ -2,7 +2,7 @@
 
 Memory is counted twice where it can be: by the machine's own accounting, and by tracemalloc, which knows nothing of
 it. Clients that do not read are in `tests/session/test_unread_answers.py`, those that leave something undone in
-`tests/limiting/test_half_done.py`; resident memory of a whole broker is measured in `tests/faults/test_memory.py`.
+`tests/flow/test_half_done.py`; resident memory of a whole broker is measured in `tests/faults/test_memory.py`.
 """
 
 from __future__ import annotations

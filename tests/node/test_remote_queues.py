@@ -14,12 +14,12 @@ import trio
 from pamqp import base, commands
 from pamqp.exceptions import AMQPPreconditionFailed
 
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.management.errors import NotFound
 from amqpd.management.messages.leader_queues import leader_queue
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Delete, Put, QueueRecord

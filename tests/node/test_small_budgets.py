@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from amqpd import KERNEL
-from amqpd.limiting import turns
+from amqpd.flow import turns
 from amqpd.node import dispatching, node
 from tests.model.commands import THEMES, Theme, draw, run
 from tests.node.test_no_stall import NoStall

@@ -14,8 +14,8 @@ import pytest
 from pamqp import commands, frame
 
 from amqpd import KERNEL
+from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
-from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.management.figures.overview import overview, vhosts
 from amqpd.management.messages.leader_queues import leader_queue
 from amqpd.management.peers.led_queues import ROWS_AT_ONCE

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from amqpd.limiting.turns import TURN_WORK_MAX
+from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.process import garbage
 from amqpd.process.garbage import ENDED_MANY_MAX, ENDED_MAX, LOOK_S, THRESHOLDS, collect_garbage
 from amqpd.pump import CHANGE_WORK, YOUNG_LOOKS, YOUNG_WORK_MAX

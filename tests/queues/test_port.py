@@ -47,7 +47,7 @@ IMPORTS = {
         "publishing/ports.py": "what is published for a queue is its leader's work",
     },
     "amqpd.queues.dispatchable": {
-        "limiting/congestion.py": "how fast it drains",
+        "flow/congestion.py": "how fast it drains",
         "management/damage/damaged_rows.py": "damage is on this node's disk",
         "management/figures/totals.py": "what was dispatched, and is a queue of this node",
         "management/messages/leader_queues.py": "whether it is gone",

@@ -118,7 +118,7 @@ def test_one_call_looks_at_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_with_very_many_queues_their_share_is_not_worked_out_in_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.node.memory_shares.QUEUES_EACH_TICK_MAX", 4)
+    monkeypatch.setattr("amqpd.flow.congestion.QUEUES_EACH_TICK_MAX", 4)
     harness = Harness(LIMITS)
     shares = harness.node.shares
     client = crowded(harness, 2, queues=4, messages=100)

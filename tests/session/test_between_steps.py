@@ -13,8 +13,8 @@ from pamqp import commands, frame
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd import KERNEL, channels
+from amqpd.flow import turns
 from amqpd.kernel import scan_publishes
-from amqpd.limiting import turns
 from amqpd.node import dispatching
 from amqpd.node import node as node_module
 from amqpd.publishing import acceptance, batches, dead_lettering, history, releasing, routes, routing

@@ -69,7 +69,7 @@ def tick(harness: Harness) -> None:
 
 def short_turns(monkeypatch: pytest.MonkeyPatch, commits: int = 1) -> None:
     """Also for whom the journal waits for; a hold has space for this many of the commits."""
-    monkeypatch.setattr("amqpd.limiting.turns.TURN_WORK_MAX", TURN)
+    monkeypatch.setattr("amqpd.flow.turns.TURN_WORK_MAX", TURN)
     monkeypatch.setattr(holds, "HOLD_WORK_MAX", commits * WORK)
 
 

@@ -9,8 +9,8 @@ import pytest
 from pamqp import commands, frame
 
 from amqpd.exchanges.headers import STEP_WANTS
+from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.kernel import scan_publishes
-from amqpd.limiting.turns import TURN_WORK_MAX
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.publishing import dead_lettering
 from amqpd.publishing.acceptance import COPIES_AT_ONCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pamqp import base, commands, frame
 
-from amqpd.limiting.turns import TURN_WORK_MAX
+from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.session.settling import ENTRY_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 from tests.harness.invariants import check_node

@@ -1,7 +1,7 @@
 """Nodes that share a store make no queue more than a virtual host's limit allows, and as many as it allows.
 
 What is verified: declarations on several nodes at once, none of which has heard of the others yet; far from the
-limit nothing is compared. Not verified here: what a client is told (`tests/limiting/test_limits.py`).
+limit nothing is compared. Not verified here: what a client is told (`tests/flow/test_limits.py`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.limiting.census import ARGUMENTS_BYTES_MAX
+from amqpd.flow.census import ARGUMENTS_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.topology.metadata import events
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record

@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from amqpd.connection import Connection
-from amqpd.limiting.turns import TURN_WORK_MAX
+from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.pump import Pump
 from tests.harness.harness import Harness
 from tests.test_pump import pump_of

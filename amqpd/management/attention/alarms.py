@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from amqpd.flow.alarms import OPERATOR
 from amqpd.management import alarms
 from amqpd.management.errors import NotFound
 from amqpd.management.face import Behind
 from amqpd.management.operators import Operator
-from amqpd.node.alarm_board import OPERATOR
 
 Row = dict[str, Any]
 

@@ -23,7 +23,7 @@ from resource import RUSAGE_SELF, getrusage
 
 import trio
 
-from amqpd.limiting.congestion import MEASURE_S
+from amqpd.flow.congestion import MEASURE_S
 from amqpd.management.attention.watch import Watch
 from amqpd.management.figures.samples import GLOBAL, STEP_MS, Series
 from amqpd.management.figures.totals import CHURN, churn, look_at, queue_of

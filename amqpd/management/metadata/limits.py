@@ -2,7 +2,7 @@
 
 What comes in: whose limits, and numbers by RabbitMQ's names or ours. What goes out: changed metadata; rows.
 Rules: 1. What is not mentioned stays as it was. 2. -1 is no limit.
-Not here: what happens at a limit (`amqpd/limiting/`), the names and what they may be (`topology/limit_keys.py`), the
+Not here: what happens at a limit (`amqpd/flow/`), the names and what they may be (`topology/limit_keys.py`), the
 limits of the whole node (`amqpd/config.py`).
 """
 

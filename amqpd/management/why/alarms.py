@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from amqpd.flow.alarms import OPERATOR, Alarm
 from amqpd.management.connections import moment
-from amqpd.node.alarm_board import OPERATOR, Alarm
 
 
 def sentences(alarms: Sequence[Alarm], figures: Mapping[str, Any], resident_bytes: int) -> list[str]:

@@ -7,9 +7,10 @@ Not here: queues (`queues.py`), who may ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from amqpd.journal.buffer import FullBecause
 from amqpd.management.alarms import kinds
 from amqpd.management.figures.held import Consuming, consuming
 from amqpd.management.pacing import Pace
@@ -18,6 +19,12 @@ from amqpd.management.why.queues import HELD
 from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ConnectionBase
 
+JOURNAL: Mapping[FullBecause, str] = {
+    "disk": "what it publishes waits for the disk, which has as much to write as may wait for it",
+    "majorities": "what it publishes waits for other nodes: most of those that keep copies are too far behind",
+    "numbers": "what it publishes waits until most nodes of a source have the next sequence numbers reserved for it",
+}
+"""what a publisher waits for, by the journal's reason"""
 NAMED_MAX = 3
 """queues and consumers that are named in a sentence"""
 
@@ -38,7 +45,8 @@ class Connected:
     alarms: Sequence[str]
     """for which it is blocked"""
     over_rate: bool
-    journal_full: bool
+    journal: FullBecause | None
+    """why it waits for the journal"""
     slowed_by: Sequence[str]
     """queues that let their publishers wait"""
     held_bytes: int
@@ -69,7 +77,7 @@ def _connected(on: Running, connection: ConnectionBase, consumers: int, full: Se
     return Connected(
         alarms=kinds(on) if intake.blocked else (),
         over_rate=intake.throttled,
-        journal_full=connection.publishing and shared.journal.full,
+        journal=shared.journal.full_because if connection.publishing else None,
         slowed_by=[queue.record.name for queue in list(intake.congested) if shared.congestion.slows(queue)],
         held_bytes=intake.held_bytes,
         unread_bytes=connection.outbox_bytes if connection.outbox_full else 0,
@@ -90,8 +98,8 @@ def _publishing(found: Connected) -> Iterator[str]:
         yield f"it may not publish: the {kinds} {'alarms are' if len(found.alarms) > 1 else 'alarm is'} on"
     if found.over_rate:
         yield "it publishes faster than a limit of its user or its virtual host lets it, and is slowed down"
-    if found.journal_full:
-        yield "what it publishes waits for the disk, which has as much to write as may wait for it"
+    if found.journal is not None:
+        yield JOURNAL[found.journal]
     if found.slowed_by:
         names = _named([f"'{name}'" for name in found.slowed_by])
         plural = len(found.slowed_by) > 1

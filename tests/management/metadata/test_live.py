@@ -13,13 +13,13 @@ import trio
 from amqpd import __version__
 from amqpd.definitions.document import read_definitions
 from amqpd.definitions.export import export_text
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from amqpd.management.metadata import definitions, limits, permissions, policies, users, vhosts
 from amqpd.management.metadata.imported_queues import placed_on
 from amqpd.management.metadata.interface import Plan
 from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.running import Running
-from amqpd.node.alarm_board import AlarmBoard
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import StoreFull
 from amqpd.topology.metadata.sync import transaction_of

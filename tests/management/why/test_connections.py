@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from amqpd.flow.alarms import Alarm
 from amqpd.management.figures.held import Consuming
 from amqpd.management.why import alarms as why_alarms
-from amqpd.management.why.connections import Connected, Full, sentences
-from amqpd.node.alarm_board import Alarm
+from amqpd.management.why.connections import JOURNAL, Connected, Full, sentences
 
 
 def connected(**given: Any) -> Connected:
     free: dict[str, Any] = {
-        "alarms": (), "over_rate": False, "journal_full": False, "slowed_by": (), "held_bytes": 0,
+        "alarms": (), "over_rate": False, "journal": None, "slowed_by": (), "held_bytes": 0,
         "unread_bytes": 0, "choked": False, "consumers": 0, "full": (),
     }  # fmt: skip
     return Connected(**{**free, **given})
@@ -35,6 +35,12 @@ FULL = "has as many unacknowledged messages as its prefetch allows (10 of 10)"
         ({"alarms": ["disk", "memory"]}, "it may not publish: the disk and memory alarms are on"),
         ({"slowed_by": ["a"]}, "it publishes to queue 'a' faster than it drains"),
         ({"slowed_by": list("abcde")}, "it publishes to queues 'a', 'b', 'c' and 2 more faster than they drain"),
+        ({"journal": "disk"}, JOURNAL["disk"]),
+        (
+            {"journal": "majorities"},
+            JOURNAL["majorities"],
+        ),
+        ({"journal": "numbers"}, JOURNAL["numbers"]),
         ({"held_bytes": 1200}, "1,200 bytes of it wait until what a channel has asked for before is done"),
         (
             {"unread_bytes": 5000},
@@ -53,7 +59,7 @@ def test_one_cause(given: dict[str, Any], said: str) -> None:
 
 
 def test_several_causes_and_publishing_first() -> None:
-    found = sentences(connected(over_rate=True, journal_full=True, consumers=1, full=[full("c")]))
+    found = sentences(connected(over_rate=True, journal="disk", consumers=1, full=[full("c")]))
     assert ["faster than a limit" in found[0], "waits for the disk" in found[1], FULL in found[2]] == [True] * 3
     many = sentences(connected(consumers=9, full=[full(tag) for tag in "abcde"]))
     assert many[0].startswith("5 of its 9 consumers get no more: 'a'")

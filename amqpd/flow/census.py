@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
-from amqpd.limiting.unfinished import Unfinished
+from amqpd.flow.unfinished import Unfinished
 from amqpd.topology.limit_keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
 from amqpd.topology.sizes import arguments_bytes, record_bytes
 from amqpd.topology.state import Topology

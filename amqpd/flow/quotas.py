@@ -6,8 +6,11 @@ Rules: 1. A publish needs a token for each message and one for each byte, from t
 virtual host; a connection with all of its tokens goes on. 2. A run is cut at what is allowed, so that one read of a
 socket does not take the tokens of minutes. A message that is larger than what is left goes, and the next one waits
 for longer. 3. Connections that wait take turns. 4. A bucket exists while its owner has the limit: their number is
-bounded by that of users and virtual hosts.
-Not here: the arithmetic (`bucket.py`), names and values of limits (`topology/limit_keys.py`), reading and not reading
+bounded by that of users and virtual hosts. 5. A bucket is exact: levels are counted in thousandths, so that a
+millisecond adds a whole number whatever the rate. What is taken beyond the level is owed, and paid back before
+anything is free again: so the long-run rate holds for messages larger than the burst too. The time is an argument, in
+milliseconds, and never goes back.
+Not here: names and values of limits (`topology/limit_keys.py`), reading and not reading
 (`amqpd/session/intake.py`, `amqpd/pump.py`).
 
 A connection that waits is not read at all, so the acks and the heartbeats behind its publishes wait too; as with
@@ -19,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from amqpd.limiting.bucket import LOOK_MS, TokenBucket
 from amqpd.topology.limit_keys import (
     PUBLISH_BYTES,
     PUBLISH_BYTES_BURST,
@@ -36,6 +38,45 @@ from amqpd.vocabulary.states import State
 
 if TYPE_CHECKING:
     from amqpd.kernel import Run
+
+
+# A connection that waits for tokens is looked at this often (`congestion.MEASURE_S`): a bucket that held less than
+# comes in that time would overflow between two looks, and its owner would never reach the rate.
+LOOK_MS = 100
+
+
+class TokenBucket:
+    """Tokens of one owner: they come at a rate, up to a burst."""
+
+    __slots__ = ("_at_ms", "_level", "burst", "rate")
+
+    def __init__(self, rate: int, burst: int, now_ms: int) -> None:
+        """`rate` a second, `burst` at once, and at least what comes between two looks. Full at first."""
+        self.rate = rate
+        self.burst = max(1, burst, rate * LOOK_MS // 1000)
+        self._level = self.burst * 1000
+        self._at_ms = now_ms
+
+    def available(self, now_ms: int) -> int:
+        """Whole tokens; negative when some are owed."""
+        self._fill(now_ms)
+        return self._level // 1000
+
+    def take(self, amount: int, now_ms: int) -> None:
+        self._fill(now_ms)
+        self._level -= amount * 1000
+
+    def resize(self, rate: int, burst: int, now_ms: int) -> None:
+        """Other limits from now on; what is owed stays owed."""
+        self._fill(now_ms)
+        self.rate = rate
+        self.burst = max(1, burst, rate * LOOK_MS // 1000)
+        self._level = min(self._level, self.burst * 1000)
+
+    def _fill(self, now_ms: int) -> None:
+        if now_ms > self._at_ms:
+            self._level = min(self.burst * 1000, self._level + (now_ms - self._at_ms) * self.rate)
+            self._at_ms = now_ms
 
 
 class Quotas:

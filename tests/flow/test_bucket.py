@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.limiting.bucket import LOOK_MS, TokenBucket
+from amqpd.flow.quotas import LOOK_MS, TokenBucket
 
 
 def test_a_bucket_is_full_at_first_and_never_fuller() -> None:

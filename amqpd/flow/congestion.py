@@ -1,12 +1,15 @@
-"""Queues that hold more in memory than they may: whether their publishers wait, or their backlog goes to disk.
+"""Queues that hold more in memory than they may: how much that is, and whether their publishers wait or their backlog
+goes to disk.
 
-What comes in: how much a queue holds, and its limit; a call each tenth of a second. What goes out: whether to let
-messages leave memory now, and whether publishers of the queue should wait.
+What comes in: how much the queues hold, and the limits; a call each tenth of a second. What goes out: how many bytes
+a queue may hold; whether to let messages leave memory now, and whether its publishers should wait.
 Rules: 1. A queue that drains fast enough to be rid of its surplus soon slows its publishers down: writing messages to
 the disk and reading them back at once would cost both sides many times more. 2. A queue that does not, because it has
 no consumers or slow ones, takes everything, and its backlog goes to disk. 3. Nobody waits longer than one measurement
 without the queue having drained meanwhile, so a client that publishes and consumes on one connection cannot lock
-itself up. 4. Where the copies of a queue's source are too far behind, its publishers wait too, and no others.
+itself up. 4. Where the copies of a queue's source are too far behind, its publishers wait too, and no others. 5. A
+queue has its limit; when large ones fill what there is for all, each of them has an equal share of it, and small ones
+are left alone.
 Not here: what leaves memory, and how (`queues/backlog.py`); waiting itself (`session/intake.py`).
 
 Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-control.
@@ -14,8 +17,11 @@ Source for the idea: RabbitMQ's credit flow, https://www.rabbitmq.com/docs/flow-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.port import QueuePort
+from amqpd.vocabulary.limits import Limits
 
 # How often `measure` is called: long against a tick and a client's round trip, short for a person.
 MEASURE_S = 0.1
@@ -88,3 +94,33 @@ class Congestion:
 
     def forget(self, queue: Dispatchable) -> None:
         self.queues.pop(queue, None)
+
+
+# What a large queue may have is worked out again with each tick while there are so few queues, else with each
+# measurement (`MEASURE_S`): it looks at all of them, 10 ms for 100,000.
+QUEUES_EACH_TICK_MAX = 200
+
+
+class MemoryShares:
+    """Divides the memory for messages between the queues, with each tick or measurement."""
+
+    def __init__(self, limits: Limits, queues: Mapping[tuple[str, str], QueuePort]) -> None:
+        self._limits = limits
+        self._queues = queues
+        self.queues_each_tick_max = QUEUES_EACH_TICK_MAX
+        self.share: int | None = None
+        """of a large queue; worked out again when a tick or a measurement sets it to None"""
+
+    def of(self, held: int) -> int:
+        """Of a queue that holds this many bytes; in bytes."""
+        limits = self._limits
+        if (
+            held <= limits.small_queue_bytes
+            or len(self._queues) * limits.queue_memory_bytes <= limits.backlog_memory_bytes
+        ):
+            return limits.queue_memory_bytes
+        if self.share is None:
+            large = sum(each.memory_bytes > limits.small_queue_bytes for each in self._queues.values())
+            share = max(limits.small_queue_bytes, limits.backlog_memory_bytes // max(1, large))
+            self.share = min(limits.queue_memory_bytes, share)
+        return self.share

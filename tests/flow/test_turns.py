@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands, frame
 
 from amqpd.channels import Channel
-from amqpd.limiting.turns import COPY_WORK, FRAME_WORK, TURN_WORK_MAX
+from amqpd.flow.turns import COPY_WORK, FRAME_WORK, TURN_WORK_MAX
 from amqpd.node.changes import CHANGE_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 

@@ -1,11 +1,14 @@
-"""The board of alarms: which sources say that something is short, and what is short because of it.
+"""The alarms that are on, and which sources say so: publishers wait while there is one.
 
-What comes in: a kind of alarm, a source, on or off. What goes out: for each change of a kind, on or off.
+What comes in: a kind of shortage, a source, on or off. What goes out: the kinds that are on; a call for each that
+begins or ends, and one when the last one ends.
 Rules: 1. A kind is on while any source says so: a watch of free space, a commit that found none, and an operator may
 all speak of the disk, and none of them clears what another said. 2. What operators invent is bounded, because the
 names of all alarms stand together in connection.blocked's short string.
-Not here: when the watches speak (`process/alarms.py`, `journal/writer.py`), which connections are blocked
-(`session/intake.py`).
+Not here: when the watches speak (`process/alarms.py`, `journal/writer.py`), which connections are blocked, and told
+so (`session/intake.py`).
+
+Source: https://www.rabbitmq.com/docs/alarms
 """
 
 from __future__ import annotations
@@ -13,6 +16,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import NamedTuple
+
+
+class Alarms:
+    """The kinds of alarms that are on at one node."""
+
+    def __init__(self, cleared: Callable[[], None], told: Callable[[str, bool], None]) -> None:
+        """`cleared` is called when none is on any more, `told` of each that begins (True) or ends."""
+        self.kinds: set[str] = set()
+        """memory, disk, or an operator's; asked before every publish"""
+        self._cleared = cleared
+        self._told = told
+
+    def set(self, kind: str, on: bool) -> None:
+        """It is short, or no longer."""
+        if on == (kind in self.kinds):
+            return
+        self._told(kind, on)
+        if on:
+            self.kinds.add(kind)
+        else:
+            self.kinds.discard(kind)
+            if not self.kinds:
+                self._cleared()
+
 
 OPERATOR = "operator"
 # "low on " and, joined by " & ": memory, disk and these, is less than 255 bytes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pamqp import commands, frame
 
-from amqpd.node.alarm_board import NAME_BYTES_MAX, OPERATOR_ALARMS_MAX, AlarmBoard, RefusedAlarm
+from amqpd.flow.alarms import NAME_BYTES_MAX, OPERATOR_ALARMS_MAX, AlarmBoard, RefusedAlarm
 
 
 class Changes(list[tuple[str, bool]]):
