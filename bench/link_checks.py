@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from amqpd.cluster.links.framing import Check, Crc, Mac, framed
-from amqpd.cluster.links.incoming import Incoming
-from amqpd.replication.entry import START, Frame, new_entry
-from amqpd.replication.messages import Cut
+from amqpd.peers.entry import START, Frame, new_entry
+from amqpd.peers.links.framing import Check, Crc, Incoming, Mac, framed
+from amqpd.peers.messages import Cut
 
 BYTES = 50_000_000
 MESSAGES_MAX = 10_000

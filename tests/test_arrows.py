@@ -25,8 +25,10 @@ ARROWS = {
     "message": "kernel wire",
     "exchanges": "vocabulary wire message",
     "topology": "vocabulary wire exchanges",
-    "replication": "",
-    "journal": "errors kernel replication",
+    "peers": "",
+    "replication": "peers",
+    "peers.links": "errors vocabulary peers",
+    "journal": "errors kernel peers replication",
     "audit": "vocabulary message",
     "tracing": "kernel vocabulary wire message",
     "setting_types": "vocabulary",
@@ -47,7 +49,7 @@ ARROWS = {
     "channels",
     "connection": "faults kernel vocabulary wire flow session publishing node methods",
     "storage": "",
-    "journal.sqlite": "journal replication storage",
+    "journal.sqlite": "journal peers replication storage",
     "security.authentication": "vocabulary topology security",
     "topology.metadata": "errors vocabulary wire exchanges topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
@@ -55,9 +57,10 @@ ARROWS = {
     "audit.files": "errors vocabulary audit setting_tables audit.coverage node",
     "transport": "errors kernel vocabulary setting_tables config node connection storage",
     "pump": "faults kernel vocabulary journal flow session node connection transport",
-    "datadir": "errors faults journal replication storage journal.sqlite topology.metadata topology.metadata.sqlite "
+    "datadir": "errors faults journal peers storage journal.sqlite topology.metadata topology.metadata.sqlite "
     "topology.metadata.etcd",
-    "cluster": "errors vocabulary journal replication config node storage journal.sqlite topology.metadata",
+    "cluster": "errors vocabulary peers peers.links journal replication config node storage journal.sqlite "
+    "topology.metadata",
     "definitions": "vocabulary wire exchanges topology security queues",
     "management": "errors faults kernel vocabulary wire message exchanges topology journal audit security queues "
     "flow session publishing node declarations storage security.authentication topology.metadata "

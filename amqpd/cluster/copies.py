@@ -19,12 +19,11 @@ from amqpd.cluster.counters import Counters
 from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.leader_lease import VoteDelay
-from amqpd.replication.messages import (
+from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote, is_far
+from amqpd.peers.messages import (
     Answered,
     Ask,
+    Ballot,
     Cut,
     Ended,
     Entries,
@@ -36,14 +35,15 @@ from amqpd.replication.messages import (
     Message,
     OpenLane,
     RequestVote,
+    State,
     Told,
     Voted,
     Would,
 )
-from amqpd.replication.receiver import Receiver, State
+from amqpd.replication.leader_lease import VoteDelay
+from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.take_over import Ballot, SourceRecord
-from amqpd.replication.vote import Vote, is_far
+from amqpd.replication.take_over import SourceRecord
 
 PUT_OFF_MAX = 1024
 """votes that wait for the end of a leader lease: four of each source"""
@@ -299,7 +299,7 @@ class Copies:
         """Until when it votes for no other epoch of the source. A leader that asks itself knows that its leader lease
         ends."""
         vote = self._replicas[source].vote
-        if vote == votes.NONE or vote.forwarder in (self._name, asks) or self._is_gone(vote):
+        if vote == NO_VOTE or vote.forwarder in (self._name, asks) or self._is_gone(vote):
             return 0.0
         over = [
             each

@@ -14,7 +14,7 @@ from typing import Any
 
 from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.own_lane import Own, OwnLane
-from amqpd.replication.entry import START
+from amqpd.peers.entry import START
 from amqpd.replication.replica import Replicas
 
 COUNTS, BEHIND, STATE, OTHER_DISK, AWAY, SILENT = "counts", "behind", "state", "other disk", "away", "silent"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amqpd.cluster.records import DesiredSetRecord
-from amqpd.replication.vote import Vote
+from amqpd.peers.entry import Vote
 
 AGAIN_S = 30.0
 """after the first failure"""

@@ -49,7 +49,7 @@ from amqpd.cluster.records import (
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.errors import NodeFailure, NotYet, StartupError
-from amqpd.replication import vote as votes
+from amqpd.peers.entry import NO_VOTE
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.own_time import DID_NOT_RUN, OwnTime, RanOut
 from amqpd.topology.metadata.store import (
@@ -262,7 +262,7 @@ class Directory:
     async def drop_source(self, record: SourceRecord) -> bool:
         """A source that nobody has ever led goes, if the store's is still of its revision. False: somebody was
         faster. Raises StoreUnavailable, as `swap`."""
-        assert record.leader == votes.NONE
+        assert record.leader == NO_VOTE
         return await self._swaps.drop(record)
 
     async def say_links(self, missing: Sequence[MissingLink]) -> None:

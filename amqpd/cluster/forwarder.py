@@ -27,14 +27,12 @@ from amqpd.cluster.statistics import ClusterStatistics, statistics
 from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication import vote as votes
+from amqpd.peers.entry import NO_VOTE, Position, Vote
+from amqpd.peers.messages import Answered, Entries, Fetched, Message, Voted, Would
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import Position
-from amqpd.replication.messages import Answered, Entries, Fetched, Message, Voted, Would
 from amqpd.replication.replica import Replica, Replicas
 from amqpd.replication.set_change import handed_over
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 
 class Forwarder:
@@ -141,7 +139,7 @@ class Forwarder:
         """The store has none any more. Of a source that was led once, the last one counts on: that is a store that
         has gone back."""
         before = self.records.get(source)
-        if before is not None and before.leader == votes.NONE:
+        if before is not None and before.leader == NO_VOTE:
             del self.records[source]
 
     def record_unreadable(self, source: int, reason: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.links.link import Link
+from amqpd.peers.links.link import Link
 
 HAND_OVER_S = 1.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqpd.replication.messages import Message
+from amqpd.peers.messages import Message
 from amqpd.replication.receiver import Receiver
 
 

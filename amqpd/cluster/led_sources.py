@@ -22,10 +22,9 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
+from amqpd.peers.messages import Answered, Cut, Ended, Filled, Lacked, Opening, OpenLane, State, Told
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.leader import KEPT_BYTES_MAX
-from amqpd.replication.messages import Answered, Cut, Ended, Filled, Lacked, OpenLane, Told
-from amqpd.replication.receiver import Opening, State
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.take_over import SourceRecord
 

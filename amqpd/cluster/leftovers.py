@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from amqpd.cluster.copies import Copies
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.shell import Shell
-from amqpd.replication.entry import START
+from amqpd.peers.entry import START
 from amqpd.replication.replica import Replicas
 from amqpd.replication.take_over import SourceRecord
 

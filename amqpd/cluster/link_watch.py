@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from amqpd.cluster.links.troubles import CHANGED, LASTING, UNREACHED, Trouble
 from amqpd.cluster.records import MEMBERS_MAX, MissingLink
+from amqpd.peers.links.troubles import CHANGED, LASTING, UNREACHED, Trouble
 
 LOST_LEASES = 2
 """A lease runs out within one; the store says so, and this node hears of it, within another one."""

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, NETWORK_CHANGES, REFUSALS, SECRET, UNREACHED
 from amqpd.cluster.records import LinksRecord, MemberRecord, MissingLink
+from amqpd.peers.links.troubles import CERTIFICATE, CHANGED, NETWORK_CHANGES, REFUSALS, SECRET, UNREACHED
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 

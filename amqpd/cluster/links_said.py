@@ -16,8 +16,8 @@ import structlog
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.link_watch import LinkWatch
 from amqpd.cluster.linkage import WELL, Linkage, linkage_of
-from amqpd.cluster.links.troubles import Trouble
 from amqpd.cluster.records import LinksRecord, MissingLink
+from amqpd.peers.links.troubles import Trouble
 from amqpd.topology.metadata.store import LeaseGone, StoreBusy, StoreFull, StoreUnreached
 
 SAY_S = 1.0

@@ -23,9 +23,9 @@ from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import State
 from amqpd.replication.log import Log
-from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replica, Replicas
 
 FETCH_BYTES_MAX = 1 << 20

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
+from amqpd.peers.entry import Vote
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.leader_lease import LeaderLease
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""

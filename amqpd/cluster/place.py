@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import structlog
 
-from amqpd.cluster.links.sockets import bind, is_loopback
-from amqpd.cluster.links.tls import LinkTls, link_tls, require_own_name
-from amqpd.cluster.links.trust import BOTH_WAYS_OUT, SECRET_BYTES_MIN, Trust
 from amqpd.config import Settings
 from amqpd.errors import StartupError
+from amqpd.peers.links.sockets import bind, is_loopback
+from amqpd.peers.links.tls import LinkTls, link_tls, require_own_name
+from amqpd.peers.links.trust import BOTH_WAYS_OUT, SECRET_BYTES_MIN, Trust
 from amqpd.storage.private_files import exposed
 from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import trio
 
-from amqpd.cluster.links.link import Link
-from amqpd.replication.messages import Page, Query
+from amqpd.peers.links.link import Link
+from amqpd.peers.messages import Page, Query
 
 OPEN_MAX = 16
 """Questions to one peer that are not answered yet: some lists, and a few acts."""

@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from amqpd.replication.entry import EPOCH_MAX
+from amqpd.peers.entry import EPOCH_MAX, Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import StoreDamaged
 
 PREFIX = "cluster/"

@@ -27,8 +27,6 @@ from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.handing_over import HAND_OVER_S, hand_over
 from amqpd.cluster.leader_link import LeaderLink
-from amqpd.cluster.links.link import Link
-from amqpd.cluster.links.links import Links
 from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.overview import store_sentences, unreadable_rows
@@ -50,9 +48,10 @@ from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.node.cluster import Cluster, Wanted
 from amqpd.node.node import Node
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.messages import FROM_ACCEPTOR, VERSION, Hello, Message, Page, Query
-from amqpd.replication.receiver import State
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.links.link import Link
+from amqpd.peers.links.links import Links
+from amqpd.peers.messages import FROM_ACCEPTOR, VERSION, Hello, Message, Page, Query, State
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import MetadataStore, StoreUnreached

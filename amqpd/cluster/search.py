@@ -29,7 +29,7 @@ from amqpd.cluster.records import SOURCES, source_of_key
 from amqpd.cluster.succession import successors
 from amqpd.node.cluster import LOCAL, Wanted
 from amqpd.node.sources import Sources
-from amqpd.replication import vote as votes
+from amqpd.peers.entry import NO_VOTE
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreUnreached
@@ -152,7 +152,7 @@ class SourceSearch:
     def _is_unserved(self, record: SourceRecord) -> bool:
         """It is to be had by this forwarder, or by another one soon."""
         me, leader = self._directory.me.name, record.leader
-        if leader == votes.NONE:
+        if leader == NO_VOTE:
             return me in record.members or record.source in self._made
         return leader.forwarder == me and not self._is_leader(record.source)
 
@@ -214,7 +214,7 @@ class SourceSearch:
             if not members:
                 break
             generations = tuple(heard.known[name].generation for name in members)
-            found = SourceRecord(source, votes.NONE, members, generations)
+            found = SourceRecord(source, NO_VOTE, members, generations)
             if leader == heard.me or successors(source, members)[0] == leader:
                 break
         return found

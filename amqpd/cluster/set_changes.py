@@ -25,6 +25,7 @@ from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.shell import Shell
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.peers.entry import Vote
 from amqpd.replication.set_change import (
     Add,
     HandOver,
@@ -37,7 +38,6 @@ from amqpd.replication.set_change import (
     shrunk,
 )
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 CHANGES_MAX = 4
 """sources of this forwarder that change at the same time: all of each is sent to somebody"""

@@ -3,7 +3,7 @@
 What comes in: nothing. What goes out: a base class, which `runner.py` fills, and a simulator may.
 Rules: 1. None of it blocks; what takes time is answered by a call, in a later turn, or never. 2. An answer that comes
 when the one who asked has given up is harmless: who asks looks.
-Not here: the messages (`replication/messages.py`), the node's queues (`node/`).
+Not here: the messages (`peers/messages.py`), the node's queues (`node/`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.messages import Message
-from amqpd.replication.receiver import State
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import Message, State
 from amqpd.replication.take_over import SourceRecord
 
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 
 from amqpd.cluster.records import DesiredSetRecord
+from amqpd.peers.entry import Vote
 from amqpd.replication.leader_lease import MARGIN
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 STAGGER_S = 0.15
 """between the first member of a set and the next one: several times what a take-over takes"""

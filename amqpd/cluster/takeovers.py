@@ -20,11 +20,11 @@ from amqpd.cluster.counters import Counters
 from amqpd.cluster.give_backs import GiveBacks
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.replication.messages import Ask, Entries, Fetched, FetchEntries, FetchParts, RequestVote, Voted, Would
+from amqpd.peers.entry import Vote
+from amqpd.peers.messages import Ask, Ballot, Entries, Fetched, FetchEntries, FetchParts, RequestVote, Voted, Would
 from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
 from amqpd.replication.take_over import Ask as AskAll
-from amqpd.replication.take_over import Ballot, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
-from amqpd.replication.vote import Vote
+from amqpd.replication.take_over import Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 ATTEMPT_S = 2.0
 """for the others, and the store, to answer"""

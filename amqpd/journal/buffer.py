@@ -28,7 +28,7 @@ from amqpd.journal.storing import bytes_of, store, store_settled
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.unwritten import Unwritten
 from amqpd.journal.withheld import Withheld, going_elsewhere
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 from amqpd.replication.replica import Write, source_of
 
 # Of transient messages that leave memory, so much goes with one transaction, the rest with the next ones. The bodies

@@ -11,9 +11,8 @@ from typing import NamedTuple, Protocol
 
 from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position, Vote
 from amqpd.replication.log import Link
-from amqpd.replication.vote import Vote
 
 # Of one read. Each becomes a segment, on the loop, in some microseconds; most rows hold thousands of messages, and
 # these are one or two.

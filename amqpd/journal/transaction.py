@@ -9,7 +9,7 @@ Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
 from __future__ import annotations
 
 from amqpd.journal.records import Range, Row, SourceEntry
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 from amqpd.replication.replica import Appended, Write, source_of
 
 BRIEF_RECORDS = 64

@@ -13,8 +13,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.receiver import Missed
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import Missed
 
 
 class Tail:

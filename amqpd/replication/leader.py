@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
+from amqpd.peers.entry import START, Frame, LogEntry, Position, new_entry
+from amqpd.peers.messages import Answer, Missed, Opened, Opening
 from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
-from amqpd.replication.entry import START, Frame, LogEntry, Position, new_entry
 from amqpd.replication.peer import Peer
-from amqpd.replication.receiver import Answer, Missed, Opened, Opening
 
 KEPT_BYTES_MAX = 64 << 20
 """Of committed entries that some peer does not have: a peer that was away for some tenths of a second at full load is

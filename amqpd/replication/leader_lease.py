@@ -9,7 +9,8 @@ it. 2. The leader looks before each delivery, so also when it was stopped in bet
 is compared with this one's; only rates are taken to be alike, within `MARGIN`. 4. Confirms do not rest on this: a
 leader whose leader lease is over confirms what a majority has, and no more. 5. A peer whose disk is not admitted for
 a source keeps no leader lease over it.
-Not here: what is fenced (`vote.py`), and what is known of leaders that are gone (their supervisor, or a free lock).
+Not here: whose entries are taken (`replica.py`), and what is known of leaders that are gone (their supervisor, or a
+free lock).
 
 After leases as Gray and Cheriton have them ("Leases: An Efficient Fault-Tolerant Mechanism for Distributed File
 Cache Consistency", 1989): the holder's ends before the granter's.
@@ -20,8 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Hashable, Iterable
 
+from amqpd.peers.entry import Vote
 from amqpd.replication.commit import majority
-from amqpd.replication.vote import Vote
 
 MARGIN = 1.1
 """By how much longer a replica waits than a leader holds its leader lease: clocks of two machines may differ in rate

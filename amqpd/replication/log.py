@@ -7,7 +7,7 @@ The tail above it is undone from where an entry *differs*, never because a leade
 3. What an entry follows must be here first: so an entry that matches says that all before it do, too.
 Not here: payloads and disks (`replica.py` says what to write); what of the tail is committed (`commit.py`).
 
-After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`vote.py`),
+After Raft's log matching property (section 5.3); a position is unique because an epoch has one writer (`replica.py`),
 the checksum shows where it was not, or a disk lies.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
 
 
 class Match(Enum):

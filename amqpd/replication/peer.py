@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from amqpd.peers.entry import LogEntry, Position
 from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer
-from amqpd.replication.entry import LogEntry, Position
 
 
 class Peer:

@@ -12,84 +12,12 @@ Not here: how the leader makes up for what is missing (`leader.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from amqpd.replication.entry import START, BrokenConnection, Frame, LogEntry, Position
+from amqpd.peers.entry import BrokenConnection, Frame, LogEntry, Position, Vote
+from amqpd.peers.messages import Answer, Missed, Opening, State
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
-from amqpd.replication.vote import Vote
-
-
-class Opened(NamedTuple):
-    """A source of a lane that is opened."""
-
-    source: int
-    epoch: int
-    """of the leader"""
-    last: Position
-    """its last entry"""
-    checksum: int | None
-    """of that; None: it is not kept any more"""
-    since: int = 0
-    """frames of the lane below this one say nothing of it: it was in another lane then"""
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The first message of a leader over a connection, and again when it becomes the leader of more sources."""
-
-    number: int
-    """the last frame that was cut; the next one follows it"""
-    sources: tuple[Opened, ...]
-    committed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """Entries of one source that a peer was found to lack, in order."""
-
-    entries: tuple[LogEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The committed state of a source at its leader, for a peer that lacks more than the leader keeps as entries.
-    It is a difference: what the peer knows to be committed itself it keeps, except what died since. The parts come
-    over one connection, in order; between them may be frames, and parts of another transfer, which takes the place
-    of this one."""
-
-    source: int
-    transfer: int
-    """which one over this connection (`LeaderLane.sends_state`)"""
-    base: Position
-    """the last entry that all parts together have: not below what is committed when the first one is sent"""
-    part: bytes
-    """as the leader's disk gives it, and the peer's takes it"""
-    first: bool
-    last: bool
-    after: Position = START
-    """the peer has everything up to this entry as the leader committed it (`LeaderLane.peer_base`); START: nothing of
-    what it has is used"""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of a peer to what came before it over this connection: what of it is on the disk, lacking or
-    fenced."""
-
-    number: int
-    """frames up to this one are on its disk, except what is of sources in the next three"""
-    lacks: dict[int, Position]
-    """source -> an entry from which on it may be sent what it lacks; what it has there, or below, is the leader's"""
-    fenced: dict[int, Vote]
-    """source -> who is the leader by now"""
-    incomplete: frozenset[int]
-    """sources whose state has not come yet: entries are of no use before"""
-    contradicted: frozenset[int]
-    """sources of which it has committed something else: it counts for nothing there until that is repaired"""
-    bases: dict[int, Position] = field(default_factory=dict)
-    """of sources that it lacks something of: the last entry that it knows to be committed"""
 
 
 @dataclass(slots=True)

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import START, BrokenConnection, LogEntry, Position
+from amqpd.peers.entry import NO_VOTE, START, BrokenConnection, LogEntry, Position, Vote
 from amqpd.replication.log import Log, Match
-from amqpd.replication.vote import Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class Contradiction(Exception):
 class Replica:
     """The replica of one source, as its disk will have it."""
 
-    def __init__(self, source: int, log: Log, vote: Vote = votes.NONE) -> None:
+    def __init__(self, source: int, log: Log, vote: Vote = NO_VOTE) -> None:
         self.source = source
         self.log = log
         """what it has of everything that it ever acknowledged: its vote rests on that"""
@@ -207,7 +205,7 @@ class Replica:
     def cast_vote(self, asked: Vote, writes: list[Write]) -> bool:
         """Whether it votes: then its last entry, once the writes are on the disk, is `log.last`, and no leader of an
         older epoch adds to that."""
-        if not votes.grants(self.vote, asked):
+        if not grants(self.vote, asked):
             return False
         if asked != self.vote:
             self._vote(asked, writes)
@@ -242,3 +240,8 @@ class Replicas:
         """See `Replica.cast_vote`. Raises KeyError for a source of which there is none here."""
         self.votes += 1
         return self._replicas[source].cast_vote(asked, writes)
+
+
+def grants(voted: Vote, asked: Vote) -> bool:
+    """A replica whose highest vote is `voted` may grant this one. The same one twice: the first answer was lost."""
+    return asked.epoch > voted.epoch or asked == voted

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from amqpd.peers.entry import Vote
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from amqpd.peers.entry import EPOCH_MAX, START, LogEntry, Position, Vote, is_far
+from amqpd.peers.messages import Ballot, State
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import EPOCH_MAX, START, LogEntry, Position
 from amqpd.replication.log import Match
-from amqpd.replication.receiver import State
 from amqpd.replication.replica import Replicas, Write
-from amqpd.replication.vote import Vote, is_far
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +59,6 @@ class SourceRecord:
         pairs = zip(self.members, self.generations, strict=True)
         generations = tuple(generation if member == forwarder else each for member, each in pairs)
         return replace(self, generations=generations)
-
-
-@dataclass(frozen=True, slots=True)
-class Ballot:
-    """The answer of a member that is asked to vote for an epoch of a source, or whether it would."""
-
-    granted: bool
-    vote: Vote
-    """the highest one there"""
-    last: Position
-    """its last entry, on its disk; meaningful if it was granted"""
-    generation: int
-    """of its disk"""
-    base: Position = START
-    """the last entry that it knows to be committed: what is up to there it has as state only"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.links.forwarders import Certificates
+from tests.peers.links.forwarders import Certificates
 
 
 @pytest.fixture(scope="session")

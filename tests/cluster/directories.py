@@ -17,8 +17,8 @@ from amqpd.cluster.claims import Claim
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.cluster.roster import Changed
+from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
     MetadataStore,

@@ -20,11 +20,9 @@ from amqpd.cluster.records import SOURCES, DesiredSetRecord
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
+from amqpd.peers.messages import FROM_ACCEPTOR, Message, State
 from amqpd.replication.log import Log
-from amqpd.replication.messages import FROM_ACCEPTOR, Message
-from amqpd.replication.receiver import State
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -40,7 +38,6 @@ from amqpd.replication.replica import (
     source_of,
 )
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 LEASE_S = 1.0
 RESERVES = b"reserves"
@@ -136,7 +133,7 @@ class Machine(Shell):
         for entry in entries:
             if entry.position > log.base:
                 log.append(entry)
-        return Replica(source, log, self.votes.get(source, votes.NONE))
+        return Replica(source, log, self.votes.get(source, NO_VOTE))
 
     # Shell
 
@@ -414,7 +411,7 @@ class World:
     def new_source(self, source: int, leader: str, members: str = "") -> None:
         """Taken over for the first time."""
         names = tuple(members or self.machines)
-        created = self.swap(SourceRecord(source, votes.NONE, names, (7,) * len(names)))
+        created = self.swap(SourceRecord(source, NO_VOTE, names, (7,) * len(names)))
         assert created is not None
         machine = self.machines[leader]
         machine.forwarder.record_is(created)

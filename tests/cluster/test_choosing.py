@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from amqpd.cluster.choosing import Heard, choose, leader_for, new_set
 from amqpd.cluster.linkage import linkage_of
-from amqpd.cluster.links.troubles import SECRET
 from amqpd.cluster.placement import SLACK
 from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
 from amqpd.node.cluster import HERE, LOCAL, Wanted
+from amqpd.peers.entry import Vote
+from amqpd.peers.links.troubles import SECRET
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 NAMES = "abcdefgh"

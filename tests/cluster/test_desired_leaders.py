@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amqpd.cluster.desired_leaders import AGAIN_S, AGAIN_S_MAX, DesiredLeaders
 from amqpd.cluster.records import DesiredSetRecord
-from amqpd.replication.vote import NONE, Vote
+from amqpd.peers.entry import NO_VOTE, Vote
 
 DESIRED_SET = DesiredSetRecord(5, leader="c")
 HANDED_OVER = Vote(3, "", 0)
@@ -25,7 +25,7 @@ def test_the_time_doubles_up_to_a_bound() -> None:
 
 def test_what_is_no_failure_of_the_desired_leader_lets_nobody_wait() -> None:
     leaders = DesiredLeaders("a")
-    for before in (NONE, Vote(3, "b", 1), Vote(3, "a", 1)):
+    for before in (NO_VOTE, Vote(3, "b", 1), Vote(3, "a", 1)):
         leaders.took_over(DESIRED_SET, before, 0)
     leaders.took_over(DesiredSetRecord(5, ("a", "b")), HANDED_OVER, 0)
     leaders.took_over(DesiredSetRecord(5, leader="a"), HANDED_OVER, 0)

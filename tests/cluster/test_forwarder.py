@@ -14,9 +14,9 @@ import pytest
 from amqpd.cluster import led_sources
 from amqpd.cluster.led_sources import GIVES_UP_LEASES
 from amqpd.cluster.questions import QUESTIONS_MAX, Questions
-from amqpd.replication import vote as votes
+from amqpd.peers.entry import NO_VOTE
+from amqpd.peers.messages import Entries
 from amqpd.replication.leader import LeaderLane
-from amqpd.replication.messages import Entries
 from amqpd.replication.take_over import SourceRecord
 
 from .forwarders import LEASE_S, World
@@ -476,7 +476,7 @@ def test_a_link_to_one_of_three_is_enough_to_take_over() -> None:
 
 def test_a_source_that_was_taken_back_is_not_tried_any_more() -> None:
     world = World()
-    created = world.swap(SourceRecord(9, votes.NONE, ("a", "b", "c"), (7, 7, 7)))
+    created = world.swap(SourceRecord(9, NO_VOTE, ("a", "b", "c"), (7, 7, 7)))
     assert created is not None
     world.new_source(5, "a")
     machine = world["a"]

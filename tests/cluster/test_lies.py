@@ -12,23 +12,23 @@ from collections.abc import Iterable
 import pytest
 
 from amqpd.cluster.copies import LANES_MAX, READS_MAX
-from amqpd.replication.entry import EPOCH_MAX, EPOCH_STEP_MAX, NUMBER_MAX, SOURCES_MAX, START
-from amqpd.replication.messages import (
+from amqpd.peers.entry import EPOCH_MAX, EPOCH_STEP_MAX, NUMBER_MAX, SOURCES_MAX, START, Vote
+from amqpd.peers.messages import (
     FROM_ACCEPTOR,
     Ask,
+    Ballot,
     FetchEntries,
     FetchParts,
     Message,
+    Opened,
+    Opening,
     OpenLane,
     RequestVote,
     Told,
     Voted,
     Would,
 )
-from amqpd.replication.receiver import Opened, Opening
 from amqpd.replication.replica import Appended
-from amqpd.replication.take_over import Ballot
-from amqpd.replication.vote import Vote
 from tests.replication.lies import ANSWERS, FROM_LEADER, SOURCE, lies_in
 
 from .forwarders import World

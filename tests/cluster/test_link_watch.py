@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from amqpd.cluster.link_watch import BACK_S, LOST_LEASES, REASON_MAX, REFUSED_S, LinkWatch
-from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED, Trouble
 from amqpd.cluster.records import MEMBERS_MAX
+from amqpd.peers.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED, Trouble
 
 LEASE_S = 2.0
 LOST_S = LOST_LEASES * LEASE_S

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.cluster.linkage import WELL, Linkage, linkage_of
-from amqpd.cluster.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED
-from amqpd.cluster.links.words import ENDED
 from amqpd.cluster.records import LinksRecord, MissingLink, decode, encode, links_key
+from amqpd.peers.entry import Vote
+from amqpd.peers.links.tls import ENDED
+from amqpd.peers.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 DIFFERS = (SECRET, "the shared secret differs")

@@ -16,18 +16,18 @@ import trio
 import trio.testing
 import trustme
 
-from amqpd.cluster.links.link import Link
-from amqpd.cluster.links.links import Links
-from amqpd.cluster.links.sockets import bind
-from amqpd.cluster.links.tls import link_tls
-from amqpd.cluster.links.troubles import CERTIFICATE, SECRET, UNREACHED
-from amqpd.cluster.links.trust import Trust
 from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.records import PREFIX, LinksRecord
-from amqpd.replication.messages import Message
+from amqpd.peers.links.link import Link
+from amqpd.peers.links.links import Links
+from amqpd.peers.links.sockets import bind
+from amqpd.peers.links.tls import link_tls
+from amqpd.peers.links.troubles import CERTIFICATE, SECRET, UNREACHED
+from amqpd.peers.links.trust import Trust
+from amqpd.peers.messages import Message
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from tests.cluster.directories import Member, Unsure, joined, member_record
-from tests.cluster.links.forwarders import PATIENCE_S, SHORT, Certificates, hello
+from tests.peers.links.forwarders import PATIENCE_S, SHORT, Certificates, hello
 
 pytestmark = pytest.mark.trio
 

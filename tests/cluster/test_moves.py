@@ -25,8 +25,8 @@ from amqpd.cluster.moves import (
     without,
 )
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord
+from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 NAMES = "abcdef"

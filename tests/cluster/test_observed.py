@@ -12,8 +12,8 @@ import pytest
 
 from amqpd.cluster import led_sources
 from amqpd.cluster.statistics import ClusterStatistics
-from amqpd.replication.messages import RequestVote
-from amqpd.replication.vote import Vote
+from amqpd.peers.entry import Vote
+from amqpd.peers.messages import RequestVote
 
 from .forwarders import LEASE_S, World
 

@@ -12,11 +12,9 @@ from typing import Any
 
 from amqpd.cluster.led_sources import ADMITTED_S
 from amqpd.cluster.shell import OwnLog
-from amqpd.replication import vote as votes
-from amqpd.replication.messages import Ask, FetchEntries, FetchParts, Message, RequestVote
-from amqpd.replication.receiver import Answer, Missed
+from amqpd.peers.entry import NO_VOTE, Vote
+from amqpd.peers.messages import Answer, Ask, FetchEntries, FetchParts, Message, Missed, RequestVote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.forwarders import LEASE_S, World
 
 
@@ -91,12 +89,12 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
 def test_a_disk_is_admitted_though_the_store_did_not_answer_the_first_time() -> None:
     world = World()
     leader = world["a"]
-    created = world.swap(SourceRecord(5, votes.NONE, ("a", "b", "c"), (7, 7, 8)))
+    created = world.swap(SourceRecord(5, NO_VOTE, ("a", "b", "c"), (7, 7, 8)))
     assert created is not None
     swap, asked = leader.swap, list[SourceRecord]()
 
     def swaps(record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> Any:
-        if record.leader == votes.NONE or record.generations == created.generations or asked:
+        if record.leader == NO_VOTE or record.generations == created.generations or asked:
             return swap(record, answered)
         asked.append(record)
         return None

@@ -20,8 +20,8 @@ from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.receiver import State
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import State
 
 
 class Disk:

@@ -15,12 +15,12 @@ import pytest
 import trio
 from pydantic import SecretStr
 
-from amqpd.cluster.links.sockets import connect
-from amqpd.cluster.links.stream import Broken
 from amqpd.cluster.place import Place, place_of, require_own_certificate
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from tests.cluster.links.forwarders import Certificates, nobodys_address
+from amqpd.peers.links.sockets import connect
+from amqpd.peers.links.stream import Broken
+from tests.peers.links.forwarders import Certificates, nobodys_address
 
 SECRET = "0123456789abcdef"
 

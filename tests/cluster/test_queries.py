@@ -1,7 +1,7 @@
 """Questions of operators between two nodes, each message handed over when the test says so.
 
 What is verified: answers come to who asked; a peer that is silent, gone or asked too much is no longer waited for.
-Not verified here: the links (`tests/cluster/links`), what is asked (`tests/management/test_peer_*.py`).
+Not verified here: the links (`tests/peers/links`), what is asked (`tests/management/test_peer_*.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from amqpd.cluster.queries import ANSWERED_MAX, BUSY, OPEN_MAX, Queries
-from amqpd.replication.messages import Page, Query
+from amqpd.peers.messages import Page, Query
 
 pytestmark = pytest.mark.trio
 

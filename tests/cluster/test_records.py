@@ -31,9 +31,8 @@ from amqpd.cluster.records import (
     source_key,
 )
 from amqpd.cluster.roster import Changed, Roster
-from amqpd.replication.entry import EPOCH_MAX
+from amqpd.peers.entry import EPOCH_MAX, Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot, StoreDamaged
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}@[A-Za-z0-9_.-]{1,8}", fullmatch=True)

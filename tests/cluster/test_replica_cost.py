@@ -17,11 +17,11 @@ from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import encode as payload_of
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.encoding import decode, encode
-from amqpd.replication.entry import START, Frame, new_entry
+from amqpd.peers.encoding import decode, encode
+from amqpd.peers.entry import START, Frame, new_entry
+from amqpd.peers.messages import Cut, Opened, Opening
 from amqpd.replication.log import Log
-from amqpd.replication.messages import Cut
-from amqpd.replication.receiver import Opened, Opening, Receiver
+from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Replica, Replicas, Write
 from tests.journal.disks import row
 

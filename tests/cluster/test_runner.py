@@ -19,7 +19,6 @@ from amqpd.cluster import choosing
 from amqpd.cluster.choosing import leader_for
 from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.linkage import Linkage
-from amqpd.cluster.links.link import Link
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked
 from amqpd.cluster.records import KnownRecord, encode, known_key, member_key
@@ -31,11 +30,11 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
 from amqpd.node.cluster import HERE, Alone, Wanted
 from amqpd.node.sources import Sources
-from amqpd.replication import vote as votes
-from amqpd.replication.messages import Told
+from amqpd.peers.entry import NO_VOTE, Vote
+from amqpd.peers.links.link import Link
+from amqpd.peers.messages import Told
 from amqpd.replication.replica import StatePart
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, Snapshot
 from tests.cluster.directories import member_record
 
@@ -173,7 +172,7 @@ def test_sources_without_a_leader_are_bounded() -> None:
     for _ in range(2 * UNSERVED_MAX):
         trio.run(runner.search.make, "a", 3)
     assert len(runner.made) == UNSERVED_MAX
-    assert {record.leader for record in runner.made} == {votes.NONE}
+    assert {record.leader for record in runner.made} == {NO_VOTE}
 
 
 def test_leaders_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
@@ -230,7 +229,7 @@ def test_each_desired_set_is_answered_when_there_is_a_source_for_it() -> None:
         answers.clear()
         return said
 
-    assert heard(SourceRecord(4, votes.NONE, ("a", "b"), (97, 98))) == []
+    assert heard(SourceRecord(4, NO_VOTE, ("a", "b"), (97, 98))) == []
     assert heard(SourceRecord(5, Vote(1, "b", 1), ("a", "b"), (97, 98))) == ["elsewhere"]
     runner.sources.serving.update(dict.fromkeys((6, 7)))
     assert heard(SourceRecord(6, Vote(1, "a", 1), ("a",), (97,))) == ["one"]

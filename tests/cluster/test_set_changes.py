@@ -10,11 +10,10 @@ import pytest
 
 from amqpd.cluster import leftovers, set_changes
 from amqpd.cluster.records import DesiredSetRecord
-from amqpd.replication.entry import START
+from amqpd.peers.entry import START, Vote
 from amqpd.replication.replica import Write
 from amqpd.replication.set_change import forced
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.forwarders import LEASE_S, RESERVES, World
 
 

@@ -18,10 +18,11 @@ import pytest
 from amqpd.cluster import leftovers
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import Answer, Opening
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.leader import LeaderLane
-from amqpd.replication.receiver import Answer, Opening, Receiver
+from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Write
 from tests.cluster.forwarders import LEASE_S, RESERVES, Machine, World
 from tests.harness.slow import slow

@@ -17,8 +17,8 @@ from amqpd.cluster.moves import Aim, Impossible
 from amqpd.cluster.records import PREFIX, DesiredSetRecord, desired_set_key, encode, source_key
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import AT_ONCE, SetRequests
+from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.events import Watch
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey

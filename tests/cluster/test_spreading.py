@@ -13,8 +13,8 @@ import pytest
 from amqpd.cluster import spreading
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.spreading import next_move
+from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 from .forwarders import LEASE_S, World
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from amqpd.cluster.links.troubles import SECRET
 from amqpd.cluster.overview import member_rows, sentences
 from amqpd.cluster.records import DesiredSetRecord, KnownRecord, LinksRecord, MissingLink
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import said_bytes, standing
+from amqpd.peers.entry import Vote
+from amqpd.peers.links.troubles import SECRET
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.cluster.directories import member_record
 
 

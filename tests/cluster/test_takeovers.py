@@ -12,7 +12,7 @@ import pytest
 
 from amqpd.cluster import takeovers
 from amqpd.cluster.succession import successors
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
 from amqpd.replication.take_over import Phase
 
 from .forwarders import LEASE_S, World

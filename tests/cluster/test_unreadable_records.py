@@ -27,11 +27,11 @@ from amqpd.cluster.records import (
     source_key,
 )
 from amqpd.cluster.roster import Roster
-from amqpd.replication.entry import EPOCH_MAX, START
+from amqpd.peers.entry import EPOCH_MAX, START, Vote
+from amqpd.peers.messages import Ballot
 from amqpd.replication.log import Log
 from amqpd.replication.replica import Replica, Replicas
-from amqpd.replication.take_over import Ballot, Phase, SourceRecord, TakeOver
-from amqpd.replication.vote import Vote
+from amqpd.replication.take_over import Phase, SourceRecord, TakeOver
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot
 from tests.cluster.directories import joined, member_record, source_record

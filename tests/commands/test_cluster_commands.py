@@ -15,9 +15,9 @@ from amqpd.cluster.overview import ranges
 from amqpd.cluster.records import KnownRecord, MemberRecord, encode, known_key, member_key, source_key
 from amqpd.commands.cluster import cluster
 from amqpd.config import Settings
+from amqpd.peers.entry import Vote
 from amqpd.process import cluster_store
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey

@@ -35,8 +35,8 @@ from amqpd.commands.cluster import cluster
 from amqpd.commands.quorum import quorum
 from amqpd.config import Settings
 from amqpd.management.control import socket as control
+from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import DeleteKey, PutKey
 from amqpd.vocabulary.records import QueueRecord

@@ -21,7 +21,7 @@ from amqpd.journal.sqlite import entry_checks
 from amqpd.journal.sqlite.outcome import Outcome
 from amqpd.journal.sqlite.payload import BadPayload, encode
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import new_entry
+from amqpd.peers.entry import new_entry
 from amqpd.replication.replica import Appended
 from tests.journal.disks import row
 

@@ -26,7 +26,7 @@ from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import BacklogReader
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 
 from ..harness.hanging import Hang, shorten
 

@@ -20,7 +20,7 @@ import pytest
 import trustme
 
 from amqpd.setting_types import host_name
-from tests.cluster.links.forwarders import Certificates
+from tests.peers.links.forwarders import Certificates
 
 from ..harness.etcd import free_ports, start_all
 from .test_cluster_operators import BETWEEN_QUESTIONS_S, SEEN_DEADLINE_S, Operated

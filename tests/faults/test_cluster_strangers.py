@@ -3,7 +3,7 @@
 What is verified, with real nodes and each way of proof: any name, the last epoch, what was said before, flipped bits,
 a thousand connections; afterwards all nodes run, their epochs are small, and a confirmed message is there. Not
 verified here: each number of each message (`tests/cluster/test_lies.py`), what a secret keeps out
-(`tests/cluster/links/test_secret.py`).
+(`tests/peers/links/test_secret.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,25 @@ import pika
 import pytest
 import trio
 
-from amqpd.cluster.links.framing import Crc, framed, framed_word
-from amqpd.cluster.links.sockets import Address
-from amqpd.cluster.links.trust import DIALER, Trust
-from amqpd.replication.entry import EPOCH_MAX, START, Frame, new_entry
-from amqpd.replication.messages import VERSION, Cut, Greeting, Hello, Message, OpenLane, Proof, Refusal, RequestVote
-from amqpd.replication.receiver import Opened, Opening
-from amqpd.replication.vote import Vote
+from amqpd.peers.entry import EPOCH_MAX, START, Frame, Vote, new_entry
+from amqpd.peers.links.framing import Crc, framed, framed_word
+from amqpd.peers.links.sockets import Address
+from amqpd.peers.links.trust import DIALER, Trust
+from amqpd.peers.messages import (
+    VERSION,
+    Cut,
+    Greeting,
+    Hello,
+    Message,
+    Opened,
+    Opening,
+    OpenLane,
+    Proof,
+    Refusal,
+    RequestVote,
+)
 from amqpd.setting_types import host_name
-from tests.cluster.links.forwarders import OPEN, Certificates, Wire, greeting
+from tests.peers.links.forwarders import OPEN, Certificates, Wire, greeting
 
 from ..harness.slow import slow_but
 from .cluster import SECRET, Cluster

@@ -11,7 +11,7 @@ from amqpd.journal.records import Range, RecoveredQueue, Row, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import Position, new_entry
+from amqpd.peers.entry import Position, new_entry
 from amqpd.replication.replica import Appended, Undone, Write
 from tests.journal.memory_disk import MemoryDisk, Platter
 

@@ -23,8 +23,7 @@ from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote
 from amqpd.replication.log import Link
 from amqpd.replication.replica import (
     Appended,
@@ -36,7 +35,6 @@ from amqpd.replication.replica import (
     Voted,
     Write,
 )
-from amqpd.replication.vote import Vote
 from tests.journal.payloads import entry_of
 
 LOCAL = 0
@@ -257,7 +255,7 @@ class MemoryDisk:
             if source != LOCAL:
                 entries = [step.entry for step in self.platter.tails.get(source, [])]
                 tail = [Link(each.position, each.before, each.checksum) for each in entries]
-                vote = self.platter.votes.get(source, votes.NONE)
+                vote = self.platter.votes.get(source, NO_VOTE)
                 found.append(ReplicaState(source, vote, head.committed, tail, head.reserved))
         return found
 

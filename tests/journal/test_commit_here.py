@@ -16,9 +16,8 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.transaction import BRIEF_RECORDS, Transaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
-from amqpd.replication.entry import START, new_entry
+from amqpd.peers.entry import START, Vote, new_entry
 from amqpd.replication.replica import Appended, Completed, Voted, Write
-from amqpd.replication.vote import Vote
 from tests.journal.memory_disk import MemoryDisk
 
 pytestmark = pytest.mark.trio

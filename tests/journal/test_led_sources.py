@@ -15,10 +15,9 @@ from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import JournalWriter
+from amqpd.peers.entry import START, LogEntry, Position, Vote, new_entry
 from amqpd.queues.backlog import Backlog
-from amqpd.replication.entry import START, LogEntry, Position, new_entry
 from amqpd.replication.replica import Appended, Voted, Write
-from amqpd.replication.vote import Vote
 from tests.journal.disks import SqliteDrive
 from tests.journal.test_numbers import run
 from tests.journal.test_replicas import seen

@@ -29,7 +29,7 @@ from amqpd.journal.sqlite.state import State, StateRow
 from amqpd.journal.sqlite.state import _head as STATE_HEAD
 from amqpd.journal.sqlite.statements import NUMBER_BYTES
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import START, new_entry
+from amqpd.peers.entry import START, new_entry
 from amqpd.replication.replica import Appended, Completed, Staged, StateEnd, StatePart, Write
 from tests.harness.slow import slow
 from tests.journal.disks import RESERVE_BYTES, row

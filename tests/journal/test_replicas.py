@@ -21,7 +21,7 @@ from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import decode, encode
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import START, LogEntry, Position, Vote
 from amqpd.replication.log import Link
 from amqpd.replication.replica import (
     Appended,
@@ -33,7 +33,6 @@ from amqpd.replication.replica import (
     Voted,
     Write,
 )
-from amqpd.replication.vote import Vote
 from tests.journal.disks import DrivenDisk, SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
 from tests.journal.payloads import entry_of
 from tests.journal.test_sources_properties import SourceModel, small

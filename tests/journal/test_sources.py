@@ -15,8 +15,8 @@ from amqpd.journal.records import JournalDamaged, Range
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
+from amqpd.peers.entry import NO_VOTE, Vote
 from amqpd.replication.replica import Voted
-from amqpd.replication.vote import NONE, Vote
 from amqpd.storage.page_cache import PageCache
 from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo, write
 
@@ -176,7 +176,7 @@ def test_a_damaged_tail_or_vote_is_found_and_after_a_repair_the_disk_is_another(
     (state,) = disk.replicas()
     whole = [] if "tail" in change else [(1, 1), (1, 2)]
     assert (state.base, [link.position for link in state.tail]) == ((0, 0) if whole else (1, 2), whole)
-    assert state.vote == (NONE if "seal" in change else Vote(3, "other", 7))
+    assert state.vote == (NO_VOTE if "seal" in change else Vote(3, "other", 7))
     assert "generation" not in disk.names
     assert disk.recovered_of({1}).queues[20].counts == {3: 2}
     disk.close()

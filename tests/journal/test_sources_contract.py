@@ -11,9 +11,8 @@ import pytest
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import new_entry
+from amqpd.peers.entry import Vote, new_entry
 from amqpd.replication.replica import Appended, Undone, Voted, Write
-from amqpd.replication.vote import Vote
 from tests.journal.disks import (
     Drive,
     DrivenDisk,

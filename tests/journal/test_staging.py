@@ -18,7 +18,7 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.state import decode
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import START, Position
+from amqpd.peers.entry import START, Position, Vote
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -30,7 +30,6 @@ from amqpd.replication.replica import (
     Voted,
     Write,
 )
-from amqpd.replication.vote import Vote
 from tests.journal.disks import (
     Drive,
     DrivenDisk,

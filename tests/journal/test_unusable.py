@@ -22,7 +22,7 @@ from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.state import State
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import JournalWriter
-from amqpd.replication.entry import START, new_entry
+from amqpd.peers.entry import START, new_entry
 from amqpd.replication.replica import Appended, Completed, Staged, StateEnd, StatePart, Undone, Write
 from tests.journal.disks import row
 

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from amqpd.replication.entry import Frame, LogEntry, checksum_of, new_entry
-from amqpd.replication.messages import (
+from amqpd.peers.entry import Frame, LogEntry, Vote, checksum_of, new_entry
+from amqpd.peers.messages import (
+    Answer,
     Answered,
     Ask,
+    Ballot,
     Cut,
     Ended,
     Entries,
@@ -26,17 +28,18 @@ from amqpd.replication.messages import (
     Filled,
     Lacked,
     Message,
+    Missed,
+    Opened,
+    Opening,
     OpenLane,
     Page,
     Query,
     RequestVote,
+    State,
     Told,
     Voted,
     Would,
 )
-from amqpd.replication.receiver import Answer, Missed, Opened, Opening, State
-from amqpd.replication.take_over import Ballot
-from amqpd.replication.vote import Vote
 
 SOURCE = 5
 _entry = new_entry(SOURCE, (2, 9), (1, 4), b"payload")

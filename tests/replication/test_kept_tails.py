@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amqpd.replication.entry import START, Position, new_entry
+from amqpd.peers.entry import START, Position, new_entry
 from amqpd.replication.leader import LeaderLane
 from tests.replication.test_lane import ALL_OF_11, MEMBERS
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from amqpd.replication.entry import START, BrokenConnection, Frame
+from amqpd.peers.entry import START, BrokenConnection, Frame, Vote
+from amqpd.peers.messages import Answer, Missed, State
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Log
-from amqpd.replication.receiver import Answer, Missed, Receiver, State
+from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -23,7 +24,6 @@ from amqpd.replication.replica import (
     Voted,
     Write,
 )
-from amqpd.replication.vote import Vote
 
 MEMBERS = ("a", "b", "c")
 ALL_OF_11 = Answer(11, {}, {}, frozenset(), frozenset())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.peers.entry import START
+from amqpd.peers.messages import Answer
 from amqpd.replication.commit import majority
-from amqpd.replication.entry import START
 from amqpd.replication.leader import LeaderLane
-from amqpd.replication.receiver import Answer
 
 SOURCES = (1, 2, 3)
 PEERS = ("b", "c", "d", "e")

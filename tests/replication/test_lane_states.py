@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from amqpd.replication.entry import START, BrokenConnection, Frame, new_entry
+from amqpd.peers.entry import START, BrokenConnection, Frame, Vote, new_entry
+from amqpd.peers.messages import Opened, Opening, State
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Link, Log
-from amqpd.replication.receiver import Opened, Opening, State
 from amqpd.replication.replica import (
     Completed,
     Dropped,
@@ -20,7 +20,6 @@ from amqpd.replication.replica import (
     StatePart,
     Voted,
 )
-from amqpd.replication.vote import Vote
 from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, leader_of
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from amqpd.peers.entry import Vote
 from amqpd.replication.leader_lease import LeaderLease, VoteDelay
-from amqpd.replication.vote import Vote
 
 
 def test_leader_with_one_of_two_peers_holds_its_lease_from_the_question_on() -> None:

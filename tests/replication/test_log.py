@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.replication.entry import START, LogEntry, new_entry
+from amqpd.peers.entry import START, LogEntry, new_entry
 from amqpd.replication.log import Link, Log, Match
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqpd.peers.entry import Vote
 from amqpd.replication.commit import majority
 from amqpd.replication.set_change import Add, HandOver, Remove, Wait, forced, grown, handed_over, next_step, shrunk
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 
 NAMES = "abcdef"
 

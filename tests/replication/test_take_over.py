@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from amqpd.peers.entry import START, LogEntry, Position, Vote, new_entry
+from amqpd.peers.messages import Ballot, State
 from amqpd.replication.commit import majority, reached
-from amqpd.replication.entry import START, LogEntry, Position, new_entry
 from amqpd.replication.log import Link, Log
-from amqpd.replication.receiver import State
 from amqpd.replication.replica import (
     Appended,
     Completed,
@@ -23,19 +23,7 @@ from amqpd.replication.replica import (
     Voted,
     Write,
 )
-from amqpd.replication.take_over import (
-    Ask,
-    Ballot,
-    Fetch,
-    FetchState,
-    Phase,
-    Request,
-    SourceRecord,
-    Step,
-    Swap,
-    TakeOver,
-)
-from amqpd.replication.vote import Vote
+from amqpd.replication.take_over import Ask, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 OLD = Vote(4, "c", 1)
 RECORD = SourceRecord(1, OLD, ("a", "b", "c"), (1, 1, 2), 17)

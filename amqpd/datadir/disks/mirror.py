@@ -27,7 +27,7 @@ from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.storing import bytes_of
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
 
 # What a step takes in memory beside bodies.
 STEP_BYTES = 1024

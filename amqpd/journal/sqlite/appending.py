@@ -22,7 +22,7 @@ from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
 from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
 from amqpd.journal.sqlite.sources import Held
-from amqpd.replication.entry import NUMBER_MAX, LogEntry
+from amqpd.peers.entry import NUMBER_MAX, LogEntry
 
 
 def payload_of(entry: LogEntry) -> Payload:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.schema import SEQ_MAX
-from amqpd.replication.entry import START
+from amqpd.peers.entry import START
 
 PIECE_BYTES_MAX = 2 << 20
 """Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""

@@ -13,7 +13,7 @@ from amqpd.journal.sqlite.discards import Discard, Discards
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import Head, Held, Sources, Staged
-from amqpd.replication.entry import START, Position
+from amqpd.peers.entry import START, Position
 
 
 class Draft:

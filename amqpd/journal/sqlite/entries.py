@@ -28,7 +28,7 @@ from amqpd.journal.sqlite.sources import Head, Sources
 from amqpd.journal.sqlite.undoing import undo
 from amqpd.journal.sqlite.work import Work, plain_work
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import LogEntry
+from amqpd.peers.entry import LogEntry
 from amqpd.replication.replica import (
     Appended,
     Completed,

@@ -28,7 +28,7 @@ from amqpd.journal.sqlite.intake import checksum_of_deadlines, listed
 from amqpd.journal.sqlite.payload import BadPayload, Payload, PayloadChunk, numbers, pack_tuples
 from amqpd.journal.sqlite.schema import SEQ_MAX
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
-from amqpd.replication.entry import NUMBER_MAX
+from amqpd.peers.entry import NUMBER_MAX
 
 _head = Struct("<qqqqqqqqq")
 _four = Struct("<qqqq")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from amqpd.journal.sqlite.discards import Discard
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 
 
 class Gone:

@@ -7,7 +7,7 @@ Rules: 1. Whatever costs work for each row, range or message (numbers, checksums
 disk takes a payload apart in a number of steps that does not depend on how much it has. 2. Control comes first, then
 data: bodies and deadlines, end to end in the order of the rows. So a disk that keeps control and rows can put the
 payload together again, byte for byte. 3. Numbers of queues are those of the cluster; nothing in it is of one disk.
-Not here: positions and checksums of entries (`amqpd.replication.entry`), what a disk does with it (`entries.py`).
+Not here: positions and checksums of entries (`amqpd.peers.entry`), what a disk does with it (`entries.py`).
 
 The layout, little-endian: version, number of chunks, source, epoch, idx, reserved, bytes of each of the five lists
 below; for each chunk how many rows, and bytes of numbers, deadlines and data; then settled (as `statements.COMMIT`

@@ -31,7 +31,7 @@ from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.small_tables import check_former, check_structure, discard_of, mark_of
 from amqpd.journal.sqlite.sources import Head, Held
 from amqpd.journal.sqlite.trust import Source
-from amqpd.replication.entry import START, Position
+from amqpd.peers.entry import START, Position
 
 ORPHANS_MAX = 100_000
 """Settled records and counts without a row that one recovery clears away; more wait for the next one."""

@@ -28,8 +28,7 @@ from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.sqlite.state import State
 from amqpd.journal.sqlite.state_reading import parts
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import NO_VOTE, LogEntry, Position
 from amqpd.replication.log import Link
 
 T = TypeVar("T")
@@ -104,7 +103,7 @@ class ReplicaReader:
             tails.setdefault(record.source, []).append(Link(record.position, record.before, record.checksum))
         voted = read_votes(connection)
         return [
-            ReplicaState(source, voted.get(source, votes.NONE), head.committed, tails.get(source, []), head.reserved)
+            ReplicaState(source, voted.get(source, NO_VOTE), head.committed, tails.get(source, []), head.reserved)
             for source, head in sorted(heads.items())
             if source != SOURCE
         ]

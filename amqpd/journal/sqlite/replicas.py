@@ -18,8 +18,7 @@ from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import Head
-from amqpd.replication.entry import Position
-from amqpd.replication.vote import Vote
+from amqpd.peers.entry import Position, Vote
 
 
 class TailRecord(NamedTuple):

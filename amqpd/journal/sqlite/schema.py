@@ -189,7 +189,7 @@ STAGED_BEGUN, STAGED_PART, STAGED_ENTRY = 0, 1, 2
 """`kind`: the first record, of which the rest of the columns means nothing; a part of the state (`state.py`); an
 entry that came after it, as in `tail`."""
 
-# Whose entries of a source are taken (`amqpd.replication.vote`): this disk's vote. The table `vote` and its column
+# Whose entries of a source are taken (`amqpd.peers.entry.Vote`): this disk's vote. The table `vote` and its column
 # `incarnation`, the incarnation, keep the names that they have in data directories.
 vote = Table(
     "seal",

@@ -19,7 +19,7 @@ from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.entry_checks import QueueEnds
 from amqpd.journal.sqlite.payload import triples
 from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
-from amqpd.replication.entry import START, Position
+from amqpd.peers.entry import START, Position
 
 RANGE_BYTES = 24
 """of `Held.packed`"""

@@ -26,7 +26,7 @@ from amqpd.journal.sqlite.schema import STAGED_BEGUN, STAGED_ENTRY, STAGED_PART
 from amqpd.journal.sqlite.sources import Head, Staged
 from amqpd.journal.sqlite.state import State, decode
 from amqpd.journal.sqlite.undoing import undo
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import START, LogEntry, Position
 
 
 def begin(connection: sqlite3.Connection, source: int, draft: Draft) -> None:

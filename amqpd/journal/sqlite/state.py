@@ -28,7 +28,7 @@ from amqpd.journal.sqlite.entry_checks import check_deadlines
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.schema import SEQ_MAX
-from amqpd.replication.entry import NUMBER_MAX, START, Position
+from amqpd.peers.entry import NUMBER_MAX, START, Position
 
 PART_BYTES = 1 << 20
 """About so much is in one part, or one row that is larger: some milliseconds of a disk."""

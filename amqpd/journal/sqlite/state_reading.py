@@ -22,7 +22,7 @@ from amqpd.journal.sqlite.replicas import staged_from
 from amqpd.journal.sqlite.schema import FORMER_MARK
 from amqpd.journal.sqlite.small_tables import discard_of, mark_of
 from amqpd.journal.sqlite.state import State, StateRow
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 
 Ask = Callable[[Callable[[sqlite3.Connection], State]], State]
 """`ReplicaReader._asked`"""

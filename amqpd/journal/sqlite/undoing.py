@@ -18,7 +18,7 @@ from amqpd.journal.sqlite import checksums, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import FORMER_MARK
-from amqpd.replication.entry import Position
+from amqpd.peers.entry import Position
 
 Former = tuple[int, ...]
 """of `queries.FORMER_OF`: kind, queue_id, one, two, was_epoch, was_idx"""

@@ -8,7 +8,7 @@ Rules: 1. A page is at most `PAGE_BYTES_MAX` long, made in steps, and ends after
 between two pages: where one ended is in the next question. 3. What is no question of this form is refused, and
 nothing else happens. 4. Who may see a row is looked at by the node that was asked; acts are done with the user's
 permissions. 5. A row that lacks what it had before is a new version of the messages
-(`replication/messages.py`).
+(`peers/messages.py`).
 Not here: who asks (`rows.py`), how questions come (`amqpd/cluster/queries.py`).
 """
 
@@ -45,7 +45,7 @@ from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.vocabulary.states import State
 
 PAGE_BYTES_MAX = 64 << 10
-"""What a message between nodes may have (`amqpd/replication/encoding.py`)."""
+"""What a message between nodes may have (`amqpd/peers/encoding.py`)."""
 ROWS_BYTES_MAX = PAGE_BYTES_MAX - 4096
 """Of a page's rows: where it ended, which may be a consumer's tag, stands behind them."""
 VALUE_BYTES_MAX = 8 << 10

@@ -9,15 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from amqpd.cluster.copies import Copies
+from amqpd.peers.entry import LogEntry, Position, Vote
+from amqpd.peers.messages import Answered, Ballot
 from amqpd.replication import receiver as receiver_module
-from amqpd.replication.entry import LogEntry, Position
 from amqpd.replication.leader_lease import VoteDelay
 from amqpd.replication.log import Log, Match
-from amqpd.replication.messages import Answered
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Replica, Undone, Write
-from amqpd.replication.take_over import Ballot
-from amqpd.replication.vote import Vote
 from tests.replication.simulation.bugs import NoBug, Patched
 
 

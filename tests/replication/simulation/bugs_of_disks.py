@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
 from tests.replication.simulation.bugs import NoBug, Patched
 from tests.replication.simulation.disk import SimulatedDisk
 from tests.replication.simulation.kept import Kept, Staging

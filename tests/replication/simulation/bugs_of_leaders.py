@@ -13,15 +13,15 @@ from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.shell import OwnLog
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.records import RecoveredQueue
+from amqpd.peers.entry import START, Vote
+from amqpd.peers.messages import Ballot
 from amqpd.replication import commit
 from amqpd.replication import leader as leader_module
 from amqpd.replication import leader_lease as leader_lease_module
+from amqpd.replication import replica as replica_module
 from amqpd.replication import take_over as take_over_module
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import START
 from amqpd.replication.replica import Replica, Write
-from amqpd.replication.take_over import Ballot, SourceRecord
-from amqpd.replication.vote import Vote
+from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.bugs import NoBug, Patched
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class TwoLeadersOfOneEpoch(Patched):
     """A replica votes for one epoch for two leaders; the store, put back, hands it out twice."""
 
-    where, name = votes, "grants"
+    where, name = replica_module, "grants"
     instead = staticmethod(lambda voted, asked: asked.epoch >= voted.epoch)
     only = {"put back": 7000, "isolate": 2500, "crash": 4000}
     nodes = members = 3

@@ -17,7 +17,7 @@ from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite.sources import Head
 from amqpd.journal.transaction import Transaction
-from amqpd.replication.entry import LogEntry, Position
+from amqpd.peers.entry import LogEntry, Position
 from amqpd.replication.replica import Appended, Voted, Write
 from tests.replication.simulation.contents import Content, read_short, run_of, short
 from tests.replication.simulation.kept import Kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import START, LogEntry, Position
 from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, Undone, Voted, Write
 
 if TYPE_CHECKING:

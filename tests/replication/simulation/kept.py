@@ -15,11 +15,9 @@ from dataclasses import replace
 
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
-from amqpd.replication import vote as votes
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
 from amqpd.replication.log import Link
 from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, StatePart, Undone, Voted, Write
-from amqpd.replication.vote import Vote
 from tests.replication.simulation.contents import FRAMES_BYTES, Content, read_short
 
 ROWS_MAX = 7
@@ -53,7 +51,7 @@ class Kept:
         self.base: Position = START
         self.tail: list[LogEntry] = []
         """what follows the base"""
-        self.vote: Vote = votes.NONE
+        self.vote: Vote = NO_VOTE
         self.reserved = 0
         self.staged: Staging | None = None
         self.damaged = False

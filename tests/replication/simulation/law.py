@@ -21,7 +21,7 @@ from typing import Protocol
 from amqpd.cluster.records import KnownRecord
 from amqpd.journal.records import Recovered, RecoveredQueue, Row
 from amqpd.journal.sqlite.sources import Head
-from amqpd.replication.entry import START, LogEntry, Position
+from amqpd.peers.entry import START, LogEntry, Position
 from tests.replication.simulation.contents import Content, values_of
 
 

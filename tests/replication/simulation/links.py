@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amqpd.cluster.leader_link import LeaderLink
-from amqpd.replication.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
+from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
 from tests.replication.simulation.network import Connection
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from amqpd.replication.messages import Cut, Lacked, Message
+from amqpd.peers.messages import Cut, Lacked, Message
 from tests.replication.simulation.clock import Clock
 
 GAP_MS = 0.1

@@ -26,9 +26,8 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.writer import JournalWriter
-from amqpd.replication.entry import LogEntry, Position
-from amqpd.replication.messages import Message
-from amqpd.replication.receiver import State
+from amqpd.peers.entry import LogEntry, Position
+from amqpd.peers.messages import Message, State
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.hearing import HeardJournal

@@ -14,9 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from amqpd.cluster.records import DesiredSetRecord, KnownRecord
-from amqpd.replication import vote as votes
+from amqpd.peers.entry import NO_VOTE, Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.replication.vote import Vote
 from tests.replication.simulation.clock import Clock
 from tests.replication.simulation.law import Law
 
@@ -38,7 +37,7 @@ class SimulatedStore:
         self._law = law
         self.revision = 1
         self.records = {
-            source: SourceRecord(source, votes.NONE, each, (1,) * len(each), 1) for source, each in members.items()
+            source: SourceRecord(source, NO_VOTE, each, (1,) * len(each), 1) for source, each in members.items()
         }
         self.members: dict[str, int] = {}
         """who has a lease: name -> incarnation"""

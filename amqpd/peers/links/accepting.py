@@ -1,0 +1,140 @@
+"""Takes connections in, until it is known who dialed.
+
+What comes in: listening sockets. What goes out: streams with the Hello of their peer.
+Rules: 1. A stranger has `handshake_s`, and there are at most `strangers_max` of them: for one more the oldest one of
+the address that has most makes way, so nobody at one address keeps nodes at others from each other. 2. No
+error of accept(2) ends anything: it is tried again after a pause, since a listener stays readable while descriptors
+are short. 3. What a stranger does wrong closes its connection, and is in the log, a line a second, with
+where it is and what it calls itself, or which nodes are at its address.
+Not here: links of known peers (`links.py`), what a Hello has to say (`handshake.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from amqpd.peers.links.framing import Incoming
+from amqpd.peers.links.handshake import Proven, accept_hello, stranger
+from amqpd.peers.links.link import LinkLimits
+from amqpd.peers.links.sockets import prepare
+from amqpd.peers.links.stream import Broken, Stream
+from amqpd.peers.links.tls import reason_of
+from amqpd.peers.links.trust import Trust
+from amqpd.peers.messages import Hello
+from amqpd.vocabulary.endpoint import Endpoint
+
+PAUSE_S = 0.1
+"""After an error of accept(2)."""
+QUIET_S = 1.0
+"""Between two lines of the log: strangers that come again and again would fill a disk with them."""
+
+Known = Callable[[Stream, Incoming, Proven], Awaitable[None]]
+"""takes the stream over, and is there until it ends"""
+
+log = structlog.get_logger(component="links")
+
+
+class _Stranger(NamedTuple):
+    host: str
+    scope: trio.CancelScope
+
+
+class Acceptor:
+    """Takes in the connections of all listening sockets of a node, until each peer has said who it is."""
+
+    def __init__(
+        self,
+        me: Hello,
+        trust: Trust,
+        limits: LinkLimits,
+        refuses: Callable[[Hello], str],
+        known: Known,
+        nodes_at: Callable[[str], Iterable[str]],
+    ) -> None:
+        """`refuses`: see `accept_hello`. `nodes_at`: which peers are reached at that host."""
+        self._nodes_at = nodes_at
+        self._me = me
+        self._trust = trust
+        self._refuses = refuses
+        self._limits = limits
+        self._known = known
+        self._strangers: dict[socket.socket, _Stranger] = {}
+        """the oldest first"""
+        self._quiet_until_s = -math.inf
+        self._unsaid = 0
+        """strangers that were not let in since the log's last line"""
+
+    async def run(self, listener: socket.socket) -> None:
+        """Until it is cancelled. Raises what `known` raises."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.lowlevel.wait_readable(listener)
+                try:
+                    accepted, address = listener.accept()
+                except (BlockingIOError, InterruptedError):
+                    continue
+                except OSError as error:
+                    log.warning("no node is let in", reason=reason_of(error), pause_s=PAUSE_S)
+                    await trio.sleep(PAUSE_S)
+                    continue
+                nursery.start_soon(self._take_in, accepted, str(address[0]), int(address[1]))
+
+    async def _take_in(self, accepted: socket.socket, host: str, port: int) -> None:
+        strangers = self._strangers
+        if len(strangers) >= self._limits.strangers_max:
+            self._makes_way()
+        stream, incoming = Stream(accepted), stranger()
+        peer: Proven | None = None
+        failure = Broken(
+            f"it did not say who it is in {self._limits.handshake_s:g} s, or others came in large numbers"
+        )
+        try:
+            with trio.move_on_after(self._limits.handshake_s) as scope:
+                strangers[accepted] = _Stranger(host, scope)
+                stream = self._stream(accepted)
+                await stream.handshake()
+                peer = await accept_hello(stream, incoming, self._me, self._trust, self._refuses)
+        except Broken as error:
+            failure = error
+        finally:
+            strangers.pop(accepted, None)
+            if peer is None:
+                stream.close()
+        if peer is None:
+            self._is_not_let_in(Endpoint(host, port), failure)
+        else:
+            await self._known(stream, incoming, peer)
+
+    def _makes_way(self) -> None:
+        """One of those that are there, for one more."""
+        [(host, _)] = Counter(each.host for each in self._strangers.values()).most_common(1)
+        accepted = next(accepted for accepted, each in self._strangers.items() if each.host == host)
+        self._strangers.pop(accepted).scope.cancel()
+
+    def _is_not_let_in(self, where: Endpoint, failure: Broken) -> None:
+        now_s = trio.current_time()
+        if now_s < self._quiet_until_s:
+            self._unsaid += 1
+            return
+        at_host = ", ".join(sorted(self._nodes_at(where.host)))
+        node = failure.node or (f"maybe {at_host}, by its address" if at_host else "unknown")
+        log.warning("a node is not let in", node=node, address=str(where), reason=str(failure), others=self._unsaid)
+        self._quiet_until_s, self._unsaid = now_s + QUIET_S, 0
+
+    def _stream(self, accepted: socket.socket) -> Stream:
+        try:
+            prepare(accepted)
+            if self._trust.tls is None:
+                return Stream(accepted)
+            return Stream(
+                self._trust.tls.accepting.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
+            )
+        except (OSError, ValueError) as error:
+            raise Broken(reason_of(error)) from None

@@ -1,0 +1,221 @@
+"""The first words over a connection, each way: who speaks, whom it is for, and the proof of both.
+
+What comes in: a stream. What goes out: the peer's Hello and the checks of what follows, or `Broken` with what is
+wrong with the peer.
+Rules: 1. The one that dials speaks first, and says whom it means. 2. The other one says who it is only to a peer that
+has proven who that is, and that means this node: a stranger learns the version, and whether a secret is asked for. 3.
+A proven peer that may not stay is told why: so both logs have it. 4. Nothing longer than a Greeting is taken before.
+
+| dialer | acceptor | |
+|---|---|---|
+| Greeting: itself, the target, a nonce | | |
+| | Greeting: no names, a nonce | or Refusal: of another certificate |
+| | | or the end: another version, or only one has a secret |
+| Proof of both Greetings | | |
+| | Greeting: itself; Proof of all | or Refusal |
+
+Not here: what proves (`trust.py`), the deadline (`dialing.py`, `accepting.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from amqpd.peers.encoding import encode
+from amqpd.peers.formats import MalformedMessage
+from amqpd.peers.links.framing import LENGTH, Check, Incoming, framed_word
+from amqpd.peers.links.stream import Broken, Distrusted, Stream
+from amqpd.peers.links.tls import NODE_URI, SAME_SECRET, SILENT, TLS_THERE, is_tls
+from amqpd.peers.links.troubles import CERTIFICATE, REFUSED, SECRET
+from amqpd.peers.links.trust import ACCEPTOR, DIALER, Trust
+from amqpd.peers.messages import NONCE_BYTES, Greeting, Hello, Message, Proof, Refusal
+
+NOBODY = ""
+ONE_STORE = "the name behind the slash of cluster_store is the same on all nodes of a cluster"
+OTHER_ADDRESS = "it is at that address since, or two nodes have one cluster_listen or cluster_advertise"
+OTHER_SECRET = "the cluster_secret there is another one"
+OTHER_CERTIFICATE = "the certificate is not of the node that dials"
+# As a cluster's status says it of two nodes, which says the way out itself.
+SECRETS_DIFFER = "the shared secret differs"
+ONE_SECRET = "only one of the two has a shared secret"
+
+M = TypeVar("M", Greeting, Proof)
+
+
+def wrong_proof(name: str) -> str:
+    """Of a peer that calls itself so."""
+    return (
+        f"it says that it is {name}, and cannot prove it: its cluster_secret is another one ({SAME_SECRET}), or it "
+        "repeats what another one has said"
+    )
+
+
+class Proven(NamedTuple):
+    """A peer whose handshake has succeeded, and the check of what is sent to it; the check of what it sends is in
+    `Incoming` already."""
+
+    hello: Hello
+    check: Check
+
+
+async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, trust: Trust) -> Proven:
+    """To the peer of this name. Raises Broken."""
+    _require_certificate(stream, name, trust)
+    talk = _Talk(stream, incoming)
+    await talk.say(Greeting(me, name, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    try:
+        first = await talk.hear(Greeting)
+    except Broken as error:
+        if trust.tls is None and not incoming.first_bytes:
+            raise Broken(f"{error}, and it has said nothing: {SILENT}") from None
+        raise
+    _require_alike(me, first, trust)
+    await talk.say(Proof(trust.proof(DIALER, talk.said)))
+    peer = (await talk.hear(Greeting)).hello
+    said = talk.said
+    if not trust.is_proven((await talk.hear(Proof)).digest, ACCEPTOR, said):
+        raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
+    if peer.cluster != me.cluster:
+        raise Distrusted(f"it is of the cluster {peer.cluster!r}, this node of {me.cluster!r}: {ONE_STORE}")
+    if peer.forwarder != name:
+        raise Distrusted(f"the node there is {peer.forwarder!r}: {OTHER_ADDRESS}")
+    incoming.begin(trust.check(ACCEPTOR, talk.said))
+    return Proven(peer, trust.check(DIALER, talk.said))
+
+
+async def accept_hello(
+    stream: Stream, incoming: Incoming, me: Hello, trust: Trust, refuses: Callable[[Hello], str]
+) -> Proven:
+    """From a peer that dialed. `refuses`: why a peer that has proven who it is may not stay; empty: it may. Raises
+    Broken."""
+    talk = _Talk(stream, incoming)
+    asked = await talk.hear(Greeting)
+    try:
+        return await _accept(talk, asked, me, trust, refuses)
+    except Broken as error:
+        error.node = error.node or f"maybe {asked.hello.forwarder}, as it says"
+        raise
+
+
+async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses: Callable[[Hello], str]) -> Proven:
+    stream, incoming = talk.stream, talk.incoming
+    nobody = Hello(me.version, NOBODY, NOBODY, 0, 0)
+    if asked.hello.version == me.version:  # else it may not know a Refusal
+        try:
+            _require_certificate(stream, asked.hello.forwarder, trust)
+        except Broken:
+            # Who repeats another one's Greeting has no Proof, and may say nothing more.
+            await talk.say(Refusal(OTHER_CERTIFICATE))
+            raise
+    await talk.say(Greeting(nobody, NOBODY, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    _require_alike(me, asked, trust)
+    said = talk.said
+    proof = await talk.hear(Proof)
+    peer = asked.hello
+    if not trust.is_proven(proof.digest, DIALER, said):
+        await talk.say(Refusal(OTHER_SECRET))
+        raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
+    reason = _unfit(me, asked) or refuses(peer)
+    if reason:
+        await talk.say(Refusal(reason))
+        told = Broken(f"it is told: {reason}")
+        told.node = peer.forwarder
+        raise told
+    await talk.say(Greeting(me, peer.forwarder, os.urandom(NONCE_BYTES), bool(trust.secret)))
+    await talk.say(Proof(trust.proof(ACCEPTOR, talk.said)))
+    incoming.begin(trust.check(DIALER, talk.said))
+    return Proven(peer, trust.check(ACCEPTOR, talk.said))
+
+
+def stranger() -> Incoming:
+    """For what a peer sends that has not said who it is."""
+    return Incoming()
+
+
+def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> None:
+    """What both ends need for a proof. Raises Broken."""
+    version = peer.hello.version
+    if version != me.version:
+        raise Distrusted(
+            f"it speaks version {version} of the messages, this node {me.version}: run the same amqpd on both"
+        )
+    if peer.secret != bool(trust.secret):
+        one, other = ("it has", "this node has none") if peer.secret else ("this node has", "it has none")
+        raise Distrusted(f"{one} a cluster_secret and {other}: {SAME_SECRET}", SECRET, ONE_SECRET)
+
+
+def _require_certificate(stream: Stream, name: str, trust: Trust) -> None:
+    """The certificate that the peer has shown is of the node of this name. Raises Broken."""
+    if trust.tls is None:
+        return
+    named = stream.nodes_named()
+    if name not in named:
+        names = ", ".join(map(repr, named[:4])) or "no node"
+        wanted = f"URI:{NODE_URI}{name}"
+        raise Distrusted(
+            f"its certificate names {names}, not {name!r}: it needs the alternative name {wanted}", CERTIFICATE
+        )
+
+
+def _unfit(me: Hello, asked: Greeting) -> str:
+    """Why a peer that has proven who it is has no business here."""
+    peer = asked.hello
+    if peer.cluster != me.cluster:
+        return f"this is a node of the cluster {me.cluster!r}, not of {peer.cluster!r}"
+    if asked.target != me.forwarder:
+        return f"this is the node {me.forwarder!r}, not {asked.target!r}"
+    if not peer.forwarder or peer.forwarder == me.forwarder:
+        return f"this is the node {me.forwarder!r}, and the one that dials calls itself {peer.forwarder!r}"
+    return ""
+
+
+def _refused(reason: str) -> Distrusted:
+    """By the peer."""
+    kind, said = {OTHER_SECRET: (SECRET, SECRETS_DIFFER), OTHER_CERTIFICATE: (CERTIFICATE, "")}.get(
+        reason, (REFUSED, reason)
+    )
+    return Distrusted(f"it refuses: {reason}", kind, said)
+
+
+class _Talk:
+    """The messages of one handshake in both directions, and a digest of them."""
+
+    def __init__(self, stream: Stream, incoming: Incoming) -> None:
+        self.stream = stream
+        self.incoming = incoming
+        self._said = hashlib.sha256()
+
+    @property
+    def said(self) -> bytes:
+        """A digest of all words up to now, in order."""
+        return self._said.digest()
+
+    async def say(self, word: Message) -> None:
+        """Raises Broken."""
+        self._add(word)
+        left = memoryview(framed_word(word))
+        while left:
+            left = left[await self.stream.send([left]) :]
+
+    async def hear(self, wanted: type[M]) -> M:
+        """Raises Broken, also for a Refusal."""
+        try:
+            while (word := self.incoming.next()) is None:
+                self.incoming.took(await self.stream.receive_into(self.incoming.space()))
+        except MalformedMessage as error:
+            if is_tls(self.incoming.first_bytes):
+                raise Distrusted(TLS_THERE, CERTIFICATE) from None
+            raise Broken(f"what it sends is no {wanted.__name__}: {error}") from None
+        if isinstance(word, Refusal):
+            raise _refused(word.reason)
+        if not isinstance(word, wanted):
+            raise Broken(f"what it sends is {type(word).__name__}, and no {wanted.__name__}")
+        self._add(word)
+        return word
+
+    def _add(self, word: Message) -> None:
+        data = b"".join(encode(word))
+        self._said.update(LENGTH.pack(len(data)) + data)

@@ -1,0 +1,338 @@
+"""What forwarders say to each other, one message a class.
+
+What comes in, what goes out: values. The forwarder that dialed a connection asks over it, as the leader of its lanes
+and when it takes over; the one that accepted it answers over the same connection.
+Rules: 1. `lane` is a small number that the dialer chooses for a replica set when it opens the lane, for this
+connection only. 2. `question` and `request` grow with each message of a connection; an answer names the last question
+that it covers, so questions may be answered together. 3. Messages of a connection arrive in order or not at all.
+Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what they make a forwarder do.
+
+| dialer -> acceptor | acceptor -> dialer | of |
+|---|---|---|
+| Greeting, Proof | Greeting, Proof, Refusal | the connection, first (`links/handshake.py`) |
+| OpenLane, Cut, Lacked, Filled, Told | Answered | a lane (`replication/leader.py`, `replication/receiver.py`) |
+| Ended | | a lane: the leader lease of its leader |
+| Ask | Would | a take-over (`replication/take_over.py`) |
+| RequestVote | Voted for | a take-over |
+| FetchEntries | Entries | a take-over |
+| FetchParts | Fetched, one for each part | a take-over |
+| Query | Page | what operators ask (`amqpd/cluster/queries.py`) |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, get_args
+
+from amqpd.peers.entry import START, Frame, LogEntry, Position, Vote
+
+VERSION = 4
+"""of the messages; a number for each change of what one of them means or of its bytes"""
+NONCE_BYTES = 32
+
+
+class Opened(NamedTuple):
+    """A source of a lane that is opened."""
+
+    source: int
+    epoch: int
+    """of the leader"""
+    last: Position
+    """its last entry"""
+    checksum: int | None
+    """of that; None: it is not kept any more"""
+    since: int = 0
+    """frames of the lane below this one say nothing of it: it was in another lane then"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The first message of a leader over a connection, and again when it becomes the leader of more sources."""
+
+    number: int
+    """the last frame that was cut; the next one follows it"""
+    sources: tuple[Opened, ...]
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Entries of one source that a peer was found to lack, in order."""
+
+    entries: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The committed state of a source at its leader, for a peer that lacks more than the leader keeps as entries.
+    It is a difference: what the peer knows to be committed itself it keeps, except what died since. The parts come
+    over one connection, in order; between them may be frames, and parts of another transfer, which takes the place
+    of this one."""
+
+    source: int
+    transfer: int
+    """which one over this connection (`LeaderLane.sends_state`)"""
+    base: Position
+    """the last entry that all parts together have: not below what is committed when the first one is sent"""
+    part: bytes
+    """as the leader's disk gives it, and the peer's takes it"""
+    first: bool
+    last: bool
+    after: Position = START
+    """the peer has everything up to this entry as the leader committed it (`LeaderLane.peer_base`); START: nothing of
+    what it has is used"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a peer to what came before it over this connection: what of it is on the disk, lacking or
+    fenced."""
+
+    number: int
+    """frames up to this one are on its disk, except what is of sources in the next three"""
+    lacks: dict[int, Position]
+    """source -> an entry from which on it may be sent what it lacks; what it has there, or below, is the leader's"""
+    fenced: dict[int, Vote]
+    """source -> who is the leader by now"""
+    incomplete: frozenset[int]
+    """sources whose state has not come yet: entries are of no use before"""
+    contradicted: frozenset[int]
+    """sources of which it has committed something else: it counts for nothing there until that is repaired"""
+    bases: dict[int, Position] = field(default_factory=dict)
+    """of sources that it lacks something of: the last entry that it knows to be committed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """The answer of a member that is asked to vote for an epoch of a source, or whether it would."""
+
+    granted: bool
+    vote: Vote
+    """the highest one there"""
+    last: Position
+    """its last entry, on its disk; meaningful if it was granted"""
+    generation: int
+    """of its disk"""
+    base: Position = START
+    """the last entry that it knows to be committed: what is up to there it has as state only"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The identity of the sender of a Greeting."""
+
+    version: int
+    cluster: str
+    """its name: forwarders of two clusters do not talk to each other"""
+    forwarder: str
+    incarnation: int
+    """of the process; grows with each start on the same disk"""
+    generation: int
+    """of the disk"""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first message of each end. Its first bytes are the same in all versions (`encoding.py`). The forwarder that
+    accepted sends one without names first: who it is, it says only to a peer that has proven who that is."""
+
+    hello: Hello
+    target: str
+    """name of the forwarder that is meant"""
+    nonce: bytes
+    """drawn for this connection, `NONCE_BYTES`"""
+    secret: bool
+    """the sender has the cluster's secret, and asks for a proof that the other end has it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The proof that the sender has the cluster's secret: a digest of all that was said before. Empty: it has
+    none."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The acceptor does not let the dialer in. The text says why, for the log there."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLane:
+    """The leader's first word of a lane over this connection, and again when it becomes the leader of more
+    sources."""
+
+    lane: int
+    question: int
+    opening: Opening
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The next frame of a lane."""
+
+    lane: int
+    question: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Lacked:
+    """The entries that an answer said were lacking."""
+
+    lane: int
+    question: int
+    missed: Missed
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A part of a source's state, for a peer that lacks more than is kept as entries."""
+
+    lane: int
+    question: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The number of what is committed, when there is no frame to say it with; and a question, so that the leader
+    lease goes on."""
+
+    lane: int
+    question: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The sender is not the leader of the source any more: nobody has to wait for its leader lease to end. Not
+    answered."""
+
+    lane: int
+    source: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a question of a lane: what stands at the peer, once everything of the lane up to this question
+    is on its disk."""
+
+    lane: int
+    question: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The question whether the peer would vote for another epoch of this source."""
+
+    request: int
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Would:
+    """The answer to `Ask`: the ballot that the peer would cast if it were asked to vote."""
+
+    request: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class RequestVote:
+    """The request that the peer votes for this epoch of the source."""
+
+    request: int
+    source: int
+    vote: Vote
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """The answer to `RequestVote`, when it is on the disk. `vote`: the one that was asked for."""
+
+    request: int
+    vote: Vote
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class FetchEntries:
+    """The request for the entries of the source's log that follow this position."""
+
+    request: int
+    source: int
+    after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The answer to `FetchEntries`: the next entries, in order; there may be more."""
+
+    request: int
+    entries: tuple[LogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchParts:
+    """The request for what the peer has committed of the source, as the difference to what is up to this position,
+    for a node that lacks more than is kept as entries."""
+
+    request: int
+    source: int
+    after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One part of the answer to `FetchParts`, in order."""
+
+    request: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An operator's question to the peer, as JSON. `number` is of this connection, and the answer has it."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer to `Query`, as JSON: never more than `encoding.PAGE_BYTES_MAX`, and one for each query, so that a
+    long list does not keep what is replicated waiting."""
+
+    number: int
+    text: str
+
+
+FromDialer = (
+    Greeting
+    | Proof
+    | OpenLane
+    | Cut
+    | Lacked
+    | Filled
+    | Told
+    | Ended
+    | Ask
+    | RequestVote
+    | FetchEntries
+    | FetchParts
+    | Query
+)
+FromAcceptor = Greeting | Proof | Refusal | Answered | Would | Voted | Entries | Fetched | Page
+Message = FromDialer | FromAcceptor
+
+HANDSHAKE: frozenset[type] = frozenset((Greeting, Proof, Refusal))
+"""before a link is made, and never over one"""
+
+FROM_DIALER: frozenset[type] = frozenset(get_args(FromDialer))
+FROM_ACCEPTOR: frozenset[type] = frozenset(get_args(FromAcceptor))

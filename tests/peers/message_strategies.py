@@ -1,0 +1,123 @@
+"""Messages between forwarders, drawn: every kind, with numbers up to the widest and payloads of all sizes."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from amqpd.peers.encoding import PROOF_BYTES_MAX, REFUSAL_BYTES_MAX
+from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, Frame, LogEntry, Position, Vote, new_entry
+from amqpd.peers.messages import (
+    NONCE_BYTES,
+    VERSION,
+    Answer,
+    Answered,
+    Ask,
+    Ballot,
+    Cut,
+    Ended,
+    Entries,
+    Fetched,
+    FetchEntries,
+    FetchParts,
+    Filled,
+    Greeting,
+    Hello,
+    Lacked,
+    Message,
+    Missed,
+    Opened,
+    Opening,
+    OpenLane,
+    Page,
+    Proof,
+    Query,
+    Refusal,
+    RequestVote,
+    State,
+    Told,
+    Voted,
+    Would,
+)
+
+numbers = st.integers(0, NUMBER_MAX)
+epochs = st.integers(0, EPOCH_MAX)
+drawn = st.integers(0, 2**63 - 1)
+sources = st.integers(1, 256)
+lanes = st.integers(0, 2**32 - 1)
+checksums = st.integers(0, 2**32 - 1)
+names = st.text(st.characters(codec="utf-8"), max_size=30)
+texts = names | st.integers(0, 60_000).map(lambda length: "x" * length)
+positions = st.tuples(epochs, numbers)
+ranges = st.tuples(positions, positions).map(sorted)
+payloads = st.binary(max_size=300) | st.integers(0, 100_000).map(bytes)
+votes = st.builds(Vote, epochs, names, numbers)
+
+
+@st.composite
+def log_entries(draw: st.DrawFn) -> LogEntry:
+    before, position = sorted(draw(st.lists(positions, min_size=2, max_size=2, unique=True)))
+    return new_entry(draw(sources), position, before, draw(payloads))
+
+
+entries = st.lists(log_entries(), max_size=5).map(tuple)
+openings = st.builds(
+    Opening,
+    numbers,
+    st.lists(st.builds(Opened, sources, epochs, positions, st.none() | checksums, numbers), max_size=5).map(tuple),
+    numbers,
+)
+states = st.builds(
+    lambda source, number, ends, part, first, last: State(source, number, ends[1], part, first, last, ends[0]),
+    *(sources, numbers, ranges, payloads, st.booleans(), st.booleans()),
+)
+answers = st.builds(
+    Answer,
+    numbers,
+    st.dictionaries(sources, positions, max_size=4),
+    st.dictionaries(sources, votes, max_size=4),
+    st.frozensets(sources, max_size=4),
+    st.frozensets(sources, max_size=4),
+    st.dictionaries(sources, positions, max_size=4),
+)
+frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
+ballots = st.builds(
+    lambda granted, vote, ends, generation: Ballot(granted, vote, ends[1], generation, ends[0]),
+    *(st.booleans(), votes, ranges, drawn),
+)
+hellos = st.builds(Hello, st.just(VERSION), names, names, numbers, drawn)
+nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
+
+BY_KIND: dict[type, st.SearchStrategy[Message]] = {
+    Greeting: st.builds(Greeting, hellos, names, nonces, st.booleans()),
+    Proof: st.builds(Proof, st.binary(max_size=PROOF_BYTES_MAX)),
+    Refusal: st.builds(Refusal, st.text(st.characters(codec="utf-8"), max_size=REFUSAL_BYTES_MAX // 4)),
+    OpenLane: st.builds(OpenLane, lanes, numbers, openings),
+    Cut: st.builds(Cut, lanes, numbers, frames),
+    Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
+    Filled: st.builds(Filled, lanes, numbers, states),
+    Told: st.builds(Told, lanes, numbers, numbers),
+    Ended: st.builds(Ended, lanes, sources, epochs),
+    Answered: st.builds(Answered, lanes, numbers, answers),
+    Ask: st.builds(Ask, numbers, sources),
+    Would: st.builds(Would, numbers, ballots),
+    RequestVote: st.builds(RequestVote, numbers, sources, votes),
+    Voted: st.builds(Voted, numbers, votes, ballots),
+    FetchEntries: st.builds(FetchEntries, numbers, sources, positions),
+    Entries: st.builds(Entries, numbers, entries),
+    FetchParts: st.builds(FetchParts, numbers, sources, positions),
+    Fetched: st.builds(Fetched, numbers, states),
+    Query: st.builds(Query, numbers, texts),
+    Page: st.builds(Page, numbers, texts),
+}
+messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
+
+START: Position = (0, 0)
+EXAMPLES: list[Message] = [
+    Greeting(Hello(VERSION, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
+    Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
+    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
+    Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
+    Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
+    Page(7, '{"rows":[]}'),
+]
+"""some with all their parts"""
