@@ -26,7 +26,7 @@ from amqpd.management.errors import (
     Conflict,
     ManagementError,
     NotFound,
-    Refused,
+    NotPermitted,
     Unavailable,
 )
 from amqpd.management.plain_words import plain
@@ -36,7 +36,7 @@ STATUS: dict[type[ManagementError], tuple[int, str]] = {
     BadArgument: (400, "bad_request"),
     NotFound: (404, "not_found"),
     AlreadyExists: (400, "bad_request"),
-    Refused: (401, "not_authorised"),
+    NotPermitted: (401, "not_authorised"),
     Conflict: (400, "bad_request"),
     Unavailable: (503, "service_unavailable"),
 }

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.management.errors import ManagementError
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd.management.figures.recent import Recent
 from amqpd.management.figures.recent_acts import recent_acts
 from amqpd_admin import answers
@@ -110,7 +110,7 @@ ROUTES: list[BaseRoute] = [*chain.from_iterable(router.routes for router in ROUT
 
 
 def make_app(
-    behind: Behind,
+    behind: BrokerParts,
     settings: Settings,
     addresses: Sequence[str],
     *,

@@ -8,14 +8,14 @@ Not here: who gives it (`routes/overview.py`, `amqpd ctl set_cluster_name`).
 from __future__ import annotations
 
 from amqpd.config import Settings
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd.vocabulary.store_address import parse_store_address
 
 PARAMETER = "cluster_name"
 """the global parameter that has it, as in RabbitMQ"""
 
 
-def cluster_name(behind: Behind, settings: Settings) -> str:
+def cluster_name(behind: BrokerParts, settings: Settings) -> str:
     """Without a name that somebody gave it: nodes with one store are one cluster, and a node alone has its own."""
     given = behind.on.node.topology.global_parameters.get(("", PARAMETER))
     if given is not None and isinstance(given.value, str) and given.value:

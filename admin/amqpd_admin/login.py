@@ -27,7 +27,7 @@ import structlog
 import trio
 from fastapi import Depends, Request
 
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd.management.operators import Operator
 from amqpd.process.services import address_of
 from amqpd.security.authentication.logins import Accepted
@@ -61,7 +61,7 @@ class Who:
 
     user: str
     tags: tuple[str, ...]
-    behind: Behind
+    behind: BrokerParts
 
     @property
     def operator(self) -> Operator:
@@ -125,7 +125,7 @@ async def _logged_in(request: Request) -> Who:
 
 async def by_password(request: Request, user: str, password: bytes, challenge: dict[str, str] = REALM) -> Who:
     """Raises Refusal."""
-    behind: Behind = request.app.state.behind
+    behind: BrokerParts = request.app.state.behind
     host, loopback = _place(request)
     verdict = behind.logins.known(user, password, loopback)
     if verdict is None:
@@ -139,7 +139,7 @@ async def by_password(request: Request, user: str, password: bytes, challenge: d
 
 def by_session(request: Request) -> Who | None:
     """None without a session. Raises Refusal."""
-    behind: Behind = request.app.state.behind
+    behind: BrokerParts = request.app.state.behind
     sessions: Sessions = request.app.state.sessions
     token = token_of(request)
     session = sessions.find(token, trio.current_time()) if token else None
@@ -161,7 +161,7 @@ def _place(request: Request) -> tuple[str, bool]:
     return host, is_loopback(host)
 
 
-def _with_tag(verdict: Accepted, behind: Behind) -> Who:
+def _with_tag(verdict: Accepted, behind: BrokerParts) -> Who:
     """Raises Refusal."""
     who = Who(verdict.user, verdict.tags, behind)
     who.require(not TAGS.isdisjoint(verdict.tags), "Not management user")

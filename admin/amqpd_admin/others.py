@@ -18,8 +18,8 @@ import trio
 
 from amqpd.management.errors import ManagementError, of_kind
 from amqpd.management.figures import totals
-from amqpd.management.pacing import Pace, each
-from amqpd.management.peers.rows import Found
+from amqpd.management.pacing import WalkPace, each
+from amqpd.management.peers.rows import GatheredRows
 from amqpd_admin.login import Who
 
 Counts = Counter[str]
@@ -37,12 +37,12 @@ def names(who: Who) -> list[str]:
     return [] if who.behind.cluster is None else who.behind.cluster().others()
 
 
-async def ask(who: Who, of: str, **more: str | None) -> Found:
+async def ask(who: Who, of: str, **more: str | None) -> GatheredRows:
     """Rows of all other nodes."""
-    return Found() if who.behind.peers is None else await who.behind.peers.rows(of, **more)
+    return GatheredRows() if who.behind.peers is None else await who.behind.peers.rows(of, **more)
 
 
-async def ask_of_clients(who: Who, of: str, **more: str | None) -> Found:
+async def ask_of_clients(who: Who, of: str, **more: str | None) -> GatheredRows:
     """The same of connections, channels, consumers: of a user who does not monitor, its own."""
     return await ask(who, of, user=None if who.monitors else who.user, **more)
 
@@ -66,7 +66,7 @@ async def act(who: Who, of: str, **more: str) -> None:
         raise of_kind(errors[0].kind, "; ".join(sorted(map(str, errors))))
 
 
-def seen(found: Found, who: Who, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[Told | None]:
+def seen(found: GatheredRows, who: Who, wanted: Callable[[dict[str, Any]], bool]) -> Iterator[Told | None]:
     """Rows with a `user`, of those that the user may see."""
     for node, row in found:
         yield Told(node, row) if wanted(row) and who.sees_connection(row["user"]) else None
@@ -77,7 +77,7 @@ async def listed(who: Who, of: str, wanted: Callable[[dict[str, Any]], bool], **
     return await each(seen(await ask_of_clients(who, of, **more), who, wanted), lambda told: told)
 
 
-def missing(who: Who, *found: Found) -> list[str]:
+def missing(who: Who, *found: GatheredRows) -> list[str]:
     """Nodes that are members and did not answer: one that is gone has nothing that could be missing."""
     if who.behind.cluster is None:
         return []
@@ -85,10 +85,10 @@ def missing(who: Who, *found: Found) -> list[str]:
     return sorted({name for each in found for name in each.missing if view.lives(name)})
 
 
-async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], Found]:
+async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, Counts], GatheredRows]:
     """By virtual host."""
     told, here = await ask(who, "totals"), await who.behind.facts.sums.by_vhost()
-    pace, counts = Pace(), dict[str, Counts]()
+    pace, counts = WalkPace(), dict[str, Counts]()
     for name in vhosts:
         await pace.step()
         counts[name] = Counter(here.get(name))
@@ -99,7 +99,7 @@ async def sums_of_queues(who: Who, vhosts: Collection[str]) -> tuple[dict[str, C
     return counts, told
 
 
-async def sums_of_clients(who: Who) -> tuple[Counts, Found]:
+async def sums_of_clients(who: Who) -> tuple[Counts, GatheredRows]:
     """Connections and channels; of a user who does not monitor its own, and its consumers, too."""
     user = None if who.monitors else who.user
     told = await ask(who, "clients", user=user)

@@ -16,7 +16,7 @@ from typing import Any
 
 from amqpd.management.figures.queue_facts import STATS, growth_of, state_of
 from amqpd.management.figures.totals import port_of
-from amqpd.management.pacing import Pace, each, in_order
+from amqpd.management.pacing import WalkPace, each, in_order
 from amqpd.management.peers.leaders import Leaders
 from amqpd.node.node import Node
 from amqpd.queues.facts import Facts
@@ -55,7 +55,7 @@ class QueueOrder:
 
     async def choose(self, view: View) -> Chosen[QueuePort] | None:
         """None: rows are needed to know the order. Raises Refusal."""
-        node, pace, runs, total = self._behind.on.node, Pace(), list[Run](), 0
+        node, pace, runs, total = self._behind.on.node, WalkPace(), list[Run](), 0
         value = None
         if not view.by_names:
             value = _figure(node, view.sort[0]) if self._has(view.sort[0]) else None
@@ -129,7 +129,9 @@ def _facts(node: Node, queue: QueuePort) -> Facts:
     return node.queues[queue.record.vhost, queue.record.name].facts
 
 
-async def _matching(names: Sequence[str], view: View, matches: Callable[[str], bool], pace: Pace) -> Sequence[str]:
+async def _matching(
+    names: Sequence[str], view: View, matches: Callable[[str], bool], pace: WalkPace
+) -> Sequence[str]:
     """Those that the request asks for."""
     if not view.name:
         return names
@@ -142,7 +144,7 @@ async def _matching(names: Sequence[str], view: View, matches: Callable[[str], b
     return found
 
 
-async def _by_names(runs: list[Run], view: View, part: slice, pace: Pace) -> list[Key]:
+async def _by_names(runs: list[Run], view: View, part: slice, pace: WalkPace) -> list[Key]:
     """Those on the page."""
     if view.reverse:
         runs = [(vhost, names[::-1]) for vhost, names in reversed(runs)]

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from amqpd.management.figures.samples import Range, Series, range_back
+from amqpd.management.figures.samples import SampleRange, Series, range_back
 from amqpd_admin.answers import bad_request
 
 Row = dict[str, Any]
@@ -56,12 +56,12 @@ class SamplesAsked:
     def __contains__(self, name: str) -> bool:
         return name in self._pairs
 
-    def range_of(self, name: str, *, ahead: bool = False) -> Range | None:
+    def range_of(self, name: str, *, ahead: bool = False) -> SampleRange | None:
         """None: none of these are wanted. `ahead`: see `range_back`."""
         pair = self._pairs.get(name)
         return None if pair is None else range_back(self._now_ms, *pair, ahead=ahead)
 
-    def add(self, row: Row, names: Iterable[str], series: Series, wanted: Range | None) -> None:
+    def add(self, row: Row, names: Iterable[str], series: Series, wanted: SampleRange | None) -> None:
         """To the details of these fields of the row; details that are not there yet get a rate, too."""
         found = [] if wanted is None else series.within(wanted)
         for name in names:

@@ -23,7 +23,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqpd.config import Settings
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd.management.figures.recent import Recent
 from amqpd.transport.listeners import Listener, close_listeners, open_http_listeners, start_listening
 from amqpd.transport.tls import server_context
@@ -81,7 +81,7 @@ class HttpFace:
         while self._running:
             await self._ended.park()
 
-    async def run(self, behind: Behind) -> None:
+    async def run(self, behind: BrokerParts) -> None:
         if self._ending.is_set():
             return
         self._running = True
@@ -91,7 +91,7 @@ class HttpFace:
             self._running = False
             self._ended.unpark_all()
 
-    async def _run(self, behind: Behind) -> None:
+    async def _run(self, behind: BrokerParts) -> None:
         hosts = Hosts(self._settings)
         fatal: list[BaseException] = []
         over = trio.Event()

@@ -19,7 +19,7 @@ import structlog
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd_admin.login import TRAIL, Who
 from amqpd_admin.paths import decoded
 from amqpd_admin.shield import SAFE
@@ -54,7 +54,7 @@ log = structlog.get_logger(component="operations")
 class Trail:
     """A wrapper of the application, inside of `Shield`, that records requests which change something."""
 
-    def __init__(self, app: ASGIApp, behind: Behind) -> None:
+    def __init__(self, app: ASGIApp, behind: BrokerParts) -> None:
         self._app = app
         self._behind = behind
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from amqpd.declarations.locating import wanted_of
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import WalkPace, each
 from amqpd.node.node import Node
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase, ConnectionBase
@@ -75,7 +75,7 @@ def is_here(channel: ChannelBase) -> bool:
 async def declared(topology: Topology, usual: int) -> tuple[Counter[int], dict[int, int]]:
     """How many queues each source has, and how many copies it is to have: as many as the queue of it that asks for
     most, or does not ask, which is for the `usual` number."""
-    pace, counts, copies = Pace(), Counter[int](), dict[int, int]()
+    pace, counts, copies = WalkPace(), Counter[int](), dict[int, int]()
     for vhost in list(topology.vhosts.values()):
         for record in list(vhost.queues.values()):
             await pace.step()

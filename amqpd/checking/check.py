@@ -14,8 +14,8 @@ from pathlib import Path
 
 from amqpd.backup.progress import Progress
 from amqpd.checking.audit import check_audit
-from amqpd.checking.journal import ACCEPT, State, check_journal
-from amqpd.checking.metadata import METADATA, Metadata, check_metadata
+from amqpd.checking.journal import ACCEPT, CheckedJournal, check_journal
+from amqpd.checking.metadata import METADATA, CheckedMetadata, check_metadata
 from amqpd.checking.report import RESTORE, Report
 from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.journal.sqlite.database import JOURNAL
@@ -31,8 +31,8 @@ class Checked:
     """The results of the check of a data directory: the report, and the facts that were read on the way."""
 
     report: Report
-    journal: State
-    metadata: Metadata
+    journal: CheckedJournal
+    metadata: CheckedMetadata
     misfits: list[str]
     """between journal and metadata"""
 
@@ -53,7 +53,7 @@ def check(directory: Path, progress: Progress | None = None, *, quick: bool = Fa
     return Checked(report, journal, metadata, lost)
 
 
-def _delayed(report: Report, journal: State, metadata: Metadata) -> None:
+def _delayed(report: Report, journal: CheckedJournal, metadata: CheckedMetadata) -> None:
     """Which numbers are delayed messages: a node's id is its journal's identity."""
     node_id = journal.names.get("identity", metadata.journal)
     names = report.names
@@ -62,7 +62,7 @@ def _delayed(report: Report, journal: State, metadata: Metadata) -> None:
     names.dropped = frozenset(dropped_on(node_id, names.dropped, numbers))
 
 
-def _pair(directory: Path, report: Report, journal: State, metadata: Metadata) -> list[str]:
+def _pair(directory: Path, report: Report, journal: CheckedJournal, metadata: CheckedMetadata) -> list[str]:
     path = directory / JOURNAL
     seen = glance(directory / METADATA)
     if seen is None or (path.exists() and "identity" not in journal.names):
@@ -77,7 +77,7 @@ def _pair(directory: Path, report: Report, journal: State, metadata: Metadata) -
     return lost
 
 
-def _orphans(report: Report, journal: State) -> None:
+def _orphans(report: Report, journal: CheckedJournal) -> None:
     names = report.names
     if journal.recovered is None or not names.known:
         return

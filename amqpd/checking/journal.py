@@ -18,7 +18,7 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.reading import each, fits, has_columns, opened, structure
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
-from amqpd.checking.rows import Seen, check_bodies, check_rows
+from amqpd.checking.rows import RowFacts, check_bodies, check_rows
 from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, small_tables, trust
@@ -34,14 +34,14 @@ ACCEPT = "start once with --accept-loss to go on with what is there (amqpd serve
 
 
 @dataclass
-class State:
+class CheckedJournal:
     """The facts that a journal gives of itself, as far as they can be read."""
 
     names: dict[str, str] = field(default_factory=dict)
     source: trust.Source | None = None
     recovered: Recovered | None = None
     """None: a start would be refused"""
-    rows: Seen = field(default_factory=Seen)
+    rows: RowFacts = field(default_factory=RowFacts)
     losses: list[str] = field(default_factory=list)
     """what was confirmed and is not there"""
     readable: bool = False
@@ -54,7 +54,7 @@ class State:
         return self.source.idx if self.source is not None else 0
 
 
-def check_journal(directory: Path, report: Report, progress: Progress, *, quick: bool) -> State:
+def check_journal(directory: Path, report: Report, progress: Progress, *, quick: bool) -> CheckedJournal:
     """`quick`: bodies, and the pages that they are on, are left out."""
     return _Check(directory, report, progress, quick).run()
 
@@ -65,9 +65,9 @@ class _Check:
         self.report = report
         self.progress = progress
         self.quick = quick
-        self.state = State()
+        self.state = CheckedJournal()
 
-    def run(self) -> State:
+    def run(self) -> CheckedJournal:
         if not self.path.exists():
             self._missing()
             return self.state

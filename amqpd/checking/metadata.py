@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqpd.checking.reading import each, fits, has_columns, opened, structure
-from amqpd.checking.report import Names, Report
+from amqpd.checking.report import JournalQueueNames, Report
 from amqpd.storage.files import mark_path, wal_path
 from amqpd.storage.header import wrong_format
 from amqpd.topology.metadata.codec import PREFIX, decode_record
@@ -28,7 +28,7 @@ from amqpd.topology.metadata.sqlite.tables import (
     history_checksum,
     name_checksum,
 )
-from amqpd.topology.metadata.sqlite.verification import Contents, check_header, read_state, verify
+from amqpd.topology.metadata.sqlite.verification import DatabaseContents, check_header, read_state, verify
 from amqpd.topology.metadata.store import StoreDamaged
 from amqpd.vocabulary.records import QueueRecord, VhostRecord
 
@@ -37,21 +37,21 @@ _HISTORY = "SELECT revision, position, key, value, checksum FROM history ORDER B
 
 
 @dataclass
-class Metadata:
+class CheckedMetadata:
     """The facts of a metadata store that the checks of the journal, and of both as a pair, go by."""
 
     there: bool = False
     newer: bool = False
     """a newer amqpd wrote it: nothing is known of it"""
-    contents: Contents | None = None
+    contents: DatabaseContents | None = None
     """None: it is damaged, or of an older format"""
-    names: Names = field(default_factory=Names)
+    names: JournalQueueNames = field(default_factory=JournalQueueNames)
     journal: str = ""
     """the identity of the journal that it belongs to"""
     journal_index: int = 0
 
 
-def check_metadata(directory: Path, report: Report) -> Metadata:
+def check_metadata(directory: Path, report: Report) -> CheckedMetadata:
     return _Check(directory / METADATA, report).run()
 
 
@@ -59,12 +59,12 @@ class _Check:
     def __init__(self, path: Path, report: Report) -> None:
         self.path = path
         self.report = report
-        self.found = Metadata()
+        self.found = CheckedMetadata()
         self._sealed = True
         self._identity = ""
         self._ways: dict[bool, str] = {}
 
-    def run(self) -> Metadata:
+    def run(self) -> CheckedMetadata:
         traces = self._traces()
         if traces is not None:
             if self.path.exists() and self.path.stat().st_size:

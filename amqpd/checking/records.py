@@ -104,7 +104,7 @@ INDEX_BACKWARDS = INDEX.replace("queue_id, last_seq, first_seq", "queue_id DESC,
 TABLE = f"SELECT batch_id, {_HEAD} FROM batch NOT INDEXED"
 
 
-class Head(NamedTuple):
+class MessageRowHead(NamedTuple):
     """The columns of a row of messages without its bodies, as they were read: a damaged one may have anything
     there."""
 

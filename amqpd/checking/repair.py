@@ -21,7 +21,7 @@ from typing import Any
 
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import Checked, check
-from amqpd.checking.journal import State, check_journal
+from amqpd.checking.journal import CheckedJournal, check_journal
 from amqpd.checking.reading import opened
 from amqpd.checking.rebuild import rebuild
 from amqpd.checking.report import DAMAGE, NEWER, Finding, Report
@@ -170,7 +170,7 @@ class _Repair:
         where = "taken from what is beside it" if known else "drawn"
         found.tell("changed", f"the journal's identity was lost, and is {where}")
 
-    def _index(self, found: Salvage, state: State) -> int:
+    def _index(self, found: Salvage, state: CheckedJournal) -> int:
         """The number of the last transaction: at least what anybody knows of."""
         if state.source is not None:
             return state.source.idx

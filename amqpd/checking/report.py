@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Names:
+class JournalQueueNames:
     """Queues by their number in the journal: (virtual host, name)."""
 
     queues: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Report:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.names = Names()
+        self.names = JournalQueueNames()
 
     def damage(
         self,

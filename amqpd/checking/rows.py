@@ -1,6 +1,6 @@
 """Checks the rows of messages in a journal: index entries, index against table, deadlines, bodies.
 
-What comes in: a connection that only reads. What goes out: findings; `Seen`, what the index has.
+What comes in: a connection that only reads. What goes out: findings; `RowFacts`, what the index has.
 Rules: 1. The index is read in its order, without a body; the table in its own, without a body; the two are compared
 by sums, and row by row only when these differ. 2. Bodies are read as the broker reads them
 (`journal/sqlite/reading.py`).
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from amqpd.backup.progress import Progress
 from amqpd.checking.reading import each
-from amqpd.checking.records import INDEX, TABLE, Head
+from amqpd.checking.records import INDEX, TABLE, MessageRowHead
 from amqpd.checking.report import REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
@@ -38,7 +38,7 @@ _BODY_REMEDY = f"{RESTORE}, or set them aside with 'amqpd message quarantine' wh
 
 
 @dataclass
-class Seen:
+class RowFacts:
     """The facts that the rows of messages give together, for comparison with the journal's other tables."""
 
     count: int = 0
@@ -52,16 +52,16 @@ class Seen:
     """(queue, first, last) of rows of which a finding says already that they are damaged"""
 
 
-def check_rows(connection: sqlite3.Connection, report: Report, progress: Progress, source: Source | None) -> Seen:
+def check_rows(connection: sqlite3.Connection, report: Report, progress: Progress, source: Source | None) -> RowFacts:
     progress.begin("checking journal.db: index")
-    seen = Seen()
-    timed: dict[int, Head] = {}
+    seen = RowFacts()
+    timed: dict[int, MessageRowHead] = {}
     bad: set[object] = set()
     total = 0
-    before: Head | None = None
+    before: MessageRowHead | None = None
     staged = staged_rows(connection)
     for batch_id, *rest in each(connection, INDEX, report.cut(JOURNAL, "the index of the messages")):
-        head = Head(*rest)
+        head = MessageRowHead(*rest)
         seen.count += 1
         total += hash((batch_id, *rest))
         if not head.fits:
@@ -87,7 +87,9 @@ def check_rows(connection: sqlite3.Connection, report: Report, progress: Progres
     return seen
 
 
-def check_bodies(connection: sqlite3.Connection, path: Path, report: Report, progress: Progress, seen: Seen) -> None:
+def check_bodies(
+    connection: sqlite3.Connection, path: Path, report: Report, progress: Progress, seen: RowFacts
+) -> None:
     progress.begin("checking journal.db: bodies", seen.nbytes)
     reader = RowReader(connection, path)
     for queue_id, (first, last) in seen.ranges.items():
@@ -118,11 +120,11 @@ def staged_rows(connection: sqlite3.Connection) -> dict[int, int]:
     return {}
 
 
-def _known(head: Head, source: Source | None) -> bool:
+def _known(head: MessageRowHead, source: Source | None) -> bool:
     return source is None or source.knows(head.source, head.epoch, head.idx)
 
 
-def _check_entry(head: Head, before: Head | None, report: Report, source: Source | None) -> None:
+def _check_entry(head: MessageRowHead, before: MessageRowHead | None, report: Report, source: Source | None) -> None:
     if head.first_seq > head.last_seq or head.first_seq < 0 or not _known(head, source):
         text = f"the index entry of {{messages}} of {{queue}} contradicts itself (transaction {head.idx})"
         report.damage(JOURNAL, "index", text, REPAIR_OR_RESTORE, *head.about)
@@ -150,7 +152,7 @@ def _compare(connection: sqlite3.Connection, report: Report, progress: Progress,
         said = index.pop(batch_id, None)
         if said == tuple(rest):
             continue
-        head = Head(*rest) if said is None or Head(*rest).fits else Head(*said)
+        head = MessageRowHead(*rest) if said is None or MessageRowHead(*rest).fits else MessageRowHead(*said)
         text = (
             "{messages} of {queue} are in the table and not in the index: nobody gets them"
             if said is None
@@ -159,11 +161,11 @@ def _compare(connection: sqlite3.Connection, report: Report, progress: Progress,
         report.damage(JOURNAL, "index against table", text, REPAIR_OR_RESTORE, *head.about)
     for said in index.values():
         text = "{messages} of {queue} are in the index, and their row cannot be found: the queue stops at them"
-        report.damage(JOURNAL, "index against table", text, REPAIR_OR_RESTORE, *Head(*said).about)
+        report.damage(JOURNAL, "index against table", text, REPAIR_OR_RESTORE, *MessageRowHead(*said).about)
 
 
 def _deadlines(
-    connection: sqlite3.Connection, report: Report, seen: Seen, timed: dict[int, Head], bad: set[object]
+    connection: sqlite3.Connection, report: Report, seen: RowFacts, timed: dict[int, MessageRowHead], bad: set[object]
 ) -> None:
     """`bad`: rows whose entries do not fit their checksum, so that it is not known whether they have deadlines."""
     left = 0
@@ -185,7 +187,7 @@ def _deadlines(
         report.damage(JOURNAL, "deadline", text, REPAIR_OR_RESTORE)
 
 
-def deadlines_fit(head: Head, crc: object, data: object) -> bool:
+def deadlines_fit(head: MessageRowHead, crc: object, data: object) -> bool:
     return (
         isinstance(data, bytes)
         and len(data) == head.deadline_bytes

@@ -30,8 +30,8 @@ from amqpd.checking.records import (
     SETTLED,
     TABLE,
     TAIL,
-    Head,
     Kind,
+    MessageRowHead,
 )
 from amqpd.checking.report import Finding
 from amqpd.checking.rows import deadlines_fit, staged_rows
@@ -52,7 +52,7 @@ DEADLINE_BYTES_MAX = 1 << 28
 class Salvage:
     """The rows and records of a damaged journal that are believed, and the losses."""
 
-    rows: dict[int, Head] = field(default_factory=dict)
+    rows: dict[int, MessageRowHead] = field(default_factory=dict)
     """by their number in the table"""
     deadlines: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     records: dict[str, list[Values]] = field(default_factory=dict)
@@ -108,14 +108,14 @@ def body_of(connection: sqlite3.Connection, batch_id: int) -> bytes:
     return b""
 
 
-def body_fits(head: Head, body: bytes) -> bool:
+def body_fits(head: MessageRowHead, body: bytes) -> bool:
     try:
         return body_sum(head, body) == int(head.crc) & checksums.BODY_MASK
     except (struct.error, TypeError, ValueError, OverflowError):
         return False  # what a damaged head says may be anything
 
 
-def body_sum(head: Head, body: bytes) -> int:
+def body_sum(head: MessageRowHead, body: bytes) -> int:
     """The body's checksum, as it is for a row of which the head says so. Raises ValueError and the like."""
     if not 0 <= head.deadline_bytes <= DEADLINE_BYTES_MAX:
         raise ValueError(head.deadline_bytes)
@@ -124,7 +124,7 @@ def body_sum(head: Head, body: bytes) -> int:
     return checksum(Row(queue_id, first, last, body, bool(persistent), *more))
 
 
-def sealed(head: Head, body_crc: int) -> Head:
+def sealed(head: MessageRowHead, body_crc: int) -> MessageRowHead:
     """With the checksums that belong to what it says."""
     return head._replace(crc=checksums.of_head(*head[:-1]) << checksums.HEAD_SHIFT | body_crc)
 
@@ -193,26 +193,26 @@ class _Rows:
         self._overlaps()
         self._deadlines()
 
-    def _index(self) -> dict[int, Head]:
+    def _index(self) -> dict[int, MessageRowHead]:
         reasons: list[str] = []
         rows = list(each(self._connection, INDEX, reasons.append))
         if reasons:
             rows += each(self._connection, INDEX_BACKWARDS, lambda _: None)
-        heads: dict[int, Head] = {}
+        heads: dict[int, MessageRowHead] = {}
         for batch_id, *rest in rows:
-            head = Head(*rest)
+            head = MessageRowHead(*rest)
             if type(batch_id) is int and not (batch_id in heads and heads[batch_id].fits):
                 heads[batch_id] = head
         return heads
 
-    def _table(self, known: dict[int, Head]) -> dict[int, Head]:
+    def _table(self, known: dict[int, MessageRowHead]) -> dict[int, MessageRowHead]:
         reasons: list[str] = []
-        rows = {row[0]: Head(*row[1:]) for row in each(self._connection, TABLE, reasons.append)}
+        rows = {row[0]: MessageRowHead(*row[1:]) for row in each(self._connection, TABLE, reasons.append)}
         if not reasons:
             return rows
         before = max(rows, default=0)
         order = f"{TABLE} WHERE batch_id > {before} ORDER BY batch_id DESC"
-        rows |= {row[0]: Head(*row[1:]) for row in each(self._connection, order, lambda _: None)}
+        rows |= {row[0]: MessageRowHead(*row[1:]) for row in each(self._connection, order, lambda _: None)}
         behind = min((batch_id for batch_id in rows if batch_id > before), default=None)
         for batch_id in known:
             if batch_id not in rows:
@@ -222,11 +222,11 @@ class _Rows:
                 rows.setdefault(batch_id, head)
         return rows
 
-    def _one(self, batch_id: int) -> dict[int, Head]:
+    def _one(self, batch_id: int) -> dict[int, MessageRowHead]:
         rows = each(self._connection, f"{TABLE} WHERE batch_id = {batch_id}", lambda _: None)
-        return {row[0]: Head(*row[1:]) for row in rows}
+        return {row[0]: MessageRowHead(*row[1:]) for row in rows}
 
-    def _between(self, low: int, high: int) -> Iterator[tuple[int, Head]]:
+    def _between(self, low: int, high: int) -> Iterator[tuple[int, MessageRowHead]]:
         """Around what cannot be read, by halves."""
         ranges = [(low, high)]
         while ranges:
@@ -238,12 +238,14 @@ class _Rows:
             at = low
             for batch_id, *rest in each(self._connection, where, reasons.append):
                 at = batch_id + 1
-                yield batch_id, Head(*rest)
+                yield batch_id, MessageRowHead(*rest)
             if reasons and at < high:
                 middle = (at + high) // 2
                 ranges += [(at, middle), (middle + 1, high)]
 
-    def _believed(self, batch_id: int, table: Head | None, index: Head | None) -> Head | None:
+    def _believed(
+        self, batch_id: int, table: MessageRowHead | None, index: MessageRowHead | None
+    ) -> MessageRowHead | None:
         good = [head for head in (table, index) if head is not None and self._plausible(head)]
         if len(good) == 2 and good[0] != good[1]:
             body = body_of(self._connection, batch_id)
@@ -271,10 +273,10 @@ class _Rows:
         self._found.left_out["batch"] += 1
         return None
 
-    def _plausible(self, head: Head) -> bool:
+    def _plausible(self, head: MessageRowHead) -> bool:
         return head.fits and 0 <= head.first_seq <= head.last_seq and self._known(head)
 
-    def _known(self, head: Head) -> bool:
+    def _known(self, head: MessageRowHead) -> bool:
         """The transaction that it is of can have been."""
         known = self._source is None or self._source.knows(head.source, head.epoch, head.idx)
         return known and head.idx >= 0

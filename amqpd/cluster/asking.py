@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from amqpd.cluster.records import AskingRecord, MemberRecord, asking_key, decode, encode
 from amqpd.cluster.roster import Roster
-from amqpd.topology.metadata.store import Compare, Entry, MetadataStore, PutKey, StoreDamaged
+from amqpd.topology.metadata.store import Compare, MetadataEntry, MetadataStore, PutKey, StoreDamaged
 
 ASKED_S = 900
 """Kubernetes waits up to 300 s between two starts of a process that fails."""
@@ -49,7 +49,7 @@ def asking_sentence(asked: AskingRecord) -> str:
     )
 
 
-def _read(entry: Entry) -> AskingRecord | None:
+def _read(entry: MetadataEntry) -> AskingRecord | None:
     """None: it cannot be read, and is put again."""
     try:
         record = decode(entry.key, entry.value, entry.mod_revision)

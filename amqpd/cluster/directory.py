@@ -56,8 +56,8 @@ from amqpd.topology.metadata.store import (
     Compacted,
     Compare,
     DeleteKey,
-    Entry,
     LeaseGone,
+    MetadataEntry,
     MetadataStore,
     MetadataStoreError,
     OutcomeUnknown,
@@ -313,7 +313,7 @@ class Directory:
                     "lease in the metadata store: end that one, or give this node a node_name of its own"
                 )
 
-    async def _make_claim(self, entry: Entry | None) -> None:
+    async def _make_claim(self, entry: MetadataEntry | None) -> None:
         """Unless this process has made one that holds: nobody else has put anything since. Raises StartupError,
         StorageFailure."""
         known = None if entry is None else self._known_in(entry)
@@ -392,7 +392,7 @@ class Directory:
         if self._ends.is_set():
             self._missing = trio.Event()  # it stays so, and is waited for no more
 
-    async def _put(self, member: Entry | None, known: Entry | None) -> None:
+    async def _put(self, member: MetadataEntry | None, known: MetadataEntry | None) -> None:
         """Both, if they still are as they were found; what came of it is read again by the caller."""
         me = self.me
         compares = [Compare(member_key(me.name), _revision(member)), Compare(known_key(me.name), _revision(known))]
@@ -407,10 +407,10 @@ class Directory:
         except LeaseGone:
             self._lease = await self._store.grant_lease(self._lease_s)
 
-    async def _entries(self) -> tuple[Entry | None, Entry | None]:
+    async def _entries(self) -> tuple[MetadataEntry | None, MetadataEntry | None]:
         return await self._store.get(member_key(self.me.name)), await self._store.get(known_key(self.me.name))
 
-    async def _is_forgotten(self, known: Entry | None) -> bool:
+    async def _is_forgotten(self, known: MetadataEntry | None) -> bool:
         """`known`: read before, in one transaction with what is forgotten. The name may have another disk by now."""
         if not self._claim.generation:
             return False
@@ -445,36 +445,36 @@ class Directory:
             "classic queues"
         )
 
-    def _require_mine(self, member: Entry | None, known: Entry | None) -> None:
+    def _require_mine(self, member: MetadataEntry | None, known: MetadataEntry | None) -> None:
         """Raises NodeFailure."""
         if member is not None and not _is_unreadable(member) and not self._is_own(member):
             raise NodeFailure(self._taken(member))
         if known is not None and not _is_unreadable(known) and not self._claim.goes_on(self._known_in(known)):
             raise NodeFailure(self._taken(known))
 
-    def _is_own(self, member: Entry) -> bool:
+    def _is_own(self, member: MetadataEntry) -> bool:
         """This process put it, under whichever lease. (Or the one before it on this disk, which is gone.)"""
         record = _decoded(member)
         return (
             self._claimed_upon is not None and isinstance(record, MemberRecord) and record.nonce == self._claim.nonce
         )
 
-    def _known_in(self, entry: Entry) -> KnownRecord:
+    def _known_in(self, entry: MetadataEntry) -> KnownRecord:
         """One that cannot be read may be of any disk: this one has to catch up before it counts."""
         record = KnownRecord(self.me.name, 0, 0) if _is_unreadable(entry) else _decoded(entry)
         assert isinstance(record, KnownRecord)
         return record
 
-    def _is_mine(self, entry: Entry | None) -> bool:
+    def _is_mine(self, entry: MetadataEntry | None) -> bool:
         return entry is not None and entry.value == encode(self.me) and entry.lease == self._lease
 
-    def _is_known(self, entry: Entry | None) -> bool:
+    def _is_known(self, entry: MetadataEntry | None) -> bool:
         return entry is not None and entry.value == encode(self._as_known())
 
     def _as_known(self) -> KnownRecord:
         return KnownRecord(self.me.name, self.me.incarnation, self.me.generation, self.me.nonce)
 
-    def _taken(self, entry: Entry) -> str:
+    def _taken(self, entry: MetadataEntry) -> str:
         return (
             f"another process is {self.me.name} in this cluster now, {_said(entry)}: end one of the two, or give one "
             "a node_name of its own"
@@ -522,16 +522,16 @@ class Directory:
             self._missing.set()
 
 
-def _revision(entry: Entry | None) -> int:
+def _revision(entry: MetadataEntry | None) -> int:
     return entry.mod_revision if entry is not None else 0
 
 
-def _decoded(entry: Entry) -> ClusterRecord | None:
+def _decoded(entry: MetadataEntry) -> ClusterRecord | None:
     """Raises StoreDamaged."""
     return decode(entry.key, entry.value, entry.mod_revision)
 
 
-def _is_unreadable(entry: Entry) -> bool:
+def _is_unreadable(entry: MetadataEntry) -> bool:
     """It is no other process's: the process of this name puts its own there."""
     try:
         _decoded(entry)
@@ -541,7 +541,7 @@ def _is_unreadable(entry: Entry) -> bool:
     return False
 
 
-def _said(entry: Entry) -> str:
+def _said(entry: MetadataEntry) -> str:
     match _decoded(entry):
         case MemberRecord() as member:
             return f"at {member.host}:{member.port}, incarnation {member.incarnation}"

@@ -24,7 +24,7 @@ from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import said
 from amqpd.cluster.standing import standing
 from amqpd.commands.cluster_store import (
-    Opened,
+    OpenedClusterStore,
     Queues,
     in_store,
     member_named,
@@ -132,7 +132,7 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
       amqpd cluster forget c --timeout 3600
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         name = member_named(opened.roster, node, lives=False)
         if classic := (await queues_of(opened, settings.cluster_copies)).classic[name]:
             queues = "1 classic queue" if classic == 1 else f"{classic:,} classic queues"
@@ -170,7 +170,7 @@ def readmit(settings: Settings, node: str) -> None:
       amqpd cluster readmit c
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         name = node_named(opened.roster.forgotten, node, f"no node {node} was forgotten")
         await readmit_member(opened.store, name)
         click.echo(escaped(f"{name} may start again"))
@@ -178,11 +178,11 @@ def readmit(settings: Settings, node: str) -> None:
     in_store(settings, act)
 
 
-def _without(opened: Opened, node: str) -> dict[int, Aim]:
+def _without(opened: OpenedClusterStore, node: str) -> dict[int, Aim]:
     return without(node, opened.roster.records, opened.roster.desired_sets, opened.roster.usable)
 
 
-async def _forget(opened: Opened, node: str) -> None:
+async def _forget(opened: OpenedClusterStore, node: str) -> None:
     """Raises as `SetRequests.carry_out`, and MemberKept."""
     set_requests, said_so = opened.set_requests, False
     while True:
@@ -208,7 +208,7 @@ def _kept(roster: Roster, node: str) -> bool:
     return any(node in record.members for record in roster.records.values())
 
 
-async def _read(opened: Opened, copies: int) -> tuple[Roster, Queues, list[str]]:
+async def _read(opened: OpenedClusterStore, copies: int) -> tuple[Roster, Queues, list[str]]:
     return opened.roster, await queues_of(opened, copies), await unreadable_topology(opened)
 
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Opened:
+class OpenedClusterStore:
     """The store, and what it has of the cluster."""
 
     store: MetadataStore
@@ -52,13 +52,13 @@ class Opened:
         return self.set_requests.roster
 
 
-def in_store(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
+def in_store(settings: Settings, act: Callable[[OpenedClusterStore], Awaitable[T]]) -> T:
     """Raises ClickException, StartupError."""
     with _sentences():
         return trio.run(_open, settings, act)
 
 
-async def _open(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
+async def _open(settings: Settings, act: Callable[[OpenedClusterStore], Awaitable[T]]) -> T:
     if not settings.cluster_store:
         raise click.ClickException("cluster_store is not set: there is no cluster to look at")
     try:
@@ -69,14 +69,14 @@ async def _open(settings: Settings, act: Callable[[Opened], Awaitable[T]]) -> T:
         ) from error
     began_at = trio.current_time()
     async with store_of(settings, progress) as store:
-        opened = Opened(store, SetRequests(store, progress))
+        opened = OpenedClusterStore(store, SetRequests(store, progress))
         await opened.set_requests.look()
         was_silent = began_at + SILENT_S < trio.current_time()
         await _look_again(opened, RENEWED_LEASES * settings.cluster_lease_s, was_silent)
         return await act(opened)
 
 
-async def _look_again(opened: Opened, within_s: float, was_silent: bool) -> None:
+async def _look_again(opened: OpenedClusterStore, within_s: float, was_silent: bool) -> None:
     """Gives nodes the time to renew their leases before they, or a majority, are said to be gone: leases run out
     while etcd is silent, and are renewed when it answers. `was_silent`: it did not answer this command at once. If
     it did, and every source has a majority, nothing is waited for."""
@@ -120,7 +120,7 @@ def which_sources(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-async def source_of(opened: Opened, vhost: str, queue: str) -> int:
+async def source_of(opened: OpenedClusterStore, vhost: str, queue: str) -> int:
     """Raises ClickException."""
     key = encode_key(("queue", vhost, queue))
     entry = await opened.store.get(key)
@@ -133,7 +133,7 @@ async def source_of(opened: Opened, vhost: str, queue: str) -> int:
 
 
 async def sources_named(
-    opened: Opened, vhost: str, queue: str | None, source: int | None, everything: bool
+    opened: OpenedClusterStore, vhost: str, queue: str | None, source: int | None, everything: bool
 ) -> list[int] | None:
     """None: all of them. Raises ClickException, UsageError."""
     if (queue is not None) + (source is not None) + everything != 1:
@@ -159,7 +159,7 @@ class Queues:
     """how many queues without a source each node leads; "": how many no node has claimed"""
 
 
-async def queues_of(opened: Opened, copies: int) -> Queues:
+async def queues_of(opened: OpenedClusterStore, copies: int) -> Queues:
     """`copies`: for queues that ask for no number. Raises MetadataStoreError."""
     found, asked, classic = Counter[int](), dict[int, int](), Counter[str]()
     # One that cannot be read asks for nothing.
@@ -173,7 +173,7 @@ async def queues_of(opened: Opened, copies: int) -> Queues:
     return Queues(found, defaultdict(lambda: copies, asked), classic)
 
 
-async def unreadable_topology(opened: Opened) -> list[str]:
+async def unreadable_topology(opened: OpenedClusterStore) -> list[str]:
     """A sentence for each record of the topology that cannot be read. Raises MetadataStoreError."""
     reader = RecordReader(strict=False)
     for _ in reader.read_all(reader.in_order(await opened.store.range(PREFIX))):

@@ -15,7 +15,7 @@ from pathlib import Path
 from amqpd.cluster.choosing import Heard
 from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.cluster.placement import ranked
-from amqpd.commands.cluster_store import Opened, in_store, queues_of
+from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of
 from amqpd.commands.metadata import cluster_settings
 from amqpd.definitions.difference import Place, unplaced
 from amqpd.management.metadata.imported_queues import placed_in_cluster
@@ -29,7 +29,7 @@ def placing_for(data_dir: Path) -> Place:
         return unplaced
     copies = settings.cluster_copies
 
-    async def read(opened: Opened) -> tuple[Heard, Counter[int]]:
+    async def read(opened: OpenedClusterStore) -> tuple[Heard, Counter[int]]:
         roster = opened.roster
         heard = Heard("", roster.members, roster.known, roster.records, roster.linkage)
         return heard, (await queues_of(opened, copies)).count

@@ -19,7 +19,7 @@ import trio
 
 from amqpd.commands.refusals import refusals
 from amqpd.config import Settings
-from amqpd.management.metadata.interface import Metadata
+from amqpd.management.metadata.interface import ManagedMetadata
 from amqpd.management.metadata.stored import FILE_NAME, OpenStore, StoredMetadata
 from amqpd.process.config_sources import load_settings
 from amqpd.vocabulary.escapes import escaped
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 def carry_out(
     data_dir: Path,
-    use_case: Callable[Concatenate[Metadata, P], Awaitable[T]],
+    use_case: Callable[Concatenate[ManagedMetadata, P], Awaitable[T]],
     *arguments: P.args,
     **named: P.kwargs,
 ) -> T:

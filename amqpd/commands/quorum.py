@@ -17,7 +17,7 @@ import click
 
 from amqpd.cluster.overview import alike_rows
 from amqpd.cluster.standing import Standing, standing
-from amqpd.commands.cluster_store import Opened, in_store, queues_of, source_of
+from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.quorum_changes import cancel, grow, rebalance, shrink, transfer
 from amqpd.commands.quorum_force import force
@@ -86,7 +86,7 @@ def status(
     """
     at, facts = _facts(data_dir)
 
-    async def look(opened: Opened) -> tuple[list[Standing], Mapping[int, int]]:
+    async def look(opened: OpenedClusterStore) -> tuple[list[Standing], Mapping[int, int]]:
         number = await source_of(opened, vhost, queue) if queue is not None else source
         records = opened.roster.records
         if number is not None and number not in records:

@@ -22,7 +22,7 @@ from amqpd.cluster.overview import ranges
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import as_it_is, said
 from amqpd.commands.cluster_store import (
-    Opened,
+    OpenedClusterStore,
     in_store,
     member_named,
     progress,
@@ -77,7 +77,7 @@ def grow(
       amqpd quorum grow d --queue orders --vhost shop
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         name = _linked(roster, member_named(roster, node))
         named = await sources_named(opened, vhost, queue, source, everything)
@@ -125,7 +125,7 @@ def shrink(
       amqpd quorum shrink d --all
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         name = member_named(roster, node, lives=False)
         named = await sources_named(opened, vhost, queue, source, everything)
@@ -160,7 +160,7 @@ def transfer(settings: Settings, queue: str, node: str, vhost: str, no_wait: boo
       amqpd quorum transfer orders b --vhost shop --timeout 30
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         name = _linked(opened.roster, member_named(opened.roster, node))
         source = await source_of(opened, vhost, queue)
         if source not in opened.roster.records:
@@ -207,7 +207,7 @@ def rebalance(
       amqpd quorum rebalance --leaders
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         aims = rebalanced(
             roster.records, roster.desired_sets, roster.usable, Fraction(slack, 100), leaders_only=leaders_only
@@ -242,7 +242,7 @@ def cancel(settings: Settings, queue: str | None, vhost: str, source: int | None
       amqpd quorum cancel --all
     """
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         named = await sources_named(opened, vhost, queue, source, everything)
         count = 0
         for each in named or sorted(opened.roster.desired_sets):
@@ -270,7 +270,7 @@ def _change(before: Aim, after: Aim) -> str:
 
 
 async def ask(
-    opened: Opened, aims: Mapping[int, Aim], no_wait: bool, timeout_s: float | None, otherwise: str
+    opened: OpenedClusterStore, aims: Mapping[int, Aim], no_wait: bool, timeout_s: float | None, otherwise: str
 ) -> None:
     """`otherwise`: what is said when there is nothing to do. Raises ClickException."""
     if not aims:

@@ -18,7 +18,7 @@ import trio
 from amqpd.cluster.linkage import WELL
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.standing import Standing, standing
-from amqpd.commands.cluster_store import Opened, in_store, progress, source_of
+from amqpd.commands.cluster_store import OpenedClusterStore, in_store, progress, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.config import Settings
 from amqpd.management.control import socket as control
@@ -63,7 +63,7 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
         raise click.UsageError("say which: a QUEUE, or --all-without-majority")
     at, positions = _positions(data_dir)
 
-    async def act(opened: Opened) -> None:
+    async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         numbers = sorted(roster.records) if queue is None else [await source_of(opened, vhost, queue)]
         if missing := [each for each in numbers if each not in roster.records]:

@@ -34,7 +34,7 @@ from amqpd.datadir.pairing import (
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.node_disk import NodeDisk
-from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import MetadataStoreError
 
@@ -47,7 +47,7 @@ log = structlog.get_logger(component="opening")
 async def open_cluster_pair(
     directory: Path,
     *,
-    access: Access,
+    access: EtcdAccess,
     name: str,
     running: trio.Nursery,
     accept_loss: bool,
@@ -96,7 +96,7 @@ async def _begin_generation(disk: NodeDisk, store: EtcdStore) -> None:
     await store.begin_generation(disk.names[METADATA], int(disk.names.get(METADATA_REVISION, "0")))
 
 
-async def _misfits(disk: NodeDisk, store: EtcdStore, access: Access) -> list[str]:
+async def _misfits(disk: NodeDisk, store: EtcdStore, access: EtcdAccess) -> list[str]:
     journal = JournalFacts(str(disk.path), disk.names["identity"], disk.index, disk.names)
     # A new journal is a new node, which has no messages of the queues that others made.
     there = MetadataFacts(

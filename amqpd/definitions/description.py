@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from amqpd.definitions.comparison import particulars, thing
-from amqpd.definitions.difference import Action, Difference, Step
+from amqpd.definitions.difference import Action, Difference, ImportStep
 from amqpd.definitions.document import SECTIONS
 from amqpd.vocabulary.escapes import escaped
 
@@ -106,12 +106,12 @@ def summary(found: Difference, done: bool = False) -> str:
     return "; ".join([*(parts or ["nothing to change"]), rest])
 
 
-def _count(steps: Iterable[Step], section: str, action: Action) -> int:
+def _count(steps: Iterable[ImportStep], section: str, action: Action) -> int:
     return sum(step.section == section and step.action == action for step in steps)
 
 
-def _by_kind(found: Difference) -> Iterator[tuple[str, Action, list[Step]]]:
-    of: dict[tuple[str, Action], list[Step]] = {}
+def _by_kind(found: Difference) -> Iterator[tuple[str, Action, list[ImportStep]]]:
+    of: dict[tuple[str, Action], list[ImportStep]] = {}
     for step in found.steps:
         of.setdefault((step.section, step.action), []).append(step)
     for section in SECTIONS:
@@ -120,15 +120,15 @@ def _by_kind(found: Difference) -> Iterator[tuple[str, Action, list[Step]]]:
                 yield section, action, steps
 
 
-def _first(steps: list[Step]) -> list[Step]:
+def _first(steps: list[ImportStep]) -> list[ImportStep]:
     return steps if len(steps) <= SHOWN_MAX + 1 else steps[:SHOWN_MAX]
 
 
-def _detail(step: Step) -> str:
+def _detail(step: ImportStep) -> str:
     return step.detail if step.action != "create" else particulars(step.record)
 
 
-def _line(step: Step) -> str:
+def _line(step: ImportStep) -> str:
     detail = _detail(step)
     return f"{_SIGNS[step.action]} {thing(step.record)}" + (f": {detail}" if detail else "")
 

@@ -56,7 +56,7 @@ Action = Literal["create", "change", "remove"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImportStep:
     """One change of the topology that an import makes, with words for the operator."""
 
     section: str
@@ -71,7 +71,7 @@ class Step:
 class Difference:
     """All that an import would change, and what it leaves as it is, with the reasons."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ImportStep] = field(default_factory=list)
     unchanged: Counter[str] = field(default_factory=Counter)
     """by section"""
     conflicts: list[str] = field(default_factory=list)
@@ -163,7 +163,7 @@ class _Comparing:
         if self._pruning is not None:
             self._found.kept += self._pruning.kept
             self._found.steps += [
-                Step(section, "remove", record, changes, detail)
+                ImportStep(section, "remove", record, changes, detail)
                 for section, record, changes, detail in self._pruning.removals()
             ]
         return self._found
@@ -304,4 +304,4 @@ class _Comparing:
     def _step(
         self, section: str, action: Action, record: Record, changes: tuple[Change, ...], detail: str = ""
     ) -> None:
-        self._found.steps.append(Step(section, action, record, changes, detail))
+        self._found.steps.append(ImportStep(section, action, record, changes, detail))

@@ -22,12 +22,12 @@ from pamqp.exceptions import (
 )
 
 from amqpd.declarations.names import NotLedHere
-from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, ManagementError, NotFound, Refused
+from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, ManagementError, NotFound, NotPermitted
 
 # A precondition that does not hold is a bad argument in most cases; a use case that knows better says so.
 KINDS: dict[type[AMQPError], type[ManagementError]] = {
-    AMQPAccessRefused: Refused,
-    AMQPNotAllowed: Refused,
+    AMQPAccessRefused: NotPermitted,
+    AMQPNotAllowed: NotPermitted,
     AMQPNotFound: NotFound,
     AMQPNotImplemented: BadArgument,
     AMQPResourceLocked: Conflict,

@@ -17,7 +17,7 @@ from amqpd.faults import ENDS_NODE
 T = TypeVar("T")
 
 
-class Answer(Generic[T]):
+class NodeAnswer(Generic[T]):
     """The answer of the node for which a use case waits. `give` and `fail` are for the node's side, one of them,
     once; `wait` for the use case."""
 

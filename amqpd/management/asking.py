@@ -14,7 +14,7 @@ from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import Inequivalent
 from amqpd.flow.census import LimitReached
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import Answer
+from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError
 from amqpd.management.metadata.interface import NAME_BYTES_MAX
 from amqpd.management.operators import Operator
@@ -32,11 +32,11 @@ async def ask(
     *,
     otherwise: type[ManagementError] = BadArgument,
 ) -> T:
-    """What the act calls its second argument with. Raises NotFound for the virtual host, Refused, Conflict for a
+    """What the act calls its second argument with. Raises NotFound for the virtual host, NotPermitted, Conflict for a
     limit that is reached, AlreadyExists for something that is there with other properties, and `otherwise` for
     another precondition that does not hold."""
     on.vhost(vhost)
-    answer: Answer[T] = Answer()
+    answer: NodeAnswer[T] = NodeAnswer()
 
     def suspend(continuation: Callable[..., None]) -> Callable[..., Any]:
         def still_there(*results: Any) -> None:

@@ -17,7 +17,7 @@ from amqpd.management.control import commands as control_commands
 from amqpd.management.control.answers import Commands, Handler, Stream
 from amqpd.management.damage.damaged_rows import DamagedRows
 from amqpd.management.damage.orphan_operations import OrphanOperations
-from amqpd.management.face import Behind, ClusterView
+from amqpd.management.face import BrokerParts, ClusterState
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.queue_names import QueueNames
 from amqpd.management.figures.sampling import Sampler
@@ -38,7 +38,7 @@ def all_commands(
     data_dir: Path,
     handlers: Mapping[str, Handler],
     streams: Mapping[str, Stream],
-    cluster: Cluster | None,
+    cluster: ClusterPlace | None,
     peers: PeerRows | None,
 ) -> Commands:
     """`handlers` and `streams` are those of the broker's other components, by the commands' names."""
@@ -72,16 +72,16 @@ class PeerQueries(Peers, Protocol):
     answer: Callable[[str], Awaitable[str]]
 
 
-class Cluster(Protocol):
+class ClusterPlace(Protocol):
     """This node's place in a cluster."""
 
     @property
     def queries(self) -> PeerQueries: ...
 
-    def view(self) -> ClusterView: ...
+    def view(self) -> ClusterState: ...
 
 
-def peer_rows(cluster: Cluster | None) -> PeerRows | None:
+def peer_rows(cluster: ClusterPlace | None) -> PeerRows | None:
     """What the other nodes say; None: there are none."""
     return None if cluster is None else PeerRows(cluster.queries, lambda: cluster.view().others())
 
@@ -97,9 +97,9 @@ def behind_of(
     facts: NodeFacts,
     sampler: Sampler,
     commands: Commands,
-    cluster: Cluster | None,
+    cluster: ClusterPlace | None,
     peers: PeerRows | None,
-) -> Behind:
+) -> BrokerParts:
     """From now on other nodes are answered."""
     if cluster is not None:
         cluster.queries.answer = PeerAnswers(on, facts, sampler.watch).answer
@@ -107,4 +107,4 @@ def behind_of(
     view = None if cluster is None else cluster.view
     metadata = LiveMetadata(on, store, sync)
     parts = (on, metadata, logins, on.node.access, figures, view, addresses, messages, commands)
-    return Behind(*parts, sampler, facts, QueueNames(on.node.topology), peers)
+    return BrokerParts(*parts, sampler, facts, QueueNames(on.node.topology), peers)

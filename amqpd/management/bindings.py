@@ -111,7 +111,7 @@ async def bind(
     routing_key: str = "",
     arguments: Mapping[str, Any] | None = None,
 ) -> Bound:
-    """Raises BadArgument, NotFound, Refused, Conflict for a queue that is exclusive to a connection."""
+    """Raises BadArgument, NotFound, NotPermitted, Conflict for a queue that is exclusive to a connection."""
     source, destination = checked_name("exchange's name", source), checked_name("destination's name", destination)
     table = checked_arguments(dict(arguments or {}))
     routing_key = checked_key(routing_key)
@@ -137,7 +137,7 @@ async def unbind(
     destination_type: DestinationType,
     key: str,
 ) -> None:
-    """The one of these ends with this `properties_key`. Raises NotFound, Refused, Conflict."""
+    """The one of these ends with this `properties_key`. Raises NotFound, NotPermitted, Conflict."""
     ends = walked(on.vhost(vhost), source=source, destination=destination, destination_type=destination_type)
     found = [each for each in ends if each is not None and named_by(each, key)]
     gone = f"no binding '{key}' from exchange '{source}' to {destination_type} '{destination}' in vhost '{vhost}'"
@@ -157,7 +157,7 @@ async def unbind_exactly(
     routing_key: str,
     arguments: Mapping[str, Any] | None = None,
 ) -> None:
-    """That of this routing key and these arguments. Raises BadArgument, NotFound, Refused, Conflict."""
+    """That of this routing key and these arguments. Raises BadArgument, NotFound, NotPermitted, Conflict."""
     table = checked_arguments(dict(arguments or {}))
     record = BindingRecord(vhost, source, destination, destination_type, routing_key, arguments=table)
     if not await _unbound(on, by, record):
@@ -169,8 +169,8 @@ async def unbind_exactly(
 
 
 async def _unbound(on: Running, by: Operator, record: BindingRecord) -> bool:
-    """Whether there was one of these ends, this routing key and these arguments. Raises Refused, Conflict, NotFound
-    for the virtual host."""
+    """Whether there was one of these ends, this routing key and these arguments. Raises NotPermitted, Conflict,
+    NotFound for the virtual host."""
     ends, arguments = (record.source, record.destination, record.destination_type), dict(record.arguments)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:

@@ -40,7 +40,7 @@ class AlreadyExists(ManagementError):
     kind = "already_exists"
 
 
-class Refused(ManagementError):
+class NotPermitted(ManagementError):
     """The permissions of the user do not allow the request."""
 
     kind = "refused"
@@ -62,7 +62,7 @@ class Unavailable(ManagementError):
 
 KINDS: dict[str, type[ManagementError]] = {
     each.kind: each
-    for each in (ManagementError, BadArgument, NotFound, AlreadyExists, Refused, Conflict, Unavailable)
+    for each in (ManagementError, BadArgument, NotFound, AlreadyExists, NotPermitted, Conflict, Unavailable)
 }
 
 

@@ -31,7 +31,7 @@ async def declare(
     internal: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, Refused."""
+    """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, NotPermitted."""
     name, table = checked_name("exchange's name", name), checked_arguments(dict(arguments or {}))
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:
@@ -50,7 +50,7 @@ async def declare(
 
 
 async def delete(on: Running, by: Operator, vhost: str, name: str, *, if_unused: bool = False) -> None:
-    """Raises NotFound, Refused, Conflict when it is in use and must not be."""
+    """Raises NotFound, NotPermitted, Conflict when it is in use and must not be."""
     name = checked_name("exchange's name", name)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:

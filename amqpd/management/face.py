@@ -19,7 +19,7 @@ from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.queue_names import QueueNames
 from amqpd.management.figures.sampling import Sampler
 from amqpd.management.messages.operations import MessageOperations
-from amqpd.management.metadata.interface import Metadata
+from amqpd.management.metadata.interface import ManagedMetadata
 from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
 from amqpd.security.access import Access
@@ -27,17 +27,17 @@ from amqpd.security.authentication.logins import Logins
 
 
 @dataclass(frozen=True)
-class Behind:
+class BrokerParts:
     """The parts of the running broker that a face uses."""
 
     on: Running
-    metadata: Metadata
+    metadata: ManagedMetadata
     logins: Logins
     access: Access
     figures: Callable[[], dict[str, Any]]
     """what costs nothing to say: `disk_free_bytes`, `disk_free_bytes_min`, `resident_bytes_max`, `scrub`, `audit`,
     `directories` that are not in use, `spans` where they are on, and `cluster` where there is one"""
-    cluster: Callable[[], ClusterView] | None
+    cluster: Callable[[], ClusterState] | None
     """how it is now; None: there are no other nodes"""
     addresses: Sequence[tuple[str, int, bool]]
     """where clients connect: host, port, whether through TLS"""
@@ -60,7 +60,7 @@ class Behind:
         return self.cluster is not None
 
 
-class ClusterView(Protocol):
+class ClusterState(Protocol):
     """The state of the cluster, as this node sees it."""
 
     def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
@@ -113,7 +113,7 @@ class Face(Protocol):
     def listen(self) -> None:
         """Raises StartupError."""
 
-    async def run(self, behind: Behind) -> None:
+    async def run(self, behind: BrokerParts) -> None:
         """Until cancelled, or ended."""
 
     async def end(self) -> None:

@@ -25,7 +25,7 @@ TURN_S = 0.001
 SORTED_AT_ONCE = 500
 
 
-class Pace:
+class WalkPace:
     """The pace of one long walk: other tasks have their turn after each `TURN_S`."""
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Pace:
         self._until = trio.current_time() + TURN_S
 
 
-async def each(things: Iterable[T | None], make: Callable[[T], R | None], pace: Pace | None = None) -> list[R]:
+async def each(things: Iterable[T | None], make: Callable[[T], R | None], pace: WalkPace | None = None) -> list[R]:
     """What is made of the things, in their order; without what is None."""
-    pace, found = pace or Pace(), []
+    pace, found = pace or WalkPace(), []
     for thing in things:
         await pace.step()
         made = None if thing is None else make(thing)
@@ -57,7 +57,7 @@ async def in_order(
     things: Sequence[T], key: Callable[[T], Any], *, reverse: bool = False, first: int | None = None
 ) -> list[T]:
     """As `sorted`; with `first`, no more than that number of them."""
-    pace = Pace()
+    pace = WalkPace()
     runs: list[list[tuple[Any, T]]] = []
     for begin in range(0, len(things), SORTED_AT_ONCE):
         run = await each(things[begin : begin + SORTED_AT_ONCE], lambda thing: (key(thing), thing), pace)

@@ -21,7 +21,7 @@ from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue
 from amqpd.declarations.queues import declare_queue, delete_queue
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import Answer
+from amqpd.management.answers import NodeAnswer
 from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
@@ -41,8 +41,8 @@ async def declare(
     auto_delete: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, Refused, Conflict for one that is exclusive to
-    a connection."""
+    """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, NotPermitted, Conflict for one that is
+    exclusive to a connection."""
     if not name:
         raise BadArgument("a queue needs a name that is not empty")
     name, table = checked_name("queue's name", name), checked_arguments(dict(arguments or {}))
@@ -72,7 +72,7 @@ async def delete(
     any_type: bool = False,
 ) -> int:
     """How many ready messages went with it. `any_type`: the conditions hold for quorum queues that this node leads,
-    too. Raises NotFound, Refused, Conflict when it is in use or not empty and must not be."""
+    too. Raises NotFound, NotPermitted, Conflict when it is in use or not empty and must not be."""
     name = checked_name("queue's name", name)
 
     def act(asker: Asker, done: Callable[[int | None], None]) -> None:
@@ -85,7 +85,7 @@ async def delete(
 
 
 async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
-    """How many ready messages are gone, the broker going on in between. Raises NotFound, Refused, Conflict,
+    """How many ready messages are gone, the broker going on in between. Raises NotFound, NotPermitted, Conflict,
     Unavailable when the queue goes out of service."""
     node = on.node
 
@@ -96,7 +96,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
         done(queue)
 
     queue = await ask(on, by, vhost, act)
-    answer: Answer[int] = Answer()
+    answer: NodeAnswer[int] = NodeAnswer()
 
     def purged(count: int | AMQPSoftError) -> None:
         if isinstance(count, AMQPSoftError):

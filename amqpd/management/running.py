@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from amqpd.flow.alarms import AlarmBoard
 from amqpd.journal.lane import Lanes
-from amqpd.management.answers import Answer
+from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import NotFound, Unavailable
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
@@ -53,7 +53,7 @@ class Running:
 
 async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) -> None:
     """Returns when all that was handed to the lanes is safe. Raises Unavailable when nobody knows whether it is."""
-    answer: Answer[Decision] = Answer()
+    answer: NodeAnswer[Decision] = NodeAnswer()
     node.durability.when_durable(answer.give, lanes)
     settle()
     if await answer.wait() is Decision.LOST:

@@ -17,17 +17,17 @@ import trio
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.vocabulary.store_address import parse_store_address
 
 
-def access_of(settings: Settings) -> Access:
+def access_of(settings: Settings) -> EtcdAccess:
     """Raises StartupError."""
     address = parse_store_address(settings.cluster_store)
     tls = _client_context(settings) if address.tls else None
     password = settings.cluster_store_password.get_secret_value()
-    return Access(address.endpoints, tls, settings.cluster_store_user, password)
+    return EtcdAccess(address.endpoints, tls, settings.cluster_store_user, password)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ from amqpd.journal.sqlite.schema import GENERATION
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.management.control.socket import ControlServer
 from amqpd.process.alarms import DISK_HYSTERESIS
-from amqpd.scrub.task import Reading
+from amqpd.scrub.task import ScrubScan
 from amqpd.storage.page_cache import PageCache
 from amqpd.vocabulary.store_address import parse_store_address
 
@@ -44,7 +44,7 @@ class OpenNode:
     """The data directories of one node, locked and open; `open_node` makes it."""
 
     def __init__(
-        self, directory: Path, pair: Pair, scan: Reading, presence: Presence | None, watch: DisksWatch | None
+        self, directory: Path, pair: Pair, scan: ScrubScan, presence: Presence | None, watch: DisksWatch | None
     ) -> None:
         self.directory = directory
         """for what is kept once: the audit log, messages that were set aside"""

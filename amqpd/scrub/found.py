@@ -30,14 +30,14 @@ class DamagedRow(NamedTuple):
     reason: str
 
 
-class Outcome(NamedTuple):
+class DamageOutcome(NamedTuple):
     """The outcome of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
 
     what: str
     queue: Paged | None = None
 
 
-def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[Outcome]:
+def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[DamageOutcome]:
     """What becomes of each of them."""
     levels: dict[int, tuple[Paged, Messages | None]] = {}
     wanted = {row.queue_id for row in rows}
@@ -65,16 +65,16 @@ def _make(node: Node, wanted: set[int]) -> None:
             node.ports.get(key)
 
 
-def _of_row(node: Node, row: DamagedRow, queue: Paged | None, level: Messages | None) -> Outcome:
+def _of_row(node: Node, row: DamagedRow, queue: Paged | None, level: Messages | None) -> DamageOutcome:
     if queue is None or not queue.is_served:
-        return Outcome(UNWANTED)
+        return DamageOutcome(UNWANTED)
     if level is None:
-        return Outcome(COPIES, queue)
+        return DamageOutcome(COPIES, queue)
     try:
-        return Outcome(_in_level(level, row), queue)
+        return DamageOutcome(_in_level(level, row), queue)
     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
         node.quarantine(queue, error)
-        return Outcome(UNWANTED)
+        return DamageOutcome(UNWANTED)
 
 
 def _in_level(level: Messages, row: DamagedRow) -> str:

@@ -44,7 +44,7 @@ def expected_s(total_bytes: int, interval_s: float, rate_max: int) -> float:
     return max(one, period_s(interval_s)) + one
 
 
-class Pace:
+class ScrubPace:
     """The pace of one pass of the scrub: how much was read, and the pause before the next step."""
 
     def __init__(self, now_s: float, interval_s: float, rate_max: int, total_bytes: int) -> None:

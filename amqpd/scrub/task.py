@@ -23,7 +23,7 @@ from amqpd.journal.writer import BacklogReader
 from amqpd.management.errors import BadArgument
 from amqpd.node.node import Node
 from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
-from amqpd.scrub.pace import Pace, expected_s, period_s
+from amqpd.scrub.pace import ScrubPace, expected_s, period_s
 
 YIELD_S, YIELDS_MAX = 0.02, 50
 """A step waits this long, and looks again this often, while a consumer waits for a read: a second at most, or a
@@ -47,7 +47,7 @@ COPIES_REMEDY = (
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
-class Reading(Protocol):
+class ScrubScan(Protocol):
     """A scan that the scrub goes through step by step: of one disk (`journal.sqlite.scrubbing.Scan`) or of several
     (`datadir.disks.scan.DisksScan`)."""
 
@@ -62,7 +62,7 @@ class Scrub:
     def __init__(
         self,
         node: Node,
-        scan: Reading,
+        scan: ScrubScan,
         busy: Callable[[], bool],
         settle: Callable[[], None],
         interval_s: float,
@@ -78,7 +78,7 @@ class Scrub:
         self._interval_s, self._rate_max = interval_s, rate_max
         self._clock, self._in_thread = clock, in_thread
         self._request = trio.Event()
-        self._pace: Pace | None = None
+        self._pace: ScrubPace | None = None
         self._pass = self._rows = self._damaged_rows = 0
         self._total_bytes = 0
         self._read_bytes = 0
@@ -133,7 +133,7 @@ class Scrub:
         """`full`: at the greatest rate. False when the operator wants another one at once."""
         self._total_bytes = await self._in_thread(self._scan.begin)
         interval_s = 0.0 if full else self._interval_s
-        self._pace = pace = Pace(trio.current_time(), interval_s, self._rate_max, self._total_bytes)
+        self._pace = pace = ScrubPace(trio.current_time(), interval_s, self._rate_max, self._total_bytes)
         self._pass += 1
         self._started_s = self._clock()
         self._rows = self._read_bytes = 0
@@ -197,7 +197,7 @@ class Scrub:
 
 
 def scrub_of(
-    settings: Settings, node: Node, scan: Reading, reader: BacklogReader, settle: Callable[[], None]
+    settings: Settings, node: Node, scan: ScrubScan, reader: BacklogReader, settle: Callable[[], None]
 ) -> Scrub:
     """As the settings say; it gives way to the reader."""
     return Scrub(node, scan, lambda: reader.busy, settle, settings.scrub_interval_s, settings.scrub_bytes_per_s_max)

@@ -21,7 +21,7 @@ from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.control.answers import Commands
-from amqpd.management.face import Behind, ClusterView
+from amqpd.management.face import BrokerParts, ClusterState
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.queue_names import QueueNames
 from amqpd.management.figures.recent import Recent
@@ -191,7 +191,7 @@ FIGURES = {"resident_bytes_max": 1 << 30, "disk_free_bytes": 1 << 30, "disk_free
 
 
 @asynccontextmanager
-async def inside(view: ClusterView | None = None, peers: PeerRows | None = None) -> AsyncIterator[Inside]:
+async def inside(view: ClusterState | None = None, peers: PeerRows | None = None) -> AsyncIterator[Inside]:
     """With guest, who administers, and a user of each tag (`USERS`); all of them may enter the virtual host "/". In a
     cluster with `view` and `peers`."""
     space = await space_with()
@@ -216,7 +216,7 @@ async def inside(view: ClusterView | None = None, peers: PeerRows | None = None)
         facts = NodeFacts(on, lambda: FIGURES, sampler.of_node, clients, addresses, ".")
         cluster = None if view is None else lambda: view
         parts = (on, metadata, logins, Access(broker.topology), lambda: FIGURES, cluster, clients, messages)
-        behind = Behind(*parts, Commands({}), sampler, facts, QueueNames(broker.topology), peers)
+        behind = BrokerParts(*parts, Commands({}), sampler, facts, QueueNames(broker.topology), peers)
         told.rows.clear()
         settings = Settings(data_dir=Path.cwd())
         lines = recent_lines()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.audit.coverage.counts import Counts
+from amqpd.audit.coverage.counts import MinuteCounts
 from amqpd.vocabulary.audit_levels import COUNTS, OFF
 from tests.audit.recorded import RecordedHarness
 from tests.audit.test_leader_epochs import Leader, declared, standing
@@ -22,11 +22,11 @@ def harness() -> RecordedHarness:
 
 
 @pytest.fixture
-def counts(harness: RecordedHarness) -> Counts:
-    return Counts(harness.node.books)
+def counts(harness: RecordedHarness) -> MinuteCounts:
+    return MinuteCounts(harness.node.books)
 
 
-def counted(harness: RecordedHarness, counts: Counts) -> Found:
+def counted(harness: RecordedHarness, counts: MinuteCounts) -> Found:
     """What the minute brought: (queue or user, figure) -> count."""
     counts.write(harness.node.audited(), list(harness.node.connections.values()))
     return figures(harness)
@@ -47,7 +47,7 @@ def traffic(client: Client, count: int = 2) -> None:
 
 
 def test_each_figure_is_the_increase_since_the_last_row(
-    harness: RecordedHarness, client: Client, counts: Counts
+    harness: RecordedHarness, client: Client, counts: MinuteCounts
 ) -> None:
     client.declare("q", durable=True)
     traffic(client)
@@ -68,7 +68,7 @@ def test_what_was_there_at_the_start_was_counted_before(harness: RecordedHarness
     client.declare("q", durable=True)
     traffic(client, 5)
     harness.restart()
-    counts = Counts(harness.node.books)
+    counts = MinuteCounts(harness.node.books)
     counts.begin(harness.node.audited())
     assert counted(harness, counts) == {}
     harness.client().publish(b"x", "q")
@@ -76,7 +76,7 @@ def test_what_was_there_at_the_start_was_counted_before(harness: RecordedHarness
 
 
 def test_what_a_connection_published_is_counted_when_it_is_gone(
-    harness: RecordedHarness, client: Client, counts: Counts
+    harness: RecordedHarness, client: Client, counts: MinuteCounts
 ) -> None:
     harness.node.connection_left = counts.left
     client.declare("q")
@@ -87,7 +87,7 @@ def test_what_a_connection_published_is_counted_when_it_is_gone(
 
 
 def test_a_queue_that_is_recorded_has_no_figures_and_none_of_that_time_later(
-    harness: RecordedHarness, client: Client, counts: Counts
+    harness: RecordedHarness, client: Client, counts: MinuteCounts
 ) -> None:
     client.declare("q", durable=True)
     harness.policy(audit="full")
@@ -99,7 +99,9 @@ def test_a_queue_that_is_recorded_has_no_figures_and_none_of_that_time_later(
     assert counted(harness, counts)["q", "accepted"] == 1
 
 
-def test_a_queue_that_is_deleted_leaves_its_figures(harness: RecordedHarness, client: Client, counts: Counts) -> None:
+def test_a_queue_that_is_deleted_leaves_its_figures(
+    harness: RecordedHarness, client: Client, counts: MinuteCounts
+) -> None:
     """Also one that was made in the same minute."""
     client.declare("q")
     client.publish(b"x", "q")
@@ -109,7 +111,9 @@ def test_a_queue_that_is_deleted_leaves_its_figures(harness: RecordedHarness, cl
 
 
 @pytest.mark.parametrize("level", ["off", "admin"])
-def test_who_wants_no_figures_has_none(harness: RecordedHarness, client: Client, counts: Counts, level: Any) -> None:
+def test_who_wants_no_figures_has_none(
+    harness: RecordedHarness, client: Client, counts: MinuteCounts, level: Any
+) -> None:
     client.declare("q")
     harness.policy(audit=level)
     client.publish(b"x", "q")
@@ -118,7 +122,7 @@ def test_who_wants_no_figures_has_none(harness: RecordedHarness, client: Client,
 
 def test_a_policy_may_ask_for_figures_where_nothing_else_is_recorded() -> None:
     harness = RecordedHarness(OFF)
-    client, counts = harness.client(), Counts(harness.node.books)
+    client, counts = harness.client(), MinuteCounts(harness.node.books)
     client.declare("q")
     harness.policy(audit="counts")
     client.publish(b"x", "q")
@@ -126,7 +130,7 @@ def test_a_policy_may_ask_for_figures_where_nothing_else_is_recorded() -> None:
 
 
 def test_a_queue_that_goes_between_two_steps_is_counted_once(
-    harness: RecordedHarness, client: Client, counts: Counts, monkeypatch: pytest.MonkeyPatch
+    harness: RecordedHarness, client: Client, counts: MinuteCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("amqpd.audit.coverage.counts.AT_ONCE", 1)
     client.declare("q", durable=True)
@@ -147,7 +151,7 @@ class Moving:
         self.leader = Leader(COUNTS)
         self.leader.begin(7)
         self.client, self.queue_id = declared(self.leader)
-        self.counts = Counts(self.leader.node.books)
+        self.counts = MinuteCounts(self.leader.node.books)
         monkeypatch.setattr("amqpd.audit.coverage.counts.AT_ONCE", 1)
 
     def comes_back(self, epoch: int) -> None:

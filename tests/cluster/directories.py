@@ -22,12 +22,12 @@ from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
     MetadataStore,
+    MetadataTransaction,
     Outcome,
     OutcomeUnknown,
     Snapshot,
     StoreBusy,
     StoreUnavailable,
-    Transaction,
 )
 
 HOST = "127.0.0.1"
@@ -57,7 +57,7 @@ class Unsure(MemoryStore):
         self.away = False
         self.calls = 0
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         self.calls += 1
         fate = self.fates.pop(0) if self.fates else "done"
         if fate == "busy":

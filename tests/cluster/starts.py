@@ -26,13 +26,13 @@ from amqpd.cluster.records import MemberRecord
 from amqpd.errors import StartupError, find_failure
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
-    Entry,
     LeaseGone,
+    MetadataEntry,
+    MetadataTransaction,
     Outcome,
     PutKey,
     Snapshot,
     StoreUnreached,
-    Transaction,
 )
 
 # What happens at a step.
@@ -225,13 +225,13 @@ class _Store(MemoryStore):
         self._world = start.world
         self._held: dict[int, dict[str, PutKey]] = {}
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         return await self._start.step("get", partial(super().get, key), waits=True)
 
     async def range(self, prefix: str) -> Snapshot:
         return await self._start.step("range", partial(super().range, prefix), waits=True)
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         async def transact() -> list[Outcome]:
             for each in transactions:
                 for put in each.operations:
@@ -266,5 +266,5 @@ class _Store(MemoryStore):
                 raise LeaseGone(f"lease {lease}")
             missing = [put for put in self._held[lease].values() if put.key not in self._space.entries]
             self._world.deadlines[lease] = trio.current_time() + LEASE_S
-            self._space.execute(Transaction((), tuple(missing)))
+            self._space.execute(MetadataTransaction((), tuple(missing)))
         self._world.deadlines[lease] = trio.current_time() + LEASE_S

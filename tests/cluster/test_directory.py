@@ -33,13 +33,13 @@ from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     DeleteKey,
-    Entry,
+    MetadataEntry,
     MetadataStore,
+    MetadataTransaction,
     Operation,
     Outcome,
     PutKey,
     StoreUnavailable,
-    Transaction,
 )
 from tests.cluster.directories import Disk, Unsure, drawing, joined, known_record, member_record, source_record
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
@@ -240,7 +240,7 @@ class Overtaken(MemoryStore):
         self.key = ""
         self.reads, self.goes_on = trio.Event(), trio.Event()
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         if key == self.key:
             self.key = ""
             self.reads.set()
@@ -266,7 +266,7 @@ async def test_the_end_of_an_incarnation_is_put_also_when_another_record_got_ahe
     space: MemorySpace, nursery: trio.Nursery
 ) -> None:
     class Ahead(MemoryStore):
-        async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+        async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
             if ahead:
                 await MemoryStore(space).transact([], [PutKey(*ahead.pop())])
             return await super().transact_all(transactions)
@@ -450,7 +450,7 @@ class Stopped(MemoryStore):
         self.clock = clock
         self.stopped_s = 0.0
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         stopped_s, self.stopped_s = self.stopped_s, 0.0
         self.clock.jump(stopped_s)
         return await super().get(key)
@@ -534,7 +534,7 @@ class Noteless(MemoryStore):
 
     told = ""
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         if key == asking_key(A.name) and self.told:
             raise StoreUnavailable(self.told)
         if key == asking_key(A.name):

@@ -20,7 +20,7 @@ from amqpd.cluster import directory, swaps
 from amqpd.cluster.records import SOURCES, member_key
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.etcd import feed, gateway
-from amqpd.topology.metadata.etcd.gateway import REVOKE, Access
+from amqpd.topology.metadata.etcd.gateway import REVOKE, EtcdAccess
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey, StoreUnavailable
 from tests.cluster.directories import Member, joined, known_record, member_record, source_record
@@ -61,7 +61,7 @@ async def cluster_at(port: int) -> AsyncIterator[tuple[Open, trio.Nursery]]:
     async with trio.open_nursery() as stores:
 
         async def open_store(port: int = port, wait_s: float = 1.5) -> EtcdStore:
-            store = EtcdStore(Access((f"127.0.0.1:{port}",)), prefix, "node", wait_s=wait_s)
+            store = EtcdStore(EtcdAccess((f"127.0.0.1:{port}",)), prefix, "node", wait_s=wait_s)
             await stores.start(store.run)
             opened.append(store)
             return store

@@ -33,7 +33,7 @@ from amqpd.cluster.records import (
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.peers.entry import EPOCH_MAX, Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot, StoreDamaged
+from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, PutKey, Snapshot, StoreDamaged
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,8}@[A-Za-z0-9_.-]{1,8}", fullmatch=True)
 NUMBERS = st.integers(0, NUMBER_MAX)
@@ -136,13 +136,13 @@ def put(record: ClusterRecord) -> PutKey:
 def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
     steps: list[tuple[ClusterRecord, bool]],
 ) -> None:
-    heard, read, entries = Roster(), Roster(), dict[str, Entry]()
+    heard, read, entries = Roster(), Roster(), dict[str, MetadataEntry]()
     told = Changed()
     for revision, (record, gone) in enumerate(steps, 1):
         key = key_of(record)
         entries.pop(key, None)
         if not gone:
-            entries[key] = Entry(key, encode(record), revision)
+            entries[key] = MetadataEntry(key, encode(record), revision)
         changed = heard.apply(Event(revision, (DeleteKey(key) if gone else put(record), PutKey("topology/x", "?"))))
         told = Changed(*(told_of | each for told_of, each in zip(fields(told), fields(changed), strict=True)))
     changed = read.load(Snapshot(len(steps), list(entries.values())))
@@ -167,7 +167,7 @@ def test_a_roster_that_hears_everything_is_the_one_that_reads_everything(
 
 def test_a_roster_tells_of_what_went_while_it_was_not_told() -> None:
     roster = Roster()
-    roster.load(Snapshot(1, [Entry(known_key("a"), encode(KnownRecord("a", 1, 1)), 1)]))
+    roster.load(Snapshot(1, [MetadataEntry(known_key("a"), encode(KnownRecord("a", 1, 1)), 1)]))
     assert roster.load(Snapshot(2, [])) == Changed(known=frozenset({"a"}))
     assert roster.revision == 2
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from amqpd.cluster.records import KnownRecord, MemberRecord, encode, known_key, member_key
 from amqpd.cluster.roster import Roster
-from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot
+from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, PutKey, Snapshot
 from tests.cluster.directories import member_record
 
 B = member_record("b")
@@ -24,7 +24,7 @@ def test_one_whose_lease_ran_out_is_reached_where_it_was() -> None:
     assert not roster.members
     assert roster.addresses == {"b": (B.host, B.port)}
     # Read again from the beginning: the store does not know it.
-    roster.load(Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2)]))
+    roster.load(Snapshot(4, [MetadataEntry(known_key("b"), encode(KNOWN), 2)]))
     assert roster.addresses == {"b": (B.host, B.port)}
 
 
@@ -50,7 +50,7 @@ def test_a_machine_that_took_the_place_of_another_is_alone_at_its_address() -> N
     read = Roster()
     read.apply(COMES)
     read.load(
-        Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2), Entry(member_key("d"), encode(d), 4)]),
+        Snapshot(4, [MetadataEntry(known_key("b"), encode(KNOWN), 2), MetadataEntry(member_key("d"), encode(d), 4)]),
     )
     assert read.addresses == {"d": (B.host, B.port)}
     moved = MemberRecord("b", 2, 2, B.host, B.port + 1)
@@ -68,7 +68,7 @@ def test_one_whose_lease_ran_out_and_that_is_reached_is_a_member_for_who_reaches
         assert roster.with_linked({"b"}).gone == []
         assert not roster.with_linked({"c"}).members
         assert not roster.members, "only for who reaches it"
-        roster.load(Snapshot(4, [Entry(known_key("b"), encode(KNOWN), 2)]))
+        roster.load(Snapshot(4, [MetadataEntry(known_key("b"), encode(KNOWN), 2)]))
     # It ended in order: that is another incarnation.
     roster.apply(Event(5, (PutKey(known_key("b"), encode(KnownRecord("b", B.incarnation + 1, B.generation))),)))
     assert not roster.with_linked({"b"}).members

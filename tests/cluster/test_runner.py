@@ -35,7 +35,7 @@ from amqpd.peers.links.link import Link
 from amqpd.peers.messages import Told
 from amqpd.replication.replica import StatePart
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.store import DeleteKey, Entry, Event, Snapshot
+from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, Snapshot
 from tests.cluster.directories import member_record
 
 
@@ -379,9 +379,9 @@ class Seen(Runner):
         return found.sentence, view.rows([found], {})["says"]
 
 
-def _entries(name: str) -> list[Entry]:
+def _entries(name: str) -> list[MetadataEntry]:
     member, known = member_record(name), KnownRecord(name, 1, 1)
-    return [Entry(member_key(name), encode(member), 1), Entry(known_key(name), encode(known), 1)]
+    return [MetadataEntry(member_key(name), encode(member), 1), MetadataEntry(known_key(name), encode(known), 1)]
 
 
 def test_nodes_with_links_are_not_said_to_be_gone_for_a_silent_store() -> None:

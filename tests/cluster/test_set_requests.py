@@ -19,7 +19,7 @@ from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import AT_ONCE, SetRequests
 from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.events import Watch
+from amqpd.topology.metadata.events import EventWatch
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey
 from tests.cluster.directories import Unsure
@@ -211,7 +211,7 @@ class Forgetful(Unsure):
 
     asked = False
 
-    def watch(self, after: int) -> Watch:
+    def watch(self, after: int) -> EventWatch:
         if not self.asked:
             self.asked = True
             raise Compacted

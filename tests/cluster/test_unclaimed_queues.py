@@ -12,7 +12,7 @@ from amqpd.cluster.records import ForgottenRecord, KnownRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues, share_of
 from amqpd.topology.metadata.memory import MemoryStore
-from amqpd.topology.metadata.store import Entry, StoreUnreached
+from amqpd.topology.metadata.store import MetadataEntry, StoreUnreached
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.records import QueueRecord
 from tests.cluster.directories import member_record
@@ -63,7 +63,7 @@ class Silent(MemoryStore):
 
     silent = True
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         if self.silent:
             self.silent = False
             raise StoreUnreached("no answer")

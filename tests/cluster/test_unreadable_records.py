@@ -33,7 +33,7 @@ from amqpd.replication.log import Log
 from amqpd.replication.replica import Replica, Replicas
 from amqpd.replication.take_over import Phase, SourceRecord, TakeOver
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
-from amqpd.topology.metadata.store import DeleteKey, Entry, Event, PutKey, Snapshot
+from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, PutKey, Snapshot
 from tests.cluster.directories import joined, member_record, source_record
 from tests.cluster.forwarders import World
 
@@ -80,14 +80,14 @@ def contents(roster: Roster) -> dict[str, Any]:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_lie_in_a_record_leaves_all_others_as_they_are(record: ClusterRecord) -> None:
     key = key_of(record)
-    others = [Entry(key_of(each), encode(each), 1) for each in OTHERS]
+    others = [MetadataEntry(key_of(each), encode(each), 1) for each in OTHERS]
     without = Roster()
     without.load(Snapshot(1, others))
     named = 0
     for value in lies(record):
         read, heard = Roster(), Roster()
-        read.load(Snapshot(2, sorted([*others, Entry(key, value, 2)], key=lambda each: each.key)))
-        heard.load(Snapshot(1, [*others, Entry(key, encode(record), 1)]))
+        read.load(Snapshot(2, sorted([*others, MetadataEntry(key, value, 2)], key=lambda each: each.key)))
+        heard.load(Snapshot(1, [*others, MetadataEntry(key, encode(record), 1)]))
         changed = heard.apply(Event(2, (PutKey(key, value),)))
         assert contents(read) == contents(heard)
         assert read.unreadable == heard.unreadable
@@ -109,7 +109,7 @@ def test_a_lie_in_a_record_leaves_all_others_as_they_are(record: ClusterRecord) 
 
 def test_what_cannot_be_read_is_said_in_a_sentence() -> None:
     roster = Roster()
-    roster.load(Snapshot(1, [Entry(source_key(7), "x", 1), Entry(member_key("b@x"), "[]", 1)]))
+    roster.load(Snapshot(1, [MetadataEntry(source_key(7), "x", 1), MetadataEntry(member_key("b@x"), "[]", 1)]))
     assert [(row["source"], row["key"]) for row in unreadable_rows(roster)] == [
         (None, "cluster/member/b@x"),
         (7, "cluster/source/7"),
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence() -> None:
 def test_an_epoch_from_which_nobody_could_go_on_is_not_gone_on_from() -> None:
     record = source_record(1, epoch=EPOCH_MAX + 1)
     roster = Roster()
-    roster.load(Snapshot(1, [Entry(source_key(1), encode(record), 1)]))
+    roster.load(Snapshot(1, [MetadataEntry(source_key(1), encode(record), 1)]))
     assert "epoch" in roster.unreadable[source_key(1)]
     attempt = TakeOver("a@x", 1, Replicas([Replica(1, Log(START))]), source_record(1))
     attempt.begin()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.journal.records import SourceEntry
 from amqpd.journal.sqlite import entry_checks
 from amqpd.journal.sqlite.outcome import Outcome
@@ -58,7 +58,8 @@ def stored_by_all(disks: OpenDisks) -> None:
     with group.changed:
         assert group.changed.wait_for(
             lambda: all(
-                each.state is State.BEHIND or each.stored == group.standings.handed for each in group.standings.disks
+                each.state is DiskState.BEHIND or each.stored == group.standings.handed
+                for each in group.standings.disks
             ),
             LONG_S,
         )
@@ -69,7 +70,7 @@ def ends(disks: OpenDisks) -> list[set[int] | None]:
     found: list[set[int] | None] = []
     for member in disks.group.members:
         disk = member.disk
-        behind = disks.group.state(member.number) is State.BEHIND
+        behind = disks.group.state(member.number) is DiskState.BEHIND
         found.append(None if behind or disk is None else {each.source for each in disk.replicas() if each.tail})
     return found
 

@@ -27,26 +27,26 @@ from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.pair import pair_on_disks
 from amqpd.datadir.disks.repair import Repair
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.pairing import METADATA_REVISION
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import Transaction
-from amqpd.topology.metadata.sqlite.batch import Call
+from amqpd.topology.metadata.sqlite.batch import CommitRequest
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore, StoreFile
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     OutcomeUnknown,
     PutKey,
     StoreFull,
     StoreLacksDisks,
 )
-from amqpd.topology.metadata.store import Transaction as Change
+from amqpd.topology.metadata.store import MetadataTransaction as Change
 
 from ..harness.hanging import Hang, shorten
 
@@ -107,7 +107,7 @@ def node(paths: list[Path]) -> Iterator[Node]:
 
 
 def put(file: StoreFile, key: str, value: str = "v") -> None:
-    file.commit([Call([Change((), (PutKey(key, value),))])])
+    file.commit([CommitRequest([Change((), (PutKey(key, value),))])])
 
 
 def keys_in(file: StoreFile) -> list[str]:
@@ -194,7 +194,7 @@ def test_one_fails_and_the_others_go_on(node: Node, paths: list[Path], number: i
     node.wait_stored()
     break_writing(node, number)
     put(node.file, "two")
-    node.wait(lambda: node.group.state(number) is State.BEHIND)
+    node.wait(lambda: node.group.state(number) is DiskState.BEHIND)
     assert node.group.members[number].damaged
     put(node.file, "three")
     assert keys_in(node.file) == ["one", "three", "two"]
@@ -240,8 +240,8 @@ def test_a_change_that_too_few_have_comes_before_the_next_one(
         put(node.file, "two")
     hang.let_go()
     node.repair(1)
-    first = node.file.commit([Call([Change((Compare("one", 0),), (PutKey("one", "w"),))])])
-    assert isinstance(first[0], Conflict)
+    first = node.file.commit([CommitRequest([Change((Compare("one", 0),), (PutKey("one", "w"),))])])
+    assert isinstance(first[0], CompareFailed)
     put(node.file, "two")
     assert [operation.key for event in node.file.events for operation in event.operations] == ["one", "two"]
     assert node.file.revision == node.file.events[-1].revision
@@ -282,7 +282,7 @@ def test_a_change_is_not_made_twice(node: Node, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(OneDisk, "note_definitions", lambda disk: note(disk, x="y"))
     step = node.group.standings.handed + 1
     try:
-        outcomes = node.file.commit([Call([Change((Compare("one", 0),), (PutKey("one", "v"),))])])
+        outcomes = node.file.commit([CommitRequest([Change((Compare("one", 0),), (PutKey("one", "v"),))])])
         assert isinstance(outcomes[0], Committed), "it was made again, and had been made"
     except OutcomeUnknown:  # two disks were full at one moment
         node.wait(lambda: node.group.standings.stored >= step)
@@ -299,10 +299,10 @@ def test_a_disk_that_comes_to_another_outcome_is_left_behind(node: Node, paths: 
     node.disk(1).ask(lambda file: file._leased.update({"two": SqliteFile.get(file, "one")}))  # type: ignore[dict-item]
     release = threading.Event()
     node.group.hand(lambda disk: release.wait(LONG_S) if disk is node.disk(1) else None, 0)
-    result = node.file.commit([Call([Change((Compare("two", 0),), (PutKey("two", "v"),))])])
+    result = node.file.commit([CommitRequest([Change((Compare("two", 0),), (PutKey("two", "v"),))])])
     release.set()
     assert isinstance(result[0], Committed)
-    node.wait(lambda: node.group.state(1) is State.BEHIND)
+    node.wait(lambda: node.group.state(1) is DiskState.BEHIND)
     assert "other definitions than the other directories" in node.group.members[1].unrepaired
     node.close()
     assert run(paths) == ["one", "two"]
@@ -315,7 +315,7 @@ def test_what_another_process_writes_is_damage(node: Node, paths: list[Path]) ->
     put(other, "foreign")
     other.close()
     put(node.file, "two")
-    node.wait(lambda: node.group.state(0) is State.BEHIND)
+    node.wait(lambda: node.group.state(0) is DiskState.BEHIND)
     assert "was written by another process" in node.group.members[0].unrepaired
     node.repair(0)
     node.close()
@@ -331,7 +331,7 @@ def test_one_hangs_and_the_others_go_on(
     put(node.file, "two")
     shorten(monkeypatch, HANG_S=0.3, ROWS_S=0.1)
     assert keys_in(node.file) == ["one", "two"]
-    while node.group.state(0) is not State.BEHIND:
+    while node.group.state(0) is not DiskState.BEHIND:
         put(node.file, "three")
         node.group.look()
     assert not node.group.members[0].damaged, "all of it would be copied again"
@@ -358,14 +358,14 @@ def test_a_damaged_entry_is_read_elsewhere(node: Node, paths: list[Path]) -> Non
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_repaired_disk_has_keys_with_a_lease_too(node: Node, paths: list[Path], damaged: bool) -> None:
     put(node.file, "one")
-    node.file.commit([Call([Change((), (PutKey("leased", "v", lease=5),))])])
+    node.file.commit([CommitRequest([Change((), (PutKey("leased", "v", lease=5),))])])
     node.group.leave(0, "it failed", damaged=damaged)
     put(node.file, "two")
     node.repair(0)
-    outcome = node.file.commit([Call([Change((Compare("leased", 0),), (PutKey("three", "v"),))])])
-    assert isinstance(outcome[0], Conflict)
+    outcome = node.file.commit([CommitRequest([Change((Compare("leased", 0),), (PutKey("three", "v"),))])])
+    assert isinstance(outcome[0], CompareFailed)
     put(node.file, "four")
-    node.file.commit([Call([], ended_lease=5)])
+    node.file.commit([CommitRequest([], ended_lease=5)])
     node.wait_stored()
     assert node.group.counting() == [0, 1, 2]
     assert [node.disk(number).ask(SqliteFile.leased)[0] for number in range(3)] == [{}] * 3

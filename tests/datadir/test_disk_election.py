@@ -18,8 +18,8 @@ import pytest
 from amqpd.datadir.disk_record import DiskList, Listed, Record
 from amqpd.datadir.disks.election import (
     Position,
-    Refused,
-    Seen,
+    SeenDirectory,
+    StartRefused,
     choose,
     furthest,
     is_inside,
@@ -89,7 +89,7 @@ class World:
                 Process(self).live()
             except Crashed:
                 continue
-            except Refused:
+            except StartRefused:
                 self.counts["refused"] += 1
             if self.chance.random() < 0.3:
                 self.lose_one()
@@ -127,7 +127,7 @@ class Process:
 
     def live(self) -> None:
         seen = [
-            Seen(f"/{at}", each.record, bool(each.log), "" if at in self.usable else "it is away")
+            SeenDirectory(f"/{at}", each.record, bool(each.log), "" if at in self.usable else "it is away")
             for at, each in enumerate(self.platters)
         ]
         for at, each in enumerate(seen):
@@ -278,25 +278,25 @@ def listed(*inside: bool) -> DiskList:
     return DiskList("n", (3, 1), tuple(Listed(f"g{at}", f"/{at}", is_in) for at, is_in in enumerate(inside)))
 
 
-def seen(at: int, of: DiskList, *, whole: bool = True) -> Seen:
-    return Seen(f"/{at}", Record(f"g{at}", whole, 3, of), True)
+def seen(at: int, of: DiskList, *, whole: bool = True) -> SeenDirectory:
+    return SeenDirectory(f"/{at}", Record(f"g{at}", whole, 3, of), True)
 
 
 def test_two_of_three_are_enough_and_one_is_not() -> None:
     of = listed(True, True, True)
-    chosen = choose([seen(0, of), seen(1, of), Seen("/2", unusable="I/O error")], accept_loss=False)
+    chosen = choose([seen(0, of), seen(1, of), SeenDirectory("/2", unusable="I/O error")], accept_loss=False)
     assert chosen.members == [0, 1]
     with pytest.raises(
-        Refused, match=r"1 of the 3 .*, 2 are needed: /1 and /2 are missing.*/2: I/O error.*accept-loss"
+        StartRefused, match=r"1 of the 3 .*, 2 are needed: /1 and /2 are missing.*/2: I/O error.*accept-loss"
     ):
-        choose([seen(0, of), Seen("/1"), Seen("/2", unusable="I/O error")], accept_loss=False)
-    assert choose([seen(0, of), Seen("/1"), Seen("/2")], accept_loss=True).members == [0]
+        choose([seen(0, of), SeenDirectory("/1"), SeenDirectory("/2", unusable="I/O error")], accept_loss=False)
+    assert choose([seen(0, of), SeenDirectory("/1"), SeenDirectory("/2")], accept_loss=True).members == [0]
 
 
 def test_a_disk_whose_repair_did_not_end_counts_for_nothing() -> None:
     of = listed(True, True, True)
-    with pytest.raises(Refused):
-        choose([seen(0, of), seen(1, of, whole=False), Seen("/2")], accept_loss=False)
+    with pytest.raises(StartRefused):
+        choose([seen(0, of), seen(1, of, whole=False), SeenDirectory("/2")], accept_loss=False)
 
 
 def test_a_disk_that_was_replaced_and_comes_back_counts_for_nothing() -> None:
@@ -304,13 +304,13 @@ def test_a_disk_that_was_replaced_and_comes_back_counts_for_nothing() -> None:
     old, new = listed(True, True, True), DiskList("n", (4, 0), (*listed(True, True).disks, Listed("g9", "/2", True)))
     chosen = choose([seen(0, new), seen(1, new), seen(2, old)], accept_loss=False)
     assert chosen.members == [0, 1]
-    with pytest.raises(Refused):
-        choose([seen(0, new), Seen("/1"), seen(2, old)], accept_loss=False)
+    with pytest.raises(StartRefused):
+        choose([seen(0, new), SeenDirectory("/1"), seen(2, old)], accept_loss=False)
 
 
 def test_a_disk_that_moved_is_known_by_its_generation() -> None:
     of = listed(True, True, True)
-    moved = Seen("/elsewhere", Record("g2", True, 3, of), True)
+    moved = SeenDirectory("/elsewhere", Record("g2", True, 3, of), True)
     found = [seen(0, of), seen(1, of), moved]
     assert choose(found, accept_loss=False).members == [0, 1, 2]
     following = next_list(found, of, "n", (4, 0), [0, 1, 2], lambda: "new")
@@ -319,30 +319,34 @@ def test_a_disk_that_moved_is_known_by_its_generation() -> None:
 
 def test_a_list_cannot_change_by_more_than_a_minority() -> None:
     of = listed(True, True, True)
-    with pytest.raises(Refused):
-        choose([seen(0, of), Seen("/new"), Seen("/newer")], accept_loss=False)
+    with pytest.raises(StartRefused):
+        choose([seen(0, of), SeenDirectory("/new"), SeenDirectory("/newer")], accept_loss=False)
 
 
 def test_two_directories_with_a_journal_and_no_list_are_refused() -> None:
-    with pytest.raises(Refused, match=r"/0 and /1 have a journal each"):
-        choose([Seen("/0", None, True), Seen("/1", None, True), Seen("/2")], accept_loss=False)
-    assert choose([Seen("/0"), Seen("/1", None, True), Seen("/2")], accept_loss=False).members == [1]
+    with pytest.raises(StartRefused, match=r"/0 and /1 have a journal each"):
+        choose(
+            [SeenDirectory("/0", None, True), SeenDirectory("/1", None, True), SeenDirectory("/2")], accept_loss=False
+        )
+    assert choose(
+        [SeenDirectory("/0"), SeenDirectory("/1", None, True), SeenDirectory("/2")], accept_loss=False
+    ).members == [1]
 
 
 @pytest.mark.parametrize("accept_loss", [False, True])
 def test_a_journal_of_its_own_beside_directories_with_a_list_is_refused(accept_loss: bool) -> None:
     of = listed(True, True, True)
-    with pytest.raises(Refused, match=r"^/0 has a journal of its own, beside /1 and /2 of a node: empty it"):
-        choose([Seen("/0", None, True), seen(1, of), seen(2, of)], accept_loss=accept_loss)
-    damaged = Seen("/0", None, True, has_record=True)
+    with pytest.raises(StartRefused, match=r"^/0 has a journal of its own, beside /1 and /2 of a node: empty it"):
+        choose([SeenDirectory("/0", None, True), seen(1, of), seen(2, of)], accept_loss=accept_loss)
+    damaged = SeenDirectory("/0", None, True, has_record=True)
     assert choose([damaged, seen(1, of), seen(2, of)], accept_loss=accept_loss).members == [1, 2]
 
 
 def test_directories_of_two_nodes_are_refused() -> None:
     of = listed(True, True, True)
     other = DiskList("m", (9, 0), of.disks)
-    with pytest.raises(Refused, match="belong to different nodes"):
-        choose([seen(0, of), seen(1, other), Seen("/2")], accept_loss=False)
+    with pytest.raises(StartRefused, match="belong to different nodes"):
+        choose([seen(0, of), seen(1, other), SeenDirectory("/2")], accept_loss=False)
 
 
 def test_definitions_are_of_a_disk_of_the_last_incarnation() -> None:

@@ -17,7 +17,7 @@ import trio
 from amqpd.datadir.disks import repair as repair_module
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.opening import Pair
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Range, Row
@@ -89,7 +89,7 @@ def test_the_disk_that_is_copied_fails_before_the_copy_begins(disks: OpenDisks) 
     disks.group.leave(1, "so did it")
     with pytest.raises(TimeoutError, match="b was left behind: so did it"):
         disks.group.begin_repair(0, 1)
-    assert disks.group.state(0) is State.BEHIND
+    assert disks.group.state(0) is DiskState.BEHIND
 
 
 def test_a_moment_that_is_not_used_is_closed(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import trio
 from amqpd.datadir.disk_record import write_record
 from amqpd.datadir.disks import roster as roster_module
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.journal.errors import DiskFailure, DisksLost
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -84,7 +84,7 @@ def wait_until(disks: OpenDisks, true: Callable[[], bool]) -> None:
 
 
 def wait_left(disks: OpenDisks, number: int) -> None:
-    wait_until(disks, lambda: disks.group.state(number) is State.BEHIND)
+    wait_until(disks, lambda: disks.group.state(number) is DiskState.BEHIND)
     assert "did not answer" in disks.group.members[number].reason
 
 
@@ -120,7 +120,7 @@ def test_two_hang_and_answer_again(disks: OpenDisks, hang: Hang, monkeypatch: py
         with pytest.raises(DisksLost, match=r"1 of 3 .* 2 are needed \(.*/a: it did not answer for .*/b: it did not"):
             disks.disk.commit(transaction)
     assert not disks.disk.restore_reserve(), "publishers would go on"
-    assert disks.group.state(0) is disks.group.state(1) is State.SLOW
+    assert disks.group.state(0) is disks.group.state(1) is DiskState.SLOW
     hang.let_go()
     wait_until(disks, lambda: disks.group.standings.able == 3)
     disks.disk.commit(transaction)
@@ -233,12 +233,12 @@ def test_the_list_is_written_without_a_disk_that_hangs(
     failed = 1 if number else 2
     disks.group.leave(failed, "it failed")
     kept = [at for at in range(3) if at != failed]
-    with pytest.raises(roster_module.Unwritten, match="timed out"):
+    with pytest.raises(roster_module.RosterUnwritten, match="timed out"):
         disks.roster.changes(lambda: kept)
     waited: list[object] = []
     with monkeypatch.context() as patched:
         patched.setattr(disks.roster._writing[number], "call", waited.append)
-        with pytest.raises(roster_module.Unwritten):
+        with pytest.raises(roster_module.RosterUnwritten):
             disks.roster.changes(lambda: kept)
     assert not waited, "it waited for it a second time"
     assert hang.count == 1, "it piles up"

@@ -21,7 +21,7 @@ from amqpd.datadir.disks import repair as repair_module
 from amqpd.datadir.disks.copying import copy_journal, open_moment
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.errors import StartupError
 from amqpd.journal.records import Row
 from amqpd.journal.sqlite.likeness import Likeness
@@ -203,7 +203,7 @@ def test_a_disk_that_hung_begins_no_repair_that_has_ended(
             disks.group.begin_repair(1, 2)
     hang.let_go()
     disks.group.run_on(0, lambda _: None, 30)
-    assert disks.group.state(1) is (State.REPAIR if again else State.BEHIND)
+    assert disks.group.state(1) is (DiskState.REPAIR if again else DiskState.BEHIND)
     if again:
         with pytest.raises(NotRepaired, match="is not left behind"):
             repair.copy()

@@ -1,8 +1,8 @@
 """`datadir/disks/roster.py`: the list of a node's disks is on a majority, or it is said that it is not.
 
-What is verified: a list that too few took is written again, and `Unwritten` is raised each time; what was erased is
-not waited for, while what was moved may come back; what the list says is asked when its turn has come; a kill between
-any two records of a first list leaves a majority.
+What is verified: a list that too few took is written again, and `RosterUnwritten` is raised each time; what was
+erased is not waited for, while what was moved may come back; what the list says is asked when its turn has come; a
+kill between any two records of a first list leaves a majority.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 from amqpd.datadir.disk_record import RECORD, DiskList, Listed, Record, read_record, write_record
 from amqpd.datadir.disks import roster as roster_module
-from amqpd.datadir.disks.election import Seen, choose
-from amqpd.datadir.disks.roster import Roster, Unwritten
+from amqpd.datadir.disks.election import SeenDirectory, choose
+from amqpd.datadir.disks.roster import DiskRoster, RosterUnwritten
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def list_of(paths: list[Path]) -> DiskList:
     return DiskList("n", (1, 0), tuple(Listed(f"g{at}", str(each), True) for at, each in enumerate(paths)))
 
 
-def begun(paths: list[Path]) -> Roster:
+def begun(paths: list[Path]) -> DiskRoster:
     first = list_of(paths)
-    roster = Roster(paths, 1, first)
+    roster = DiskRoster(paths, 1, first)
     roster.begin(first, range(len(paths)), first)
     return roster
 
@@ -50,9 +50,9 @@ def test_a_list_that_too_few_took_is_not_in_effect(paths: list[Path]) -> None:
     for away in paths[1:]:
         shutil.rmtree(away)
     for _ in range(2):
-        with pytest.raises(Unwritten):
+        with pytest.raises(RosterUnwritten):
             roster.changes(lambda: [0, 1])
-    with pytest.raises(Unwritten):
+    with pytest.raises(RosterUnwritten):
         roster.changes(lambda: [0, 1, 2])
     paths[1].mkdir()
     roster.changes(lambda: [0, 1])
@@ -64,7 +64,7 @@ def test_what_was_in_effect_before_is_written_again(paths: list[Path]) -> None:
     paths = paths[:3]
     roster = begun(paths)
     kept = [each.rename(each.with_name(f"{each.name}.away")) for each in paths[1:]]
-    with pytest.raises(Unwritten):
+    with pytest.raises(RosterUnwritten):
         roster.changes(lambda: [0])
     for each, path in zip(kept, paths[1:], strict=True):
         each.rename(path)
@@ -89,7 +89,7 @@ def test_two_of_three_were_erased_and_one_of_them_is_new(paths: list[Path]) -> N
     assert inside(paths[0]) == inside(paths[2]) == [True, False, True]
     roster.is_new(1, "newer")
     roster.changes(lambda: [0, 1, 2], {1: "newer"})
-    seen = [Seen(str(each), read_record(each), True) for each in paths]
+    seen = [SeenDirectory(str(each), read_record(each), True) for each in paths]
     assert choose(seen, accept_loss=False).members == [0, 1, 2]
 
 
@@ -111,7 +111,7 @@ def test_what_was_moved_may_come_back(paths: list[Path], erased: int) -> None:
         return
     assert list(in_the_way) == paths[:2]
     roster.is_new(0, "new")
-    with pytest.raises(Unwritten, match="could not be written to 2 of them"):
+    with pytest.raises(RosterUnwritten, match="could not be written to 2 of them"):
         roster.changes(lambda: [0, *left], {0: "new"})
 
 
@@ -177,12 +177,12 @@ def test_a_kill_between_two_records_of_a_first_list(
 
         monkeypatch.setattr(roster_module, "write_record", write)
         try:
-            Roster(paths, 1, before).begin(first, range(needed), before)
+            DiskRoster(paths, 1, before).begin(first, range(needed), before)
         except Killed:
             ended = False
         else:
             ended = True
-        seen = [Seen(str(each), read_record(each), at < needed) for at, each in enumerate(paths)]
+        seen = [SeenDirectory(str(each), read_record(each), at < needed) for at, each in enumerate(paths)]
         chosen = choose(seen, accept_loss=False)
         assert 0 in chosen.members, f"killed at {kill_at}"
         assert ended == (kill_at >= 2 * needed - 1)

@@ -14,7 +14,7 @@ import pytest
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import Repair
 from amqpd.datadir.disks.scan import ENDED, DisksScan
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.journal.sqlite.scrubbing import Found, Scan, Step
 
 from ..harness.hanging import Hang, shorten
@@ -73,7 +73,7 @@ def test_damage_of_a_file_before_the_repair_is_not_of_the_disk(
     if when == "before":
         repaired(disks)
     assert scan.step() is ENDED
-    assert disks.group.state(0) is State.IN
+    assert disks.group.state(0) is DiskState.IN
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -93,5 +93,5 @@ def test_a_file_that_does_not_answer(
     if repair:  # which may take longer than the bound
         monkeypatch.setattr(disks.group, "others_count", lambda _: hang.count > 0)
     assert scan.step() is ENDED
-    assert disks.group.state(0) is (State.IN if repair else State.BEHIND)
+    assert disks.group.state(0) is (DiskState.IN if repair else DiskState.BEHIND)
     hang.let_go()

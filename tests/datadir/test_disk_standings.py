@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from amqpd.datadir.disks.standing import (
     QUEUE_BYTES_MAX,
     QUEUE_STEPS_MAX,
+    DiskState,
     Standings,
-    State,
     majority_of,
 )
 
@@ -32,7 +32,7 @@ class Runs(RuleBasedStateMachine):
         self.copied: set[int] = set()
         """those under repair, whose platter is a copy by now"""
 
-    def numbers(self, *states: State) -> list[int]:
+    def numbers(self, *states: DiskState) -> list[int]:
         return [at for at, disk in enumerate(self.standings.disks) if disk.state in states]
 
     @rule(nbytes=st.integers(1, QUEUE_BYTES_MAX // 2))
@@ -44,8 +44,8 @@ class Runs(RuleBasedStateMachine):
     def store(self, data: st.DataObject) -> None:
         able = [
             at
-            for at in self.numbers(State.IN, State.FULL, State.SLOW, State.REPAIR)
-            if self.standings.disks[at].waiting and (at not in self.numbers(State.REPAIR) or at in self.copied)
+            for at in self.numbers(DiskState.IN, DiskState.FULL, DiskState.SLOW, DiskState.REPAIR)
+            if self.standings.disks[at].waiting and (at not in self.numbers(DiskState.REPAIR) or at in self.copied)
         ]
         if able:
             number = data.draw(st.sampled_from(able))
@@ -55,37 +55,39 @@ class Runs(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def is_full(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.IN, State.SLOW):
+        if found := self.numbers(DiskState.IN, DiskState.SLOW):
             self.standings.is_full(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
     def is_slow(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.IN, State.FULL):
+        if found := self.numbers(DiskState.IN, DiskState.FULL):
             self.standings.is_slow(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
     def answers(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.SLOW):
+        if found := self.numbers(DiskState.SLOW):
             assert self.standings.answers(data.draw(st.sampled_from(found)))
 
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        if found := self.numbers(State.IN, State.FULL, State.SLOW, State.REPAIR):
+        if found := self.numbers(DiskState.IN, DiskState.FULL, DiskState.SLOW, DiskState.REPAIR):
             number = data.draw(st.sampled_from(found))
             self.standings.leave(number)
             self.copied.discard(number)
 
-    @precondition(lambda self: self.standings.reading() and self.numbers(State.BEHIND))
+    @precondition(lambda self: self.standings.reading() and self.numbers(DiskState.BEHIND))
     @rule(data=st.data())
     def repair(self, data: st.DataObject) -> None:
-        number, like = data.draw(st.sampled_from(self.numbers(State.BEHIND))), self.standings.reading()[0]
+        number, like = data.draw(st.sampled_from(self.numbers(DiskState.BEHIND))), self.standings.reading()[0]
         self.standings.repair(number, like)
         self.platters[number] = list(self.platters[like])
         self.copied.add(number)
 
     @rule(data=st.data())
     def join(self, data: st.DataObject) -> None:
-        ready = [at for at in self.numbers(State.REPAIR) if self.standings.disks[at].stored >= self.standings.stored]
+        ready = [
+            at for at in self.numbers(DiskState.REPAIR) if self.standings.disks[at].stored >= self.standings.stored
+        ]
         if ready:
             number = data.draw(st.sampled_from(ready))
             self.standings.join(number)
@@ -97,7 +99,9 @@ class Runs(RuleBasedStateMachine):
         assert stored >= self.said
         if stored > self.said:
             counting = [
-                at for at in self.numbers(State.IN, State.FULL, State.SLOW) if len(self.platters[at]) >= stored
+                at
+                for at in self.numbers(DiskState.IN, DiskState.FULL, DiskState.SLOW)
+                if len(self.platters[at]) >= stored
             ]
             assert len(counting) >= majority_of(DISKS)
         self.said = stored
@@ -105,7 +109,7 @@ class Runs(RuleBasedStateMachine):
     @invariant()
     def disks_have_no_holes(self) -> None:
         for at, disk in enumerate(self.standings.disks):
-            if disk.state is not State.BEHIND:
+            if disk.state is not DiskState.BEHIND:
                 assert self.platters[at] == list(range(1, disk.stored + 1))
                 assert [step for step, _ in disk.waiting] == list(range(disk.stored + 1, self.standings.handed + 1))
 

@@ -22,7 +22,7 @@ from amqpd.datadir.disks import repair as repair_module
 from amqpd.datadir.disks import watch as watch_module
 from amqpd.datadir.disks.copying import copy_journal
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.disks.watch import DisksWatch
 from amqpd.journal.errors import JournalInUse, NewerFormat
 from amqpd.journal.transaction import Transaction
@@ -79,7 +79,7 @@ def test_whatever_a_repair_raises_the_node_goes_on(
         return copy_journal(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(repair_module, "copy_journal", copy)
-    watch(disks, lambda _: disks.group.state(1) is State.IN)
+    watch(disks, lambda _: disks.group.state(1) is DiskState.IN)
     assert len(tries) == 3
     assert disks.group.ending, "its end is the node's end"
 
@@ -105,7 +105,7 @@ def test_a_directory_that_is_left_behind_has_a_row_until_it_is_repaired(
 
     def until(made: DisksWatch) -> bool:
         seen.extend(row for row in made.rows() if row["unrepaired"])
-        return disks.group.state(1) is State.IN
+        return disks.group.state(1) is DiskState.IN
 
     monkeypatch.setattr(repair_module, "copy_journal", copy)
     found = watch(disks, until)
@@ -164,7 +164,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
     disks.disk.commit(Transaction(disks.disk.index + 1))
 
     def until() -> bool:
-        return len(failed) > 10 or all(disks.group.state(at) is State.IN for at in range(3))
+        return len(failed) > 10 or all(disks.group.state(at) is DiskState.IN for at in range(3))
 
     async def run() -> None:
         with trio.fail_after(LONG_S):
@@ -172,7 +172,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
                 nursery.start_soon(made.run)
                 for each in disks.paths[:2]:
                     lose_one(each)
-                while disks.group.state(0) is State.IN or disks.group.state(1) is State.IN:  # noqa: ASYNC110
+                while disks.group.state(0) is DiskState.IN or disks.group.state(1) is DiskState.IN:  # noqa: ASYNC110
                     await trio.sleep(0.01)
                 while not until():  # noqa: ASYNC110 - threads make it true
                     await trio.sleep(0.01)
@@ -187,7 +187,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
 
 def test_two_of_three_that_were_emptied_are_repaired(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch) -> None:
     said = lose(disks, monkeypatch, shutil.rmtree)
-    assert [disks.group.state(at) for at in range(3)] == [State.IN] * 3
+    assert [disks.group.state(at) for at in range(3)] == [DiskState.IN] * 3
     assert [each["event"] for each in said].count("disk left behind") == 2
     records = [read_record(each) for each in disks.paths]
     assert all(each is not None and each.whole and each.list == records[0].list for each in records if records[0])
@@ -221,7 +221,7 @@ def test_disks_are_looked_at_while_the_list_is_written(disks: OpenDisks, monkeyp
         if looks[0] < 3:
             return False
         hang.let_go()
-        return disks.group.state(1) is State.IN
+        return disks.group.state(1) is DiskState.IN
 
     watch(disks, until)
     assert hang.count <= 2, "more than one writes it, beside the repair"

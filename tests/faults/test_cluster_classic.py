@@ -22,7 +22,7 @@ import trio
 
 from amqpd.setting_types import host_name
 from amqpd.topology.metadata.codec import decode_record, encode_record
-from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey
 from amqpd.vocabulary.records import QueueRecord
@@ -161,7 +161,7 @@ def test_queues_that_no_node_has_claimed_get_one_and_keep_their_messages(make: M
 
 async def without_nodes(cluster: Operated) -> None:
     """Takes the nodes out of all queues' records."""
-    store = EtcdStore(Access((cluster.etcd.endpoint,), None), "test/", "these tests", make=False)
+    store = EtcdStore(EtcdAccess((cluster.etcd.endpoint,), None), "test/", "these tests", make=False)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         for entry in (await store.range("topology/queue/")).entries:

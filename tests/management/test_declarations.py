@@ -21,7 +21,7 @@ from amqpd.management.errors import (
     Conflict,
     ManagementError,
     NotFound,
-    Refused,
+    NotPermitted,
     Unavailable,
 )
 from amqpd.management.running import Running
@@ -74,7 +74,7 @@ REFUSALS: list[tuple[Act, type[ManagementError], str]] = [
     (lambda on: queues.declare(on, ROOT, "/", ""), BadArgument, "not empty"),
     (lambda on: queues.declare(on, ROOT, "/", "n" * 256), BadArgument, "longer than 255 bytes"),
     (lambda on: queues.declare(on, ROOT, "/", "\ud800"), BadArgument, "not UTF-8"),
-    (lambda on: queues.declare(on, ROOT, "/", "amq.n"), Refused, "reserved prefix"),
+    (lambda on: queues.declare(on, ROOT, "/", "amq.n"), NotPermitted, "reserved prefix"),
     (lambda on: queues.declare(on, ROOT, "/", "mine"), Conflict, "locked queue 'mine'"),
     (lambda on: queues.delete(on, ROOT, "/", "mine"), Conflict, "locked queue 'mine'"),
     (lambda on: queues.purge(on, ROOT, "/", "mine"), Conflict, "locked queue 'mine'"),
@@ -82,11 +82,11 @@ REFUSALS: list[tuple[Act, type[ManagementError], str]] = [
     (lambda on: queues.delete(on, ROOT, "/", "q", if_empty=True), Conflict, "not empty"),
     (lambda on: queues.delete(on, ROOT, "/", "consumed", if_unused=True), Conflict, "in use"),
     (lambda on: exchanges.declare(on, ROOT, "/", "amq.direct", "fanout"), AlreadyExists, "inequivalent arg 'type'"),
-    (lambda on: exchanges.declare(on, ROOT, "/", "", "direct"), Refused, "default exchange"),
-    (lambda on: exchanges.delete(on, ROOT, "/", "amq.direct"), Refused, "system exchange"),
+    (lambda on: exchanges.declare(on, ROOT, "/", "", "direct"), NotPermitted, "default exchange"),
+    (lambda on: exchanges.delete(on, ROOT, "/", "amq.direct"), NotPermitted, "system exchange"),
     (lambda on: bindings.bind(on, ROOT, "/", "none", "q"), NotFound, "no exchange 'none'"),
     (lambda on: bindings.bind(on, ROOT, "/", "amq.direct", "none"), NotFound, "no queue 'none'"),
-    (lambda on: bindings.bind(on, ROOT, "/", "", "q"), Refused, "default exchange"),
+    (lambda on: bindings.bind(on, ROOT, "/", "", "q"), NotPermitted, "default exchange"),
     (lambda on: bindings.bind(on, ROOT, "/", "amq.direct", "mine"), Conflict, "locked queue"),
     (lambda on: bindings.bind(on, ROOT, "/", "amq.direct", "q", routing_key="k" * 256), BadArgument, "255"),
     (lambda on: bindings.unbind(on, ROOT, "/", "amq.direct", "q", "queue", "k"), NotFound, "no binding 'k'"),
@@ -125,7 +125,7 @@ async def test_the_users_permissions_count_and_nobodys_do_not() -> None:
         if allowed:
             assert await act
         else:
-            with pytest.raises(Refused, match="access to queue 'q' refused"):
+            with pytest.raises(NotPermitted, match="access to queue 'q' refused"):
                 await act
 
 

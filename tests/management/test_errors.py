@@ -19,7 +19,7 @@ from amqpd.management.errors import (
     Conflict,
     ManagementError,
     NotFound,
-    Refused,
+    NotPermitted,
     of_kind,
 )
 
@@ -47,8 +47,8 @@ async def test_a_kind_of_a_newer_broker_is_a_refusal_all_the_same() -> None:
     ("raised", "kind"),
     [
         (exceptions.AMQPNotFound, NotFound),
-        (exceptions.AMQPAccessRefused, Refused),
-        (exceptions.AMQPNotAllowed, Refused),
+        (exceptions.AMQPAccessRefused, NotPermitted),
+        (exceptions.AMQPNotAllowed, NotPermitted),
         (exceptions.AMQPResourceLocked, Conflict),
         (exceptions.AMQPPreconditionFailed, BadArgument),
         (exceptions.AMQPNotImplemented, BadArgument),

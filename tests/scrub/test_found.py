@@ -6,14 +6,14 @@ from pamqp import commands
 
 from amqpd.management.figures.overview import overview
 from amqpd.node.node import Node
-from amqpd.scrub.found import FENCED, IN_MEMORY, UNWANTED, DamagedRow, Outcome, damage_found
+from amqpd.scrub.found import FENCED, IN_MEMORY, UNWANTED, DamagedRow, DamageOutcome, damage_found
 from tests.harness.invariants import check_node
 from tests.queues.test_fences import WHY, Scene
 
 Basic = commands.Basic
 
 
-def one(node: Node, queue_id: int, first: int, last: int) -> Outcome:
+def one(node: Node, queue_id: int, first: int, last: int) -> DamageOutcome:
     [outcome] = damage_found(node, [DamagedRow(queue_id, first, last, WHY)])
     return outcome
 

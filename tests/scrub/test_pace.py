@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.scrub.pace import AIM, RATE_MIN, Pace, expected_s, pass_s, period_s, rate
+from amqpd.scrub.pace import AIM, RATE_MIN, ScrubPace, expected_s, pass_s, period_s, rate
 
 STEP = 1 << 18
 sizes = st.integers(0, 1 << 40)
@@ -32,7 +32,7 @@ def test_a_pass_ends_in_its_interval_or_runs_at_the_greatest_rate(
 ) -> None:
     """What steps take, waiting for consumers included, and what is added to the journal, comes on top."""
     total = begun_with = steps * STEP
-    pace = Pace(0.0, interval_s, rate_max, total)
+    pace = ScrubPace(0.0, interval_s, rate_max, total)
     now_s = spent_s = 0.0
     number = read = 0
     while read < total:

@@ -13,7 +13,7 @@ import trio
 
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore
-from amqpd.topology.metadata.store import Entry, StoreDamaged
+from amqpd.topology.metadata.store import MetadataEntry, StoreDamaged
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.vocabulary.records import Delete, Put, QueueRecord, VhostRecord
 
@@ -31,7 +31,7 @@ def file_of(store: SqliteStore) -> SqliteFile:
 
 @dataclass(frozen=True)
 class Found:
-    entries: list[Entry]
+    entries: list[MetadataEntry]
     dropped: frozenset[int]
     journal: tuple[str, int] | None
     identity: str

@@ -53,13 +53,13 @@ async def etcd_stores(
 ) -> AsyncIterator[Callable[[], Awaitable[EtcdStore]]]:
     """A function that opens one store more over the same keys."""
     pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
-    from amqpd.topology.metadata.etcd.gateway import Access
+    from amqpd.topology.metadata.etcd.gateway import EtcdAccess
     from amqpd.topology.metadata.etcd.store import EtcdStore
 
     async with trio.open_nursery() as nursery, AsyncExitStack() as opened:
 
         async def open_store() -> EtcdStore:
-            store = EtcdStore(Access((endpoint,)), prefix, "node", wait_s=wait_s)
+            store = EtcdStore(EtcdAccess((endpoint,)), prefix, "node", wait_s=wait_s)
             await nursery.start(store.run)
             opened.push_async_callback(store.aclose)
             return store

@@ -6,15 +6,15 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
+from amqpd.topology.metadata.etcd.patience import WAIT_S, EtcdPatience
 from amqpd.topology.metadata.own_time import PIECE_S, OwnTime, RanOut
 from amqpd.topology.metadata.store import StoreUnavailable
 
 pytestmark = pytest.mark.trio
 
 
-def patience(wait_s: float = WAIT_S) -> Patience:
-    return Patience(wait_s, lambda: StoreUnavailable("etcd1:2379: no answer yet"))
+def patience(wait_s: float = WAIT_S) -> EtcdPatience:
+    return EtcdPatience(wait_s, lambda: StoreUnavailable("etcd1:2379: no answer yet"))
 
 
 @pytest.mark.parametrize("stopped_s", [WAIT_S - 0.1, WAIT_S, 10 * WAIT_S])

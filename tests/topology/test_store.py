@@ -19,15 +19,15 @@ from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
     Event,
     LeaseGone,
     MetadataStore,
+    MetadataTransaction,
     Operation,
     PutKey,
     StoreClosed,
-    Transaction,
 )
 from amqpd.topology.metadata.tombstones import covers
 from amqpd.vocabulary.journal_numbers import vhost_number
@@ -108,12 +108,12 @@ async def test_compare_on_absence_and_revision(stores: Stores) -> None:
     created = await store.transact([Compare("a")], [PutKey("a", "1")])
     assert isinstance(created, Committed)
     refused = await store.transact([Compare("a")], [PutKey("a", "2"), PutKey("b", "2")])
-    assert refused == Conflict(created.revision)
+    assert refused == CompareFailed(created.revision)
     assert await values(store) == {"a": "1"}
     assert isinstance(await store.transact([Compare("a", created.revision)], [DeleteKey("a")]), Committed)
-    assert isinstance(await store.transact([Compare("a", created.revision)], []), Conflict)
+    assert isinstance(await store.transact([Compare("a", created.revision)], []), CompareFailed)
     assert isinstance(await store.transact([Compare("a", 0)], []), Committed)
-    assert isinstance(await store.transact([Compare("a", None)], []), Conflict)
+    assert isinstance(await store.transact([Compare("a", None)], []), CompareFailed)
     await put(store, PutKey("a", "3"))
     assert isinstance(await store.transact([Compare("a", None)], []), Committed)
 
@@ -122,14 +122,14 @@ async def test_transact_all_sees_earlier_effects_and_judges_each_alone(stores: S
     store = await stores()
     first, second, third, fourth = await store.transact_all(
         [
-            Transaction((Compare("a"),), (PutKey("a", "1"),)),
-            Transaction((Compare("a"),), (PutKey("a", "2"),)),
-            Transaction((), (DeleteKey("a"),)),
-            Transaction((Compare("a"),), (PutKey("a", "4"),)),
+            MetadataTransaction((Compare("a"),), (PutKey("a", "1"),)),
+            MetadataTransaction((Compare("a"),), (PutKey("a", "2"),)),
+            MetadataTransaction((), (DeleteKey("a"),)),
+            MetadataTransaction((Compare("a"),), (PutKey("a", "4"),)),
         ]
     )
     assert isinstance(first, Committed)
-    assert second == Conflict(first.revision)
+    assert second == CompareFailed(first.revision)
     assert isinstance(third, Committed)
     assert isinstance(fourth, Committed)
     assert first.revision < third.revision < fourth.revision
@@ -155,7 +155,7 @@ async def test_concurrent_transactions_each_get_an_outcome(stores: Stores) -> No
         for _ in range(20):
             nursery.start_soon(create)
     assert sum(isinstance(outcome, Committed) for outcome in outcomes) == 1
-    assert sum(isinstance(outcome, Conflict) for outcome in outcomes) == 19
+    assert sum(isinstance(outcome, CompareFailed) for outcome in outcomes) == 19
 
 
 async def test_watch_reports_every_revision_after_a_snapshot(stores: Stores) -> None:
@@ -245,7 +245,7 @@ async def test_compare_sees_another_store_s_change(stores: Stores) -> None:
     here, there = await stores(), await stores()
     revision = await put(there, PutKey("a", "1"))
     outcome = await here.transact([Compare("a")], [PutKey("a", "2")])
-    assert isinstance(outcome, Conflict)
+    assert isinstance(outcome, CompareFailed)
     assert outcome.revision >= revision
     assert isinstance(await here.transact([Compare("a", revision)], [PutKey("a", "3")]), Committed)
     assert await values(there) == {"a": "3"}
@@ -416,9 +416,9 @@ async def test_a_queue_of_one_commit_is_remembered_too(stores: Stores) -> None:
     store = await stores()
     await store.transact_all(
         [
-            Transaction((), (queue_put("a", 5),)),
-            Transaction((), (queue_deleted("a"),)),
-            Transaction((), (queue_put("a", 6),)),
+            MetadataTransaction((), (queue_put("a", 5),)),
+            MetadataTransaction((), (queue_deleted("a"),)),
+            MetadataTransaction((), (queue_put("a", 6),)),
         ]
     )
     assert await store.dropped_queues() == {5}

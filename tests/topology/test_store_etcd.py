@@ -20,22 +20,22 @@ import trio
 httpx2 = pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.topology.metadata.etcd import feed, gateway, opening, reading  # noqa: E402
-from amqpd.topology.metadata.etcd.gateway import Access, Gateway  # noqa: E402
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess, Gateway  # noqa: E402
 from amqpd.topology.metadata.etcd.messages import Message  # noqa: E402
 from amqpd.topology.metadata.etcd.store import EtcdStore  # noqa: E402
-from amqpd.topology.metadata.events import Watch  # noqa: E402
+from amqpd.topology.metadata.events import EventWatch  # noqa: E402
 from amqpd.topology.metadata.store import (  # noqa: E402
     Committed,
     Compacted,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
     Event,
     MetadataStoreError,
+    MetadataTransaction,
     OutcomeUnknown,
     PutKey,
     StoreUnavailable,
-    Transaction,
 )
 from tests.harness.etcd import EtcdProcess, free_ports  # noqa: E402
 from tests.topology.etcd_stores import etcd_stores, new_prefix  # noqa: E402
@@ -93,7 +93,7 @@ async def test_a_lost_answer_is_settled_by_the_same_swap_again(
         entry = await tried.get("a")
         assert entry is not None
         assert entry.mod_revision == outcome.revision
-        assert await tried.transact([Compare("a")], [PutKey("a", "2")]) == Conflict(outcome.revision)
+        assert await tried.transact([Compare("a")], [PutKey("a", "2")]) == CompareFailed(outcome.revision)
 
 
 async def test_etcd_is_killed_with_a_transaction_whose_answer_was_not_sent(
@@ -188,7 +188,7 @@ async def test_a_store_that_cannot_be_reached_does_not_open() -> None:
 
 async def test_the_next_endpoint_is_asked(own_etcd: EtcdProcess) -> None:
     [port] = free_ports(1)
-    asked = Gateway(Access((f"127.0.0.1:{port}", own_etcd.endpoint)))
+    asked = Gateway(EtcdAccess((f"127.0.0.1:{port}", own_etcd.endpoint)))
     assert "header" in await asked.change(gateway.TXN, {})
     assert asked._at == 1
     await asked.aclose()
@@ -244,7 +244,7 @@ async def test_a_feed_that_missed_what_was_compacted_makes_its_readers_start_ove
             nursery.cancel_scope.cancel()
 
 
-async def read_on(watch: Watch) -> None:
+async def read_on(watch: EventWatch) -> None:
     while True:
         await anext(watch)
 
@@ -431,8 +431,8 @@ async def test_a_large_transaction_is_done_in_parts_in_its_order(shared_etcd: Et
                 seen += [operation.key for operation in (await events.receive()).operations]
         assert seen == [*keys, *keys]
         assert await values(tried) == {}
-        refused = Transaction((Compare("absent", None),), tuple(PutKey(key, "") for key in keys))
-        assert isinstance((await tried.transact_all([refused]))[0], Conflict)
+        refused = MetadataTransaction((Compare("absent", None),), tuple(PutKey(key, "") for key in keys))
+        assert isinstance((await tried.transact_all([refused]))[0], CompareFailed)
         assert await values(tried) == {}
 
 
@@ -482,7 +482,7 @@ async def test_others_have_their_turns_while_recorded_deletions_are_read(
 @asynccontextmanager
 async def node_on(process: EtcdProcess, machine: str) -> AsyncIterator[EtcdStore]:
     """The same node's store, opened there."""
-    store = EtcdStore(Access((process.endpoint,)), "amqpd/", "one-identity", alone=True, machine=machine)
+    store = EtcdStore(EtcdAccess((process.endpoint,)), "amqpd/", "one-identity", alone=True, machine=machine)
     async with trio.open_nursery() as nursery:
         try:
             await nursery.start(store.run)

@@ -13,7 +13,7 @@ import trustme
 
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
-from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import PutKey, StoreUnavailable
 from tests.harness.etcd import EtcdProcess
@@ -23,7 +23,7 @@ from tests.topology.test_store import put, values
 pytestmark = pytest.mark.trio
 
 
-async def used(access: Access) -> None:
+async def used(access: EtcdAccess) -> None:
     """Open a store, write and read."""
     async with trio.open_nursery() as nursery:
         tried = EtcdStore(access, "amqpd/", "node", wait_s=5)
@@ -33,7 +33,7 @@ async def used(access: Access) -> None:
         await tried.aclose()
 
 
-async def refused(access: Access, words: str) -> None:
+async def refused(access: EtcdAccess, words: str) -> None:
     async with trio.open_nursery() as nursery:
         tried = EtcdStore(access, "amqpd/", "node", wait_s=2)
         with pytest.raises(StoreUnavailable, match=words):
@@ -43,19 +43,21 @@ async def refused(access: Access, words: str) -> None:
 async def test_a_user_logs_in_and_a_wrong_password_is_said(own_etcd: EtcdProcess) -> None:
     await trio.to_thread.run_sync(own_etcd.require_log_in, "secret")
     at = (own_etcd.endpoint,)
-    await used(Access(at, user="root", password="secret"))
-    await refused(Access(at, user="root", password="wrong"), "refuses the user 'root': .*invalid user ID or password")
-    await refused(Access(at), "user name is empty")
+    await used(EtcdAccess(at, user="root", password="secret"))
+    await refused(
+        EtcdAccess(at, user="root", password="wrong"), "refuses the user 'root': .*invalid user ID or password"
+    )
+    await refused(EtcdAccess(at), "user name is empty")
 
 
 async def test_a_user_is_no_hindrance_where_nobody_logs_in(own_etcd: EtcdProcess) -> None:
-    await used(Access((own_etcd.endpoint,), user="root", password="secret"))
+    await used(EtcdAccess((own_etcd.endpoint,), user="root", password="secret"))
 
 
 async def test_a_token_that_etcd_forgot_is_renewed(own_etcd: EtcdProcess) -> None:
     await trio.to_thread.run_sync(own_etcd.require_log_in, "secret")
     async with trio.open_nursery() as nursery:
-        tried = EtcdStore(Access((own_etcd.endpoint,), user="root", password="secret"), "amqpd/", "node")
+        tried = EtcdStore(EtcdAccess((own_etcd.endpoint,), user="root", password="secret"), "amqpd/", "node")
         await nursery.start(tried.run)
         await put(tried, PutKey("a", "1"))
         token = tried._gateway._token
@@ -101,6 +103,6 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
 
 async def test_tls_goes_both_ways(secured: Secured) -> None:
     at = (secured.process.endpoint,)
-    await used(Access(at, secured.context()))
-    await refused(Access(at, secured.context(certificate=False)), "certificate required|does not answer")
-    await refused(Access(at, secured.context(ca=trustme.CA())), "certificate verify failed")
+    await used(EtcdAccess(at, secured.context()))
+    await refused(EtcdAccess(at, secured.context(certificate=False)), "certificate required|does not answer")
+    await refused(EtcdAccess(at, secured.context(ca=trustme.CA())), "certificate verify failed")

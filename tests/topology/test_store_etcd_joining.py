@@ -17,10 +17,10 @@ from amqpd.topology.metadata.etcd.transactions import PART_CHARACTERS_MAX, PART_
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
+    MetadataTransaction,
     PutKey,
-    Transaction,
 )
 from tests.harness.etcd import EtcdProcess
 from tests.topology.etcd_stores import etcd_stores, new_prefix
@@ -28,11 +28,11 @@ from tests.topology.etcd_stores import shared_etcd as shared_etcd
 from tests.topology.test_store import queue_put, values
 
 
-def creates(*keys: str) -> Transaction:
-    return Transaction(tuple(Compare(key) for key in keys), tuple(PutKey(key, "1") for key in keys))
+def creates(*keys: str) -> MetadataTransaction:
+    return MetadataTransaction(tuple(Compare(key) for key in keys), tuple(PutKey(key, "1") for key in keys))
 
 
-def sizes(*transactions: Transaction) -> list[int]:
+def sizes(*transactions: MetadataTransaction) -> list[int]:
     groups = list(groups_of(transactions))
     assert [each for group in groups for each in group] == list(transactions)
     return list(map(len, groups))
@@ -46,28 +46,29 @@ def test_what_names_other_keys_is_joined_up_to_what_etcd_takes() -> None:
 
 def test_what_several_compare_in_the_same_way_is_compared_once() -> None:
     """Each declaration requires its virtual host to be there."""
-    made = [Transaction((Compare("v", None), Compare(f"b{at}")), (PutKey(f"b{at}", ""),)) for at in range(60)]
+    made = [MetadataTransaction((Compare("v", None), Compare(f"b{at}")), (PutKey(f"b{at}", ""),)) for at in range(60)]
     assert sizes(*made) == [COMPARES_MAX // 2 - 1, 1]
     assert len(joined(made[:3]).compares) == 4
-    assert sizes(made[0], Transaction((Compare("v", 7),), (PutKey("c", ""),))) == [1, 1]
+    assert sizes(made[0], MetadataTransaction((Compare("v", 7),), (PutKey("c", ""),))) == [1, 1]
     # One that puts what another one compares is not joined with it, in either order.
-    put = Transaction((), (PutKey("v", ""),))
+    put = MetadataTransaction((), (PutKey("v", ""),))
     assert sizes(made[0], put, made[1]) == [1, 1, 1]
 
 
 def test_what_deletes_is_alone() -> None:
-    deleted = Transaction((), (DeleteKey("d"),))
+    deleted = MetadataTransaction((), (DeleteKey("d"),))
     assert sizes(creates("a"), deleted, creates("b"), creates("c"), deleted) == [1, 1, 2, 1]
 
 
 def test_a_group_is_bounded() -> None:
-    large = Transaction((), tuple(PutKey(f"k{at}", "") for at in range(PART_OPERATIONS_MAX + 1)))
+    large = MetadataTransaction((), tuple(PutKey(f"k{at}", "") for at in range(PART_OPERATIONS_MAX + 1)))
     assert sizes(creates("a"), large, creates("b")) == [1, 1, 1]
     compared = [
-        Transaction(tuple(Compare(f"{at}-{of}") for of in range(40)), (PutKey(f"p{at}", ""),)) for at in range(4)
+        MetadataTransaction(tuple(Compare(f"{at}-{of}") for of in range(40)), (PutKey(f"p{at}", ""),))
+        for at in range(4)
     ]
     assert sizes(*compared) == [2, 2]
-    heavy = [Transaction((), (PutKey(f"k{at}", "x" * (PART_CHARACTERS_MAX // 2)),)) for at in range(3)]
+    heavy = [MetadataTransaction((), (PutKey(f"k{at}", "x" * (PART_CHARACTERS_MAX // 2)),)) for at in range(3)]
     assert sizes(*heavy) == [1, 1, 1]
 
 
@@ -93,7 +94,7 @@ async def test_declarations_that_wait_together_take_few_requests(
         monkeypatch.setattr(Gateway, "_post", counted)
         puts = [queue_put(f"q{number}", number + 1) for number in range(120)]
         outcomes = await store.transact_all(
-            [Transaction((Compare(put.key), Compare("there", None)), (put,)) for put in puts]
+            [MetadataTransaction((Compare(put.key), Compare("there", None)), (put,)) for put in puts]
         )
         assert len(await values(store)) == 121
         assert await store.dropped_queues() == frozenset()
@@ -109,5 +110,5 @@ async def test_one_that_is_refused_refuses_no_other(shared_etcd: EtcdProcess) ->
         store = await open_one()
         await store.transact((), [PutKey("b", "0")])
         outcomes = await store.transact_all([creates("a"), creates("b"), creates("c")])
-        assert [type(each) for each in outcomes] == [Committed, Conflict, Committed]
+        assert [type(each) for each in outcomes] == [Committed, CompareFailed, Committed]
         assert await values(store) == {"a": "1", "b": "0", "c": "1"}

@@ -17,7 +17,7 @@ import trio
 pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.topology.metadata.etcd import feed, gateway
-from amqpd.topology.metadata.etcd.gateway import Access
+from amqpd.topology.metadata.etcd.gateway import EtcdAccess
 from amqpd.topology.metadata.etcd.messages import encoded
 from amqpd.topology.metadata.etcd.store import EtcdStore
 from amqpd.topology.metadata.store import Committed, Compare, OutcomeUnknown, PutKey, StoreUnreached
@@ -39,7 +39,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def opened(nursery: trio.Nursery, prefix: str, *endpoints: str, wait_s: float = 20.0) -> EtcdStore:
-    store = EtcdStore(Access(endpoints), prefix, "node", wait_s=wait_s)
+    store = EtcdStore(EtcdAccess(endpoints), prefix, "node", wait_s=wait_s)
     await nursery.start(store.run)
     return store
 

@@ -15,9 +15,15 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 from amqpd.management.errors import Unavailable
 from amqpd.management.metadata.live import _said_how_far
 from amqpd.topology.metadata.codec import encode_key
-from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.etcd.transactions import PART_NAMED_MAX, PART_OPERATIONS_MAX, parts_of
-from amqpd.topology.metadata.store import Committed, Conflict, OutcomeUnknown, StoreUnavailable, Transaction
+from amqpd.topology.metadata.store import (
+    Committed,
+    CompareFailed,
+    MetadataTransaction,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.metadata.tombstones import is_numbered
 from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Key, Put, QueueRecord, VhostRecord
@@ -79,9 +85,9 @@ async def test_bindings_of_very_many_queues_that_are_there_are_put(shared_etcd: 
         bound = transaction_of(BOUND, requires=ENDS)
         assert isinstance(await store.transact(bound.compares, bound.operations), Committed)
         assert len(await values(store)) == len(THERE) + len(BOUND)
-        assert isinstance(await store.transact(bound.compares, bound.operations), Conflict)
+        assert isinstance(await store.transact(bound.compares, bound.operations), CompareFailed)
         lacking = transaction_of([], requires=[*ENDS, ("queue", "/", "none")])
-        assert isinstance(await store.transact(lacking.compares, ()), Conflict)
+        assert isinstance(await store.transact(lacking.compares, ()), CompareFailed)
 
 
 @pytest.mark.trio
@@ -96,7 +102,7 @@ async def test_others_have_their_turns_between_the_parts(
             await store.get("a")
             answered_after.append(parts[0])
 
-        async def executed(part: Transaction, patience: Patience) -> Committed | Conflict:
+        async def executed(part: MetadataTransaction, patience: EtcdPatience) -> Committed | CompareFailed:
             parts[0] += 1
             if parts[0] == 1:
                 nursery.start_soon(ask)
@@ -119,7 +125,7 @@ async def test_what_was_done_of_a_large_one_is_said(
         store = await open_one()
         execute, wanted = store._execute_part, transaction_of(BOUND)
 
-        async def executed(part: Transaction, patience: Patience) -> Committed | Conflict:
+        async def executed(part: MetadataTransaction, patience: EtcdPatience) -> Committed | CompareFailed:
             if BINDINGS[-1].key[4] in {each.key.split("/")[5] for each in part.operations}:
                 raise StoreUnavailable("etcd is away")
             return await execute(part, patience)

@@ -19,9 +19,9 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     Event,
     MetadataStore,
+    MetadataTransaction,
     Operation,
     PutKey,
-    Transaction,
 )
 from tests.harness.etcd import EtcdProcess
 from tests.topology.etcd_stores import etcd_stores, new_prefix
@@ -97,7 +97,7 @@ class Run:
                 DeleteKey(key) if kind == "delete" else PutKey(key, value, self.leases[store] * (kind == "leased"))
                 for key, kind, value in commit.operations
             ]
-            transactions.append(Transaction(tuple(compares), tuple(operations)))
+            transactions.append(MetadataTransaction(tuple(compares), tuple(operations)))
         outcomes = await self.stores[store].transact_all(transactions)
         revisions = [outcome.revision for outcome in outcomes]
         assert revisions == sorted(revisions)

@@ -19,21 +19,21 @@ import trio
 
 from amqpd.topology.metadata.codec import decode_record
 from amqpd.topology.metadata.sqlite import sqlite_file
-from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, Call
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, CommitRequest
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
     Compacted,
     Compare,
     DeleteKey,
-    Entry,
+    MetadataEntry,
     MetadataStoreError,
-    NewerFormat,
+    MetadataTransaction,
+    NewerMetadataFormat,
     PutKey,
     StoreClosed,
     StoreDamaged,
     StoreFull,
-    Transaction,
 )
 from amqpd.vocabulary.records import UserRecord
 from tests.topology.damage import file_of
@@ -75,7 +75,7 @@ async def test_everything_is_there_after_a_restart(path: Path) -> None:
     await store.aclose()
     assert not path.with_name("metadata.db-wal").exists()
     store = await SqliteStore.open(path)
-    assert await store.get("a") == Entry("a", "é\U0001f600\n", revision)
+    assert await store.get("a") == MetadataEntry("a", "é\U0001f600\n", revision)
     assert await store.refresh() == revision
     assert await put(store, "b") > revision
     await store.aclose()
@@ -109,7 +109,7 @@ async def test_a_newer_format_is_refused_and_untouched(path: Path) -> None:
         database.execute("UPDATE alembic_version SET version_num = 'metadata_9999'")
     database.close()
     before = (path.read_bytes(), path.stat().st_mtime_ns)
-    with pytest.raises(NewerFormat, match=r"was written by a newer amqpd \(format metadata_9999"):
+    with pytest.raises(NewerMetadataFormat, match=r"was written by a newer amqpd \(format metadata_9999"):
         await SqliteStore.open(path)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert sorted(file.name for file in path.parent.iterdir()) == ["metadata.db", "metadata.mark"]
@@ -152,7 +152,7 @@ async def test_a_newer_format_is_seen_in_a_write_ahead_log_too(path: Path) -> No
     log = path.with_name("metadata.db-wal")
     before = (path.read_bytes(), log.read_bytes())
     assert before[1]
-    with pytest.raises(NewerFormat):
+    with pytest.raises(NewerMetadataFormat):
         await SqliteStore.open(path)
     assert (path.read_bytes(), log.read_bytes()) == before
 
@@ -206,7 +206,7 @@ async def test_transactions_that_gathered_share_a_commit(path: Path, monkeypatch
     commits: list[int] = []
     commit = sqlite_file.SqliteFile.commit
 
-    def counted(file: sqlite_file.SqliteFile, calls: list[Call]) -> object:
+    def counted(file: sqlite_file.SqliteFile, calls: list[CommitRequest]) -> object:
         commits.append(len(calls))
         return commit(file, calls)
 
@@ -431,7 +431,10 @@ async def test_all_of_a_batch_is_judged_against_what_another_process_did(path: P
     here, there = await SqliteStore.open(path), await SqliteStore.open(path)
     await put(there, "a")
     first, second = await here.transact_all(
-        [Transaction((Compare("a"),), (PutKey("b", ""),)), Transaction((Compare("b"),), (DeleteKey("a"),))]
+        [
+            MetadataTransaction((Compare("a"),), (PutKey("b", ""),)),
+            MetadataTransaction((Compare("b"),), (DeleteKey("a"),)),
+        ]
     )
     assert not isinstance(first, Committed)
     assert isinstance(second, Committed)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from amqpd.topology.metadata.store import Compare, DeleteKey, PutKey, Transaction, prefix_end
+from amqpd.topology.metadata.store import Compare, DeleteKey, MetadataTransaction, PutKey, prefix_end
 
 
 def test_a_transaction_is_checked() -> None:
     with pytest.raises(ValueError, match="twice"):
-        Transaction((), (PutKey("a", ""), DeleteKey("a")))
+        MetadataTransaction((), (PutKey("a", ""), DeleteKey("a")))
     with pytest.raises(ValueError, match="not a key"):
-        Transaction((Compare(""),))
+        MetadataTransaction((Compare(""),))
 
 
 @pytest.mark.parametrize(

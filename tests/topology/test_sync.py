@@ -21,11 +21,11 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     MetadataStore,
     MetadataStoreError,
+    MetadataTransaction,
     Outcome,
     PutKey,
     StoreDamaged,
     StoreFull,
-    Transaction,
 )
 from amqpd.topology.metadata.sync import CHANGES_AT_ONCE, TopologySync, transaction_of
 from amqpd.topology.state import Topology
@@ -224,7 +224,7 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.commits: list[int] = []
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         self.commits.append(len(transactions))
         return await super().transact_all(transactions)
 
@@ -298,7 +298,7 @@ class FaultyStore(MemoryStore):
         super().__init__()
         self.faults = list(faults)
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         if self.faults:
             await trio.lowlevel.checkpoint()
             raise self.faults.pop(0)

@@ -13,6 +13,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.topology.metadata.memory import MemoryStore
 from amqpd.topology.metadata.store import (
+    MetadataTransaction,
     Outcome,
     OutcomeUnknown,
     Snapshot,
@@ -20,7 +21,6 @@ from amqpd.topology.metadata.store import (
     StoreLacksDisks,
     StoreUnavailable,
     StoreUnreached,
-    Transaction,
 )
 from amqpd.topology.metadata.sync import LEASE_TTL_S
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
@@ -34,7 +34,7 @@ class LacksDisks(MemoryStore):
 
     lost = ""
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         if self.lost:
             raise StoreLacksDisks(self.lost)
         return await super().transact_all(transactions)
@@ -53,7 +53,7 @@ class Unreached(MemoryStore):
         self.away: type[StoreUnreached] | None = None
         self.first = 0
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         if self.away is not None:
             raise self.away("it does not answer", await super().transact_all(transactions[: self.first]))
         return await super().transact_all(transactions)
@@ -132,7 +132,7 @@ class Full(MemoryStore):
 
     full = False
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         if self.full:
             raise StoreFull("there is no space")
         return await super().transact_all(transactions)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from amqpd.config import Settings
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd_admin.metrics import channels, churn, exchanges, messages, node, ours, queues
 from amqpd_admin.metrics.families import Part
 from amqpd_admin.metrics.look import Look, look_at
@@ -51,7 +51,7 @@ class Asked:
 class Broker:
     """The running broker, as the three endpoints of metrics ask it."""
 
-    behind: Behind
+    behind: BrokerParts
     settings: Settings
     uptime_s: float
 

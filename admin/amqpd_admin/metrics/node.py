@@ -18,7 +18,7 @@ from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.definitions.export import FORMAT_VERSION
 from amqpd.management.alarms import kinds as alarm_kinds
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd_admin.cluster_name import cluster_name
 from amqpd_admin.metrics.families import GAUGE, UNTYPED, Family, Part, one
 
@@ -26,7 +26,7 @@ ALARMS = {"disk": "free_disk_space_watermark", "memory": "memory_used_watermark"
 """a kind of alarm: what RabbitMQ calls it"""
 
 
-def identity(behind: Behind, settings: Settings, endpoint: str) -> Iterator[Part]:
+def identity(behind: BrokerParts, settings: Settings, endpoint: str) -> Iterator[Part]:
     """Of every endpoint: dashboards join by it."""
     build = {
         "product_name": "amqpd",
@@ -50,7 +50,7 @@ def identity(behind: Behind, settings: Settings, endpoint: str) -> Iterator[Part
         yield Family(name, UNTYPED, says, tuple(labels)), [(tuple(labels.values()), 1)]
 
 
-def process(behind: Behind, uptime_s: float) -> Iterator[Part]:
+def process(behind: BrokerParts, uptime_s: float) -> Iterator[Part]:
     """Costs some system calls."""
     this, figures = psutil.Process(), behind.figures()
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -71,7 +71,7 @@ def process(behind: Behind, uptime_s: float) -> Iterator[Part]:
         yield one(f"rabbitmq_{name}", GAUGE, says, value)
 
 
-def alarms(behind: Behind) -> Iterator[Part]:
+def alarms(behind: BrokerParts) -> Iterator[Part]:
     """1 for one that is on."""
     kinds = alarm_kinds(behind.on)
     for kind, name in ALARMS.items():

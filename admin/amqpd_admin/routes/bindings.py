@@ -11,8 +11,8 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from amqpd.management import bindings
-from amqpd.management.errors import NotFound, Refused
-from amqpd.management.pacing import Pace
+from amqpd.management.errors import NotFound, NotPermitted
+from amqpd.management.pacing import WalkPace
 from amqpd.vocabulary.records import DestinationType
 from amqpd_admin import lists, walks
 from amqpd_admin.answers import gone, reply
@@ -102,7 +102,7 @@ async def unbind(
 ) -> Response:
     """One binding goes."""
     if not source:
-        raise Refused("Access refused.")
+        raise NotPermitted("Access refused.")
     row = await _named(who, _between(who, vhost, source, kind, destination), key)
     on, properties_key = who.behind.on, row["properties_key"]
     await bindings.unbind(on, who.operator, vhost, source, destination, KINDS[kind], properties_key)
@@ -111,7 +111,7 @@ async def unbind(
 
 async def _named(who: Who, found: Iterator[Binding | None], key: str) -> Row:
     """By its `properties_key`. Raises NotFound."""
-    pace = Pace()
+    pace = WalkPace()
     for each in found:
         await pace.step()
         if each is not None and names(each, key):

@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from amqpd.management import connections
 from amqpd.management.errors import AtAnotherNode, NotFound
-from amqpd.management.pacing import Pace, each
-from amqpd.management.peers.rows import Found
+from amqpd.management.pacing import WalkPace, each
+from amqpd.management.peers.rows import GatheredRows
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone
@@ -111,7 +111,7 @@ def _text_of_consumer(consuming: Consuming | Told) -> str:
     return f"{consuming.consumer.queue.record.name} {consuming.consumer.tag}"
 
 
-def _missing(who: Who, told: Found) -> Callable[[], list[str]]:
+def _missing(who: Who, told: GatheredRows) -> Callable[[], list[str]]:
     found = others.missing(who, told)
     return lambda: found
 
@@ -225,7 +225,7 @@ async def show_channel(name: Name, who: Asking) -> Response:
     def of_that_name(connection: ConnectionBase) -> bool:
         return name.startswith(f"{connection.name} (")
 
-    pace = Pace()
+    pace = WalkPace()
     for channel in walks.channels(node, of_that_name):
         await pace.step()
         if channel is None or rows.name_of(channel) != name or (found := rows.channel(node, channel)) is None:

@@ -13,7 +13,7 @@ from amqpd.management import bindings, exchanges
 from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.figures.exchange_figures import DELAYED, PASSED, added, figures_of_exchange
 from amqpd.management.messages import publishing
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.wire.json_values import to_json
 from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import bad_request, changed, gone, reply
@@ -43,7 +43,7 @@ Elsewhere = Mapping[Exchange, Row]
 async def _elsewhere(who: Who, vhost: str | None) -> Elsewhere:
     """Of all virtual hosts, or one; of nodes that do not answer nothing."""
     found: dict[Exchange, Row] = {}
-    pace = Pace()
+    pace = WalkPace()
     for _, row in await others.ask(who, "exchanges", vhost=vhost):
         await pace.step()
         key = Exchange(row["vhost"], row["name"])

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from amqpd.management.errors import BadArgument
 from amqpd.management.metadata import limits
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import WalkPace, each
 from amqpd.topology.limit_keys import Owner
 from amqpd_admin import lists
 from amqpd_admin.answers import bad_request, gone, invalid
@@ -28,7 +28,7 @@ async def _list(request: Request, who: Who, owner: Owner, name: str | None = Non
     named = {owner: name} if name is not None else {}
     rows = await limits.listed(who.behind.metadata, vhost=named.get("vhost"), user=named.get("user"))
     by_owner: dict[str, dict[str, Any]] = defaultdict(dict)
-    pace = Pace()
+    pace = WalkPace()
     for row in rows:
         await pace.step()
         if row["of"] == owner and (owner == "user" or who.sees(row["name"])):

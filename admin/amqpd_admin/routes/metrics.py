@@ -19,7 +19,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from amqpd.management.alarms import kinds
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd_admin.answers import bad_request, reply
 from amqpd_admin.login import log_in
 from amqpd_admin.metrics.endpoints import Asked, Broker
@@ -95,7 +95,7 @@ def _matcher(given: Sequence[str]) -> Callable[[str], bool]:
 async def alive(request: Request) -> Response:
     """The process answers. `cut_off`: how many sources it leads of which no majority of the nodes answers; that is no
     reason to start it again."""
-    behind: Behind = request.app.state.behind
+    behind: BrokerParts = request.app.state.behind
     cut_off = behind.on.node.cluster.cut_off_count()
     return reply({"status": "ok", **({"cut_off": cut_off} if cut_off else {})})
 
@@ -104,7 +104,7 @@ async def alive(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """The node takes connections. `alarms`: publishers wait for these to end. 503, too, while it has no part in its
     cluster: the others refuse it, or do not reach it."""
-    behind: Behind = request.app.state.behind
+    behind: BrokerParts = request.app.state.behind
     node = behind.on.node
     alarms = kinds(behind.on)
     if node.draining:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from amqpd.management.attention.alarms import facts_of_all
 from amqpd.management.errors import Unavailable
-from amqpd.management.face import ClusterView
+from amqpd.management.face import ClusterState
 from amqpd.management.figures.memory import NAMES, UNUSED, memory_of
 from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, gone, not_there, reply
@@ -111,5 +111,5 @@ def _running(who: Who, facts: Row, samples: SamplesAsked) -> Row:
     return row
 
 
-def _lives(who: Who, view: ClusterView, name: str) -> bool:
+def _lives(who: Who, view: ClusterState, name: str) -> bool:
     return name == who.behind.on.node.identity.name or view.lives(name)

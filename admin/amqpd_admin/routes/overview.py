@@ -15,7 +15,7 @@ from amqpd.definitions.export import FORMAT_VERSION
 from amqpd.management.attention.alarms import facts_of_all
 from amqpd.management.figures.totals import CHURN, RATES
 from amqpd.management.metadata import parameters
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd_admin import lists, others
 from amqpd_admin.answers import bad_request, gone
 from amqpd_admin.bodies import body_of, text
@@ -47,7 +47,7 @@ async def overview(request: Request, who: Asking, samples: Asked) -> Response:
     vhosts = await seen_vhosts(who)
     by_vhost, told = await others.sums_of_queues(who, vhosts)
     clients, of_clients = await others.sums_of_clients(who)
-    counts, pace = Counter[str](), Pace()
+    counts, pace = Counter[str](), WalkPace()
     for each in by_vhost.values():
         await pace.step()
         counts.update(each)
@@ -128,7 +128,7 @@ def _add_rates_and_samples(
 
 async def _objects(who: Who, vhosts: list[str], counts: Counter[str], clients: Counter[str]) -> Row:
     """Of connections, channels and consumers a user who does not monitor has its own."""
-    node, pace, exchanges = who.behind.on.node, Pace(), 0
+    node, pace, exchanges = who.behind.on.node, WalkPace(), 0
     for name in vhosts:
         await pace.step()
         vhost = node.topology.vhosts.get(name)

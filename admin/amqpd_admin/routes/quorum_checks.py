@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import WalkPace, each
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
 from amqpd_admin.login import Asking, Who
@@ -88,7 +88,7 @@ async def _about(
     matches: Callable[[str], bool] | None = None,
 ) -> Response:
     """The queues of these sources, if there are any. `vhost`: in this one; None: in all. `matches`: their names."""
-    pace, count = Pace(), 0
+    pace, count = WalkPace(), 0
     rows: list[dict[str, str]] = []
     for name, found in list(who.behind.on.node.topology.vhosts.items()):
         if vhost is not None and name != vhost:

@@ -136,7 +136,7 @@ async def put(request: Request, vhost: Name, who: Administrator) -> Response:
     tracing = flag(body, "tracing", False) if "tracing" in body else None
     protected = flag(body, "protected_from_deletion", False) if "protected_from_deletion" in body else None
     description = text(body, "description") if "description" in body else None
-    wanted = vhosts.Wanted(description, _queue_type(body), _tags(body), protected)
+    wanted = vhosts.VhostProperties(description, _queue_type(body), _tags(body), protected)
     new = await vhosts.put(who.behind.metadata, vhost, wanted, owner=who.user)
     if tracing is not None:
         traces.put(who.behind.on, who.operator, vhost, tracing)

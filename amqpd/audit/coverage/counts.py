@@ -30,7 +30,7 @@ GONE = (*AWAY, QueueState.DELETED)
 AT_ONCE = 500
 
 
-class Counts:
+class MinuteCounts:
     """Adds up, a minute at a time, what happens to messages of queues whose events are not recorded one by one."""
 
     def __init__(self, coverage: Coverage) -> None:

@@ -25,7 +25,7 @@ import trio
 from amqpd import __version__
 from amqpd.audit.acts import NODE
 from amqpd.audit.coverage.anchors import anchor
-from amqpd.audit.coverage.counts import Counts
+from amqpd.audit.coverage.counts import MinuteCounts
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.audit.epochs import Epochs
 from amqpd.audit.files.damage import folder_in_place
@@ -70,7 +70,7 @@ class AuditLog:
         vhosts = {name: parse_level(text) for name, text in settings.vhosts.items()}
         epochs = Epochs(self.incarnation.number, self.incarnation.eras)
         self.coverage = Coverage(self.recorder, parse_level(settings.level), vhosts, epochs)
-        self.counts = Counts(self.coverage)
+        self.counts = MinuteCounts(self.coverage)
         self._node: Node | None = None
         name = settings.node or socket.gethostname()
         self.writer = AuditWriter(

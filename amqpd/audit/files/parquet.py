@@ -32,7 +32,7 @@ from amqpd.audit.files.columns import SCHEMA, TEXTS
 from amqpd.audit.files.damage import GivenUp, Reached, SpoolDamaged
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.footer import FileRows, Range, named
-from amqpd.audit.files.rows import LAYOUT, Part, rows_of, table_of
+from amqpd.audit.files.rows import LAYOUT, BlockRecords, rows_of, table_of
 from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, BLOCK_MAGIC_1, HEAD
 
 # Records that become columns at once: some 10 MB while it lasts.
@@ -124,7 +124,7 @@ def _write(
     return written, damage
 
 
-def _absent(part: Part, end: int | None, torn: bool) -> tuple[list[Range], Range | None]:
+def _absent(part: BlockRecords, end: int | None, torn: bool) -> tuple[list[Range], Range | None]:
     """What the broker knows that it did not record between row `end` and the file's first part, and what of it is
     missing though the broker wrote it. `torn`: the spool file before was damaged."""
     full = [act for act in part.acts if act["event"] == "gap" and act.get("reason") == "disk_full"]
@@ -231,9 +231,9 @@ def _parts(
     names: list[dict[str, Any]],
     rows_before: int | None = None,
     unwanted: Callable[[], bool] = lambda: False,
-) -> Iterator[Part]:
+) -> Iterator[BlockRecords]:
     """Raises SpoolDamaged behind the last one that can be told; GivenUp."""
-    part, ids = Part(), [0]
+    part, ids = BlockRecords(), [0]
     damage: SpoolDamaged | None = None
     reached = rows_before
     first_block = True
@@ -263,7 +263,7 @@ def _parts(
                 # Messages' own ids are referred to in their own block only, and there may be one for each message.
                 for number in ids:
                     names[number] = {}
-                part, ids = Part(), [0]
+                part, ids = BlockRecords(), [0]
     except SpoolDamaged as error:
         damage = error
     if part.size:

@@ -39,7 +39,7 @@ _EVENT_KINDS = max(NAMES) + 1
 
 
 @dataclass
-class Part:
+class BlockRecords:
     """Records of some blocks, the numbers of their rows, acts among them, and all names said so far in the file."""
 
     records: list[np.ndarray[Any, Any]] = field(default_factory=list)
@@ -59,7 +59,7 @@ def rows_of(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(two, 2, 1)
 
 
-def table_of(part: Part, names: list[dict[str, Any]], node: str, incarnation: int) -> pa.Table:
+def table_of(part: BlockRecords, names: list[dict[str, Any]], node: str, incarnation: int) -> pa.Table:
     records = np.concatenate(part.records)
     numbers = np.concatenate(part.numbers)
     rows = rows_of(records)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from amqpd.commands.ctl.call import DATA, UNAVAILABLE, USAGE, Call, Failed, command
+from amqpd.commands.ctl.call import DATA, UNAVAILABLE, USAGE, CtlCall, Failed, command
 from amqpd.commands.running import NobodyThere
 from amqpd.management.errors import NotFound, Unavailable
 
@@ -24,7 +24,7 @@ LOOK_S = 0.2
 @click.argument("queue")
 @click.option("-e", "--if-empty", is_flag=True)
 @click.option("-u", "--if-unused", is_flag=True)
-def delete_queue(call: Call, queue: str, if_empty: bool, if_unused: bool) -> None:
+def delete_queue(call: CtlCall, queue: str, if_empty: bool, if_unused: bool) -> None:
     """Delete a queue with ITS MESSAGES."""
     conditions = [name for name, said in (("empty", if_empty), ("unused", if_unused)) if said]
     only = f" if queue is {' and '.join(conditions)}" if conditions else ""
@@ -38,7 +38,7 @@ def delete_queue(call: Call, queue: str, if_empty: bool, if_unused: bool) -> Non
 
 @command("purge_queue")
 @click.argument("queue")
-def purge_queue(call: Call, queue: str) -> None:
+def purge_queue(call: CtlCall, queue: str) -> None:
     """Delete all messages that are ready in a queue."""
     call.said.sentence(f"Purging queue '{queue}' in vhost '{call.vhost}' ...")
     call.ask("queue purge", vhost=call.vhost, name=queue)
@@ -47,7 +47,7 @@ def purge_queue(call: Call, queue: str) -> None:
 @command("close_connection")
 @click.argument("connection", metavar="PID")
 @click.argument("explanation")
-def close_connection(call: Call, connection: str, explanation: str) -> None:
+def close_connection(call: CtlCall, connection: str, explanation: str) -> None:
     """Close the connection that list_connections shows with this pid."""
     call.said.sentence(f"Closing connection {connection}, reason: {explanation}...")
     call.ask("connection close", id=connection, reason=explanation)
@@ -59,7 +59,7 @@ def close_connection(call: Call, connection: str, explanation: str) -> None:
 @click.option("--per-connection-delay", hidden=True)
 @click.option("--limit", hidden=True)
 def close_all_connections(
-    call: Call, explanation: str, every: bool, per_connection_delay: str | None, limit: str | None
+    call: CtlCall, explanation: str, every: bool, per_connection_delay: str | None, limit: str | None
 ) -> None:
     """Close all connections in a virtual host."""
     if limit not in (None, "0") or per_connection_delay not in (None, "0"):
@@ -75,13 +75,13 @@ def close_all_connections(
 @command("close_all_user_connections")
 @click.argument("username")
 @click.argument("explanation")
-def close_all_user_connections(call: Call, username: str, explanation: str) -> None:
+def close_all_user_connections(call: CtlCall, username: str, explanation: str) -> None:
     """Close all connections of a user."""
     call.said.sentence(f"Closing connections of user {username}, reason: {explanation}...")
     _refuse_missing(_closed(call, explanation, user=username)[1])
 
 
-def _closed(call: Call, explanation: str, **which: Any) -> tuple[int, dict[str, str]]:
+def _closed(call: CtlCall, explanation: str, **which: Any) -> tuple[int, dict[str, str]]:
     """How many; which nodes did not answer, with what is known of them."""
     try:
         done = call.ask("connection close", reason=explanation, **which)
@@ -98,7 +98,7 @@ def _refuse_missing(missing: dict[str, str]) -> None:
 
 
 @command("trace_on")
-def trace_on(call: Call) -> None:
+def trace_on(call: CtlCall) -> None:
     """Copy all messages of a virtual host to the exchange amq.rabbitmq.trace."""
     call.said.sentence(f'Starting tracing for vhost "{call.vhost}" ...')
     call.ask("trace on", vhost=call.vhost)
@@ -106,7 +106,7 @@ def trace_on(call: Call) -> None:
 
 
 @command("trace_off")
-def trace_off(call: Call) -> None:
+def trace_off(call: CtlCall) -> None:
     """End that."""
     call.said.sentence(f'Stopping tracing for vhost "{call.vhost}" ...')
     call.ask("trace off", vhost=call.vhost)
@@ -114,7 +114,7 @@ def trace_off(call: Call) -> None:
 
 
 @command("ping")
-def ping(call: Call) -> None:
+def ping(call: CtlCall) -> None:
     """Say whether the broker runs and answers."""
     call.said.sentence("Will ping the broker. Timeout: 60000 ms.")
     call.ask("status")
@@ -122,7 +122,7 @@ def ping(call: Call) -> None:
 
 
 @command("node_health_check")
-def node_health_check(call: Call) -> None:
+def node_health_check(call: CtlCall) -> None:
     """Say whether the broker runs, without an alarm and with all its queues in service."""
     status = call.ask("status")
     call.said.sentence(f"Checking health of node {status['node']} ...")
@@ -134,14 +134,14 @@ def node_health_check(call: Call) -> None:
 
 
 @command("await_startup")
-def await_startup(call: Call) -> None:
+def await_startup(call: CtlCall) -> None:
     """Wait until the broker runs."""
     _await(call, AWAITED_S if call.timeout_s is None else call.timeout_s)
 
 
 @command("await_online_nodes")
 @click.argument("count", type=int)
-def await_online_nodes(call: Call, count: int) -> None:
+def await_online_nodes(call: CtlCall, count: int) -> None:
     """Wait until this many members of the cluster are there."""
     timeout_s = AWAITED_S if call.timeout_s is None else call.timeout_s
     call.said.sentence(f"Will wait for at least {count} nodes to join the cluster. Timeout: {timeout_s:g} seconds.")
@@ -155,12 +155,12 @@ def await_online_nodes(call: Call, count: int) -> None:
 @command("wait")
 @click.argument("pidfile", required=False, type=click.Path(path_type=Path))
 @click.option("-P", "--pid", type=int)
-def wait(call: Call, pidfile: Path | None, pid: int | None) -> None:
+def wait(call: CtlCall, pidfile: Path | None, pid: int | None) -> None:
     """Wait until the broker runs. Its data directory says which; the pid does not count."""
     _await(call, AWAITED_S if call.timeout_s is None else call.timeout_s)
 
 
-def _await(call: Call, timeout_s: float) -> dict[str, Any]:
+def _await(call: CtlCall, timeout_s: float) -> dict[str, Any]:
     ends = time.monotonic() + timeout_s
     while True:
         try:

@@ -25,7 +25,7 @@ from amqpd.commands import metadata, running
 from amqpd.commands.ctl.said import FORMATTERS, Said
 from amqpd.commands.options import data_dir_option
 from amqpd.management.errors import ManagementError
-from amqpd.management.metadata.interface import Metadata
+from amqpd.management.metadata.interface import ManagedMetadata
 from amqpd.vocabulary.escapes import escaped_lines
 
 USAGE, DATA, NO_USER, UNAVAILABLE, SOFTWARE = 64, 65, 67, 69, 70
@@ -43,7 +43,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
+class CtlCall:
     """The options that all commands of `amqpd ctl` have, and the ways to a use case."""
 
     data_dir: Path
@@ -53,7 +53,7 @@ class Call:
 
     def change(
         self,
-        use_case: Callable[Concatenate[Metadata, P], Awaitable[T]],
+        use_case: Callable[Concatenate[ManagedMetadata, P], Awaitable[T]],
         *arguments: P.args,
         **named: P.kwargs,
     ) -> T:
@@ -90,7 +90,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def command(name: str, codes: dict[type[ManagementError], int] | None = None) -> Callable[..., click.Command]:
-    """For a function of a `Call` and its own parameters. `codes`: exit codes of refusals that are not 69."""
+    """For a function of a `CtlCall` and its own parameters. `codes`: exit codes of refusals that are not 69."""
 
     def made(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -109,7 +109,7 @@ def command(name: str, codes: dict[type[ManagementError], int] | None = None) ->
             print_stacktrace: bool,
             **own: Any,
         ) -> None:
-            call = Call(data_dir, vhost, timeout, Said(quiet, silent, formatter, not no_table_headers))
+            call = CtlCall(data_dir, vhost, timeout, Said(quiet, silent, formatter, not no_table_headers))
             try:
                 function(call, **own)
             except Failed as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from amqpd.commands.ctl.call import Call, command
+from amqpd.commands.ctl.call import CtlCall, command
 from amqpd.commands.ctl.said import Arguments, Row
 from amqpd.commands.ctl.vhosts import checked_columns
 from amqpd.management.feature_flags import FLAGS
@@ -37,10 +37,10 @@ messages_uncommitted acks_uncommitted messages_unconfirmed prefetch_count global
 CONSUMERS = "queue_name channel_pid consumer_tag ack_required prefetch_count active activity_status arguments"
 
 
-def _list(name: str, columns: str, first: str, said: str, rows: Callable[[Call], list[dict[str, Any]]]) -> Any:
+def _list(name: str, columns: str, first: str, said: str, rows: Callable[[CtlCall], list[dict[str, Any]]]) -> Any:
     known = tuple(columns.split())
 
-    def listed(call: Call, names: tuple[str, ...], **_: bool) -> None:
+    def listed(call: CtlCall, names: tuple[str, ...], **_: bool) -> None:
         wanted = checked_columns(names or tuple(first.split()), known)
         if name == "list_queues" and call.timeout_s is None:
             call.said.sentence("Timeout: 60.0 seconds ...")
@@ -61,19 +61,19 @@ def filled(rows: Sequence[Row], known: Sequence[str]) -> list[Row]:
     return [{**nothing, **row} for row in rows]
 
 
-def _queues(call: Call) -> list[dict[str, Any]]:
+def _queues(call: CtlCall) -> list[dict[str, Any]]:
     found = call.rows("queue list", ("name",), vhost=call.vhost)
     return [{**row, "arguments": Arguments(row["arguments"])} for row in found]
 
 
-def _exchanges(call: Call) -> list[dict[str, Any]]:
+def _exchanges(call: CtlCall) -> list[dict[str, Any]]:
     default = {"vhost": call.vhost, "name": "", "type": "direct", "durable": True, "arguments": {}}
     default |= {"auto_delete": False, "internal": False}
     found = [default, *call.rows("exchange list", ("name",), vhost=call.vhost)]
     return [{**row, "arguments": Arguments(row["arguments"])} for row in found]
 
 
-def _bindings(call: Call) -> list[dict[str, Any]]:
+def _bindings(call: CtlCall) -> list[dict[str, Any]]:
     """Also each queue's to the default exchange, as RabbitMQ lists them."""
     queues = call.rows("queue list", ("name",), vhost=call.vhost)
     order = ("source", "destination_type", "destination", "routing_key")
@@ -95,7 +95,7 @@ def _bindings(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _connections(call: Call) -> list[dict[str, Any]]:
+def _connections(call: CtlCall) -> list[dict[str, Any]]:
     return [
         {
             **row,
@@ -119,7 +119,7 @@ def _ends(name: str) -> dict[str, str]:
     return {"peer_host": peer_host.strip("[]"), "peer_port": peer_port, "host": host.strip("[]"), "port": port}
 
 
-def _channels(call: Call) -> list[dict[str, Any]]:
+def _channels(call: CtlCall) -> list[dict[str, Any]]:
     return [
         {
             **row,
@@ -131,7 +131,7 @@ def _channels(call: Call) -> list[dict[str, Any]]:
     ]
 
 
-def _consumers(call: Call) -> list[dict[str, Any]]:
+def _consumers(call: CtlCall) -> list[dict[str, Any]]:
     return [
         {
             **row,
@@ -176,7 +176,7 @@ LISTS: list[click.Command] = [
 @click.option("--local", is_flag=True, hidden=True)
 @click.option("--queue-timeout", hidden=True)
 @click.argument("names", nargs=-1)
-def list_unresponsive_queues(call: Call, names: tuple[str, ...], **_: Any) -> None:
+def list_unresponsive_queues(call: CtlCall, names: tuple[str, ...], **_: Any) -> None:
     """List queues that are out of service."""
     call.said.sentence(f"Listing unresponsive queues for vhost {call.vhost} ...")
     rows = [row for row in _queues(call) if row["state"] == "crashed"]
@@ -185,7 +185,7 @@ def list_unresponsive_queues(call: Call, names: tuple[str, ...], **_: Any) -> No
 
 @command("list_feature_flags")
 @click.argument("names", nargs=-1)
-def list_feature_flags(call: Call, names: tuple[str, ...]) -> None:
+def list_feature_flags(call: CtlCall, names: tuple[str, ...]) -> None:
     """List RabbitMQ's feature flags: all are on."""
     call.said.sentence("Listing feature flags ...")
     known = ("name", "state", "stability", "provided_by", "desc", "doc_url")

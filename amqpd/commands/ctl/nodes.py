@@ -14,7 +14,7 @@ import click
 
 from amqpd import __version__
 from amqpd.commands.ctl.acts import nodes_running
-from amqpd.commands.ctl.call import DATA, USAGE, Call, Failed, command
+from amqpd.commands.ctl.call import DATA, USAGE, CtlCall, Failed, command
 from amqpd.commands.definitions import read_file, warn_of, write
 from amqpd.management import feature_flags
 from amqpd.management.errors import BadArgument
@@ -24,13 +24,13 @@ from amqpd.vocabulary.escapes import readable_json
 
 
 @command("version")
-def version(call: Call) -> None:
+def version(call: CtlCall) -> None:
     """Say which version this is."""
     call.said.result(__version__)
 
 
 @command("status")
-def status(call: Call) -> None:
+def status(call: CtlCall) -> None:
     """Show the node: alarms, what is open, what is in memory."""
     found = call.ask("status")
     if call.said.formatter == "json":
@@ -46,7 +46,7 @@ def status(call: Call) -> None:
 
 
 @command("cluster_status")
-def cluster_status(call: Call) -> None:
+def cluster_status(call: CtlCall) -> None:
     """Show the nodes of the cluster."""
     found = call.ask("status")
     running, alarms = nodes_running(found), found["alarms_of_nodes"]
@@ -64,7 +64,7 @@ def cluster_status(call: Call) -> None:
 @click.option("--opt-in", is_flag=True, hidden=True)
 @click.option("--experimental", is_flag=True, hidden=True)
 @click.argument("feature_flag")
-def enable_feature_flag(call: Call, feature_flag: str, **_: bool) -> None:
+def enable_feature_flag(call: CtlCall, feature_flag: str, **_: bool) -> None:
     """Enable a feature flag, or `all`: each is on from the beginning, so nothing changes."""
     if feature_flag == ALL:
         call.said.sentence("Enabling all feature flags ...")
@@ -79,7 +79,7 @@ def enable_feature_flag(call: Call, feature_flag: str, **_: bool) -> None:
 @command("export_definitions")
 @click.argument("path")
 @click.option("--format", "kind", type=click.Choice(("json",)), default="json")
-def export_definitions(call: Call, path: str, kind: str) -> None:
+def export_definitions(call: CtlCall, path: str, kind: str) -> None:
     """Write all definitions to a file; - is standard output."""
     text = call.change(definitions.exported)
     warn_of(text)
@@ -97,7 +97,7 @@ def export_definitions(call: Call, path: str, kind: str) -> None:
 @click.argument("path", required=False)
 @click.option("--format", "kind", type=click.Choice(("json",)), default="json")
 @click.option("--skip-if-unchanged", is_flag=True)
-def import_definitions(call: Call, path: str | None, kind: str, **_: Any) -> None:
+def import_definitions(call: CtlCall, path: str | None, kind: str, **_: Any) -> None:
     """Make the broker have what a file says, or standard input. What is there otherwise stays so."""
     said = "standard input" if path in (None, "-") else f'a file at "{path}"'
     call.said.sentence(f"Importing definitions in JSON from {said} ...")
@@ -107,6 +107,6 @@ def import_definitions(call: Call, path: str | None, kind: str, **_: Any) -> Non
         raise Failed(error.format_message(), DATA) from None
     try:
         call.change(definitions.import_definitions, wanted, as_rabbitmq=True)
-    except definitions.Impossible as error:
+    except definitions.ImpossibleDefinitions as error:
         raise Failed(str(error), DATA) from None
     call.said.sentence("Successfully started definition import.")

@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from amqpd.commands.ctl.call import DATA, NO_USER, SOFTWARE, Call, Failed, command
+from amqpd.commands.ctl.call import DATA, NO_USER, SOFTWARE, CtlCall, Failed, command
 from amqpd.commands.ctl.said import Document, Tags, term
 from amqpd.commands.options import json_value
 from amqpd.management.errors import AlreadyExists, NotFound
@@ -30,7 +30,7 @@ def _password(given: str | None) -> bytes:
 @command("add_user", {AlreadyExists: SOFTWARE})
 @click.argument("username")
 @click.argument("password", required=False)
-def add_user(call: Call, username: str, password: str | None) -> None:
+def add_user(call: CtlCall, username: str, password: str | None) -> None:
     """Add a user, without permissions.
 
     Without PASSWORD it is read from standard input.
@@ -43,7 +43,7 @@ def add_user(call: Call, username: str, password: str | None) -> None:
 @command("authenticate_user")
 @click.argument("username")
 @click.argument("password", required=False)
-def authenticate_user(call: Call, username: str, password: str | None) -> None:
+def authenticate_user(call: CtlCall, username: str, password: str | None) -> None:
     """Say by the exit code whether the password is the user's."""
     call.said.sentence(f'Authenticating user "{username}" ...')
     if not call.change(users.authenticated, username, _password(password)):
@@ -56,7 +56,7 @@ def authenticate_user(call: Call, username: str, password: str | None) -> None:
 @command("change_password", {NotFound: NO_USER})
 @click.argument("username")
 @click.argument("password", required=False)
-def change_password(call: Call, username: str, password: str | None) -> None:
+def change_password(call: CtlCall, username: str, password: str | None) -> None:
     """Change a user's password."""
     call.said.sentence(f'Changing password for user "{username}" ...')
     call.change(users.set_password, username, _password(password))
@@ -64,7 +64,7 @@ def change_password(call: Call, username: str, password: str | None) -> None:
 
 @command("clear_password", {NotFound: NO_USER})
 @click.argument("username")
-def clear_password(call: Call, username: str) -> None:
+def clear_password(call: CtlCall, username: str) -> None:
     """Let the user log in by client certificate only."""
     call.said.sentence(f'Clearing password for user "{username}" ...')
     call.change(users.set_password, username, None)
@@ -72,7 +72,7 @@ def clear_password(call: Call, username: str) -> None:
 
 @command("delete_user", {NotFound: NO_USER})
 @click.argument("username")
-def delete_user(call: Call, username: str) -> None:
+def delete_user(call: CtlCall, username: str) -> None:
     """Delete a user."""
     call.said.sentence(f'Deleting user "{username}" ...')
     call.change(users.delete, username)
@@ -81,14 +81,14 @@ def delete_user(call: Call, username: str) -> None:
 @command("set_user_tags", {NotFound: NO_USER})
 @click.argument("username")
 @click.argument("tags", nargs=-1)
-def set_user_tags(call: Call, username: str, tags: tuple[str, ...]) -> None:
+def set_user_tags(call: CtlCall, username: str, tags: tuple[str, ...]) -> None:
     """Give a user these tags instead of those that it has."""
     call.said.sentence(f'Setting tags for user "{username}" to [{", ".join(tags)}] ...')
     call.change(users.set_tags, username, [tag for each in tags for tag in each.split(",") if tag])
 
 
 @command("list_users")
-def list_users(call: Call) -> None:
+def list_users(call: CtlCall) -> None:
     """List users and their tags."""
     call.said.sentence("Listing users ...")
     found = call.change(users.listed)
@@ -100,7 +100,7 @@ def list_users(call: Call) -> None:
 @click.argument("configure")
 @click.argument("write")
 @click.argument("read")
-def set_permissions(call: Call, username: str, configure: str, write: str, read: str) -> None:
+def set_permissions(call: CtlCall, username: str, configure: str, write: str, read: str) -> None:
     """Say what a user may do in a virtual host."""
     call.said.sentence(f'Setting permissions for user "{username}" in vhost "{call.vhost}" ...')
     call.change(permissions.put, call.vhost, username, configure, write, read)
@@ -108,7 +108,7 @@ def set_permissions(call: Call, username: str, configure: str, write: str, read:
 
 @command("clear_permissions")
 @click.argument("username")
-def clear_permissions(call: Call, username: str) -> None:
+def clear_permissions(call: CtlCall, username: str) -> None:
     """Keep a user out of a virtual host."""
     call.said.sentence(f'Clearing permissions for user "{username}" in vhost "{call.vhost}" ...')
     if call.change(permissions.listed, call.vhost, username):
@@ -116,7 +116,7 @@ def clear_permissions(call: Call, username: str) -> None:
 
 
 @command("list_permissions")
-def list_permissions(call: Call) -> None:
+def list_permissions(call: CtlCall) -> None:
     """List who may do what in a virtual host."""
     call.said.sentence(f'Listing permissions for vhost "{call.vhost}" ...')
     call.said.rows(call.change(permissions.listed, call.vhost), ("user", "configure", "write", "read"))
@@ -124,7 +124,7 @@ def list_permissions(call: Call) -> None:
 
 @command("list_user_permissions")
 @click.argument("username")
-def list_user_permissions(call: Call, username: str) -> None:
+def list_user_permissions(call: CtlCall, username: str) -> None:
     """List what a user may do in all virtual hosts."""
     call.said.sentence(f'Listing permissions for user "{username}" ...')
     call.said.rows(call.change(permissions.listed, None, username), ("vhost", "configure", "write", "read"))
@@ -135,7 +135,7 @@ def list_user_permissions(call: Call, username: str) -> None:
 @click.argument("exchange")
 @click.argument("write")
 @click.argument("read")
-def set_topic_permissions(call: Call, username: str, exchange: str, write: str, read: str) -> None:
+def set_topic_permissions(call: CtlCall, username: str, exchange: str, write: str, read: str) -> None:
     """Say which routing keys a user may use on a topic exchange."""
     call.said.sentence(f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{call.vhost}" ...')
     call.change(permissions.put_topic, call.vhost, username, exchange, write, read)
@@ -144,7 +144,7 @@ def set_topic_permissions(call: Call, username: str, exchange: str, write: str, 
 @command("clear_topic_permissions")
 @click.argument("username")
 @click.argument("exchange", required=False)
-def clear_topic_permissions(call: Call, username: str, exchange: str | None) -> None:
+def clear_topic_permissions(call: CtlCall, username: str, exchange: str | None) -> None:
     """Lift what was said of a user's routing keys, on one exchange or on all."""
     on = f' on "{exchange}"' if exchange is not None else ""
     call.said.sentence(f'Clearing topic permissions{on} for user "{username}" in vhost "{call.vhost}" ...')
@@ -155,7 +155,7 @@ def clear_topic_permissions(call: Call, username: str, exchange: str | None) -> 
 
 
 @command("list_topic_permissions")
-def list_topic_permissions(call: Call) -> None:
+def list_topic_permissions(call: CtlCall) -> None:
     """List topic permissions in a virtual host."""
     call.said.sentence(f'Listing topic permissions for vhost "{call.vhost}" ...')
     call.said.rows(call.change(permissions.listed_topics, call.vhost), ("user", "exchange", "write", "read"))
@@ -163,7 +163,7 @@ def list_topic_permissions(call: Call) -> None:
 
 @command("list_user_topic_permissions")
 @click.argument("username")
-def list_user_topic_permissions(call: Call, username: str) -> None:
+def list_user_topic_permissions(call: CtlCall, username: str) -> None:
     """List a user's topic permissions in all virtual hosts."""
     call.said.sentence(f'Listing topic permissions for user "{username}" ...')
     call.said.rows(call.change(permissions.listed_topics, None, username), ("vhost", "exchange", "write", "read"))
@@ -172,7 +172,7 @@ def list_user_topic_permissions(call: Call, username: str) -> None:
 @command("set_user_limits")
 @click.argument("username")
 @click.argument("definition")
-def set_user_limits(call: Call, username: str, definition: str) -> None:
+def set_user_limits(call: CtlCall, username: str, definition: str) -> None:
     """Set limits of a user, by an object of JSON: max-connections, max-channels."""
     call.said.sentence(f'Setting user limits to "{definition}" for user "{username}" ...')
     call.change(limits.put, "user", username, json_value("definition", definition))
@@ -181,7 +181,7 @@ def set_user_limits(call: Call, username: str, definition: str) -> None:
 @command("clear_user_limits")
 @click.argument("username")
 @click.argument("limit")
-def clear_user_limits(call: Call, username: str, limit: str) -> None:
+def clear_user_limits(call: CtlCall, username: str, limit: str) -> None:
     """Lift a limit of a user, or all."""
     call.said.sentence(f'Clearing "{limit}" limit for user "{username}" ...')
     call.change(limits.clear, "user", username, () if limit == "all" else (limit,))
@@ -190,7 +190,7 @@ def clear_user_limits(call: Call, username: str, limit: str) -> None:
 @command("list_user_limits")
 @click.option("--user", "username", default="guest")
 @click.option("--global", "every", is_flag=True)
-def list_user_limits(call: Call, username: str, every: bool) -> None:
+def list_user_limits(call: CtlCall, username: str, every: bool) -> None:
     """List the limits of one user, or of all."""
     whose = "all users" if every else f'user "{username}"'
     call.said.sentence(f"Listing limits for {whose} ...")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from amqpd.commands.ctl.call import DATA, USAGE, Call, Failed, command
+from amqpd.commands.ctl.call import DATA, USAGE, CtlCall, Failed, command
 from amqpd.commands.ctl.said import Document, Tags, term
 from amqpd.commands.options import json_value
 from amqpd.management.errors import AlreadyExists, NotFound
@@ -26,7 +26,7 @@ VHOST_COLUMNS = ("name", "tracing", "description", "tags", "default_queue_type",
 @click.option("--description", default="")
 @click.option("--tags", default="", help="Words, with commas between them.")
 @click.option("--default-queue-type")
-def add_vhost(call: Call, vhost_name: str, description: str, tags: str, default_queue_type: str | None) -> None:
+def add_vhost(call: CtlCall, vhost_name: str, description: str, tags: str, default_queue_type: str | None) -> None:
     """Add a virtual host; one that is there stays as it is."""
     call.said.sentence(f'Adding vhost "{vhost_name}" ...')
     words = [each for each in tags.split(",") if each]
@@ -38,7 +38,7 @@ def add_vhost(call: Call, vhost_name: str, description: str, tags: str, default_
 
 @command("delete_vhost", {NotFound: DATA})
 @click.argument("vhost_name", metavar="VHOST")
-def delete_vhost(call: Call, vhost_name: str) -> None:
+def delete_vhost(call: CtlCall, vhost_name: str) -> None:
     """Delete a virtual host with its queues and THEIR MESSAGES."""
     call.said.sentence(f'Deleting vhost "{vhost_name}" ...')
     call.change(vhosts.delete, vhost_name)
@@ -46,7 +46,7 @@ def delete_vhost(call: Call, vhost_name: str) -> None:
 
 @command("list_vhosts")
 @click.argument("columns", nargs=-1)
-def list_vhosts(call: Call, columns: tuple[str, ...]) -> None:
+def list_vhosts(call: CtlCall, columns: tuple[str, ...]) -> None:
     """List virtual hosts: name, tracing, description, tags, default_queue_type."""
     wanted = checked_columns(columns or ("name",), VHOST_COLUMNS)
     call.said.sentence("Listing vhosts ...")
@@ -65,14 +65,14 @@ def list_vhosts(call: Call, columns: tuple[str, ...]) -> None:
     call.said.rows(rows, wanted)
 
 
-def _traced(call: Call) -> set[str]:
+def _traced(call: CtlCall) -> set[str]:
     return {row["vhost"] for row in call.rows("trace list", ("vhost",))}
 
 
 @command("set_vhost_tags")
 @click.argument("vhost_name", metavar="VHOST")
 @click.argument("tags", nargs=-1)
-def set_vhost_tags(call: Call, vhost_name: str, tags: tuple[str, ...]) -> None:
+def set_vhost_tags(call: CtlCall, vhost_name: str, tags: tuple[str, ...]) -> None:
     """Give a virtual host these tags instead of those that it has."""
     call.said.sentence(f'Setting tags for vhost "{vhost_name}" to [{", ".join(tags)}] ...')
     call.change(vhosts.set_tags, vhost_name, tags)
@@ -80,14 +80,14 @@ def set_vhost_tags(call: Call, vhost_name: str, tags: tuple[str, ...]) -> None:
 
 @command("set_vhost_limits")
 @click.argument("definition")
-def set_vhost_limits(call: Call, definition: str) -> None:
+def set_vhost_limits(call: CtlCall, definition: str) -> None:
     """Set limits of a virtual host, by an object of JSON: max-connections, max-queues."""
     call.said.sentence(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
     call.change(limits.put, "vhost", call.vhost, json_value("definition", definition))
 
 
 @command("clear_vhost_limits")
-def clear_vhost_limits(call: Call) -> None:
+def clear_vhost_limits(call: CtlCall) -> None:
     """Lift all limits of a virtual host."""
     call.said.sentence(f'Clearing vhost "{call.vhost}" limits ...')
     call.change(limits.clear, "vhost", call.vhost)
@@ -95,7 +95,7 @@ def clear_vhost_limits(call: Call) -> None:
 
 @command("list_vhost_limits")
 @click.option("--global", "every", is_flag=True)
-def list_vhost_limits(call: Call, every: bool) -> None:
+def list_vhost_limits(call: CtlCall, every: bool) -> None:
     """List the limits of one virtual host, or of all."""
     where = "all vhosts" if every else f'vhost "{call.vhost}"'
     call.said.sentence(f"Listing limits for {where} ...")
@@ -121,7 +121,7 @@ def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
     @click.argument("policy")
     @click.argument("pattern")
     @click.argument("definition")
-    def put(call: Call, policy: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
+    def put(call: CtlCall, policy: str, pattern: str, definition: str, priority: int, apply_to: str) -> None:
         """Give what matches a pattern these arguments, by an object of JSON."""
         call.said.sentence(
             f'Setting {said} "{policy}" for pattern "{pattern}" to "{definition}" with priority "{priority}" '
@@ -132,13 +132,13 @@ def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
 
     @command(f"clear_{name}")
     @click.argument("policy")
-    def clear(call: Call, policy: str) -> None:
+    def clear(call: CtlCall, policy: str) -> None:
         """Take a policy away."""
         call.said.sentence(f'Clearing {words} "{policy}" on vhost "{call.vhost}" ...')
         call.change(policies.clear, operator, call.vhost, policy)
 
     @command(f"list_{name.removesuffix('y')}ies")
-    def listed(call: Call) -> None:
+    def listed(call: CtlCall) -> None:
         """List policies of a virtual host."""
         call.said.sentence(f'Listing {"policies" if not operator else f"{said}s"} for vhost "{call.vhost}" ...')
         rows = call.change(policies.listed, operator, call.vhost)
@@ -158,7 +158,7 @@ POLICIES = [
 @click.argument("component")
 @click.argument("name")
 @click.argument("value")
-def set_parameter(call: Call, component: str, name: str, value: str) -> None:
+def set_parameter(call: CtlCall, component: str, name: str, value: str) -> None:
     """Set a parameter of a component, by JSON."""
     call.said.sentence(
         f'Setting runtime parameter "{name}" for component "{component}" to "{value}" in vhost "{call.vhost}" ...'
@@ -169,14 +169,14 @@ def set_parameter(call: Call, component: str, name: str, value: str) -> None:
 @command("clear_parameter")
 @click.argument("component")
 @click.argument("name")
-def clear_parameter(call: Call, component: str, name: str) -> None:
+def clear_parameter(call: CtlCall, component: str, name: str) -> None:
     """Take a parameter away."""
     call.said.sentence(f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{call.vhost}" ...')
     call.change(parameters.clear, call.vhost, component, name)
 
 
 @command("list_parameters")
-def list_parameters(call: Call) -> None:
+def list_parameters(call: CtlCall) -> None:
     """List parameters of a virtual host."""
     call.said.sentence(f'Listing runtime parameters for vhost "{call.vhost}" ...')
     rows = call.change(parameters.listed, call.vhost)
@@ -186,7 +186,7 @@ def list_parameters(call: Call) -> None:
 @command("set_global_parameter")
 @click.argument("name")
 @click.argument("value")
-def set_global_parameter(call: Call, name: str, value: str) -> None:
+def set_global_parameter(call: CtlCall, name: str, value: str) -> None:
     """Set a parameter of no virtual host, by JSON."""
     call.said.sentence(f'Setting global runtime parameter "{name}" to "{value}" ...')
     call.change(parameters.put_global, name, json_value("value", value))
@@ -194,14 +194,14 @@ def set_global_parameter(call: Call, name: str, value: str) -> None:
 
 @command("clear_global_parameter")
 @click.argument("name")
-def clear_global_parameter(call: Call, name: str) -> None:
+def clear_global_parameter(call: CtlCall, name: str) -> None:
     """Take a global parameter away."""
     call.said.sentence(f'Clearing global runtime parameter "{name}" ...')
     call.change(parameters.clear_global, name)
 
 
 @command("list_global_parameters")
-def list_global_parameters(call: Call) -> None:
+def list_global_parameters(call: CtlCall) -> None:
     """List parameters of no virtual host."""
     call.said.sentence("Listing global runtime parameters ...")
     rows = call.change(parameters.listed_global)
@@ -210,7 +210,7 @@ def list_global_parameters(call: Call) -> None:
 
 @command("set_cluster_name")
 @click.argument("name")
-def set_cluster_name(call: Call, name: str) -> None:
+def set_cluster_name(call: CtlCall, name: str) -> None:
     """Name the cluster, for people."""
     call.said.sentence(f"Setting cluster name to {name} ...")
     call.change(parameters.put_global, "cluster_name", name)

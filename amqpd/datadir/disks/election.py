@@ -1,8 +1,8 @@
 """Which of the listed directories a start goes on with.
 
 What comes in: what each directory says of itself (`datadir/disk_record.py`), how far its journal is. What goes out:
-the list that is in effect; which directories count; the one that has everything; the next list. Or `Refused`, with
-one sentence.
+the list that is in effect; which directories count; the one that has everything; the next list. Or `StartRefused`,
+with one sentence.
 Rules: 1. The newest list counts, and only directories that it names by their generation, and that are whole. 2. A
 majority of that list must be there: then one of them has everything that was ever confirmed. 3. The one that is
 furthest, by (incarnation, index, revision), has it (as the most up-to-date log in Raft section 5.4). 4. With
@@ -23,12 +23,12 @@ Position = tuple[int, int, int]
 """incarnation, index of the journal's last transaction, revision of the definitions (`one_disk.py`)"""
 
 
-class Refused(Exception):
+class StartRefused(Exception):
     """The node must not start. The text is one sentence for the operator."""
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenDirectory:
     """One directory of the setting, as it is found."""
 
     path: str
@@ -52,41 +52,41 @@ class Chosen:
     """the highest incarnation that was promised"""
 
 
-def choose(seen: Sequence[Seen], *, accept_loss: bool) -> Chosen:
-    """Raises Refused."""
+def choose(seen: Sequence[SeenDirectory], *, accept_loss: bool) -> Chosen:
+    """Raises StartRefused."""
     records = [each.record for each in seen if each.record is not None]
     if not records:
         return Chosen(None, [_origin(seen)], 0)
     nodes = {record.list.node for record in records}
     if len(nodes) > 1:
-        raise Refused(
+        raise StartRefused(
             f"the data directories {named(each.path for each in seen if each.record)} belong to different nodes: "
             "name those of one node"
         )
     if alone := [each.path for each in seen if has_own_journal(each)]:
         having = "have journals of their own" if alone[1:] else "has a journal of its own"
         others = named(each.path for each in seen if each.record)
-        raise Refused(f"{named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
+        raise StartRefused(f"{named(alone)} {having}, beside {others} of a node: empty it, or name it alone")
     newest = max((record.list for record in records), key=lambda each: each.version)
     members = [at for at, each in enumerate(seen) if is_member(each, newest)]
     enough(seen, newest, members, accept_loss=accept_loss)
     return Chosen(newest, members, max(record.promised for record in records))
 
 
-def is_member(seen: Seen, of: DiskList) -> bool:
+def is_member(seen: SeenDirectory, of: DiskList) -> bool:
     record = seen.record
     if seen.unusable or record is None or not record.whole:
         return False
     return any(each.generation == record.generation for each in of.disks)
 
 
-def has_own_journal(seen: Seen) -> bool:
+def has_own_journal(seen: SeenDirectory) -> bool:
     """It was used alone: what the list says of it, or of its path, is older than what it has."""
     return seen.has_journal and seen.record is None and not seen.has_record and not seen.unusable
 
 
-def enough(seen: Sequence[Seen], of: DiskList, members: Collection[int], *, accept_loss: bool) -> None:
-    """Raises Refused unless a majority of the list counts."""
+def enough(seen: Sequence[SeenDirectory], of: DiskList, members: Collection[int], *, accept_loss: bool) -> None:
+    """Raises StartRefused unless a majority of the list counts."""
     needed = majority_of(len(of.disks))
     if len(members) >= needed or (accept_loss and members):
         return
@@ -95,7 +95,7 @@ def enough(seen: Sequence[Seen], of: DiskList, members: Collection[int], *, acce
     reasons = [f"{each.path}: {each.unusable}" for each in seen if each.unusable]
     why = f" ({'; '.join(reasons)})" if reasons else ""
     way_out = "or start once with --accept-loss to go on with what is there" if members else "or restore a backup"
-    raise Refused(
+    raise StartRefused(
         f"{len(members)} of the {len(of.disks)} data directories of this node have its data, {needed} are needed: "
         f"{named(lacking)} {'are' if lacking[1:] else 'is'} missing, empty, unusable or not named with --data-dir"
         f"{why}; bring them back, {way_out}"
@@ -113,14 +113,14 @@ def of_last_incarnation(positions: dict[int, Position]) -> list[int]:
     return [at for at, position in positions.items() if position[0] == incarnation]
 
 
-def is_inside(seen: Seen, of: DiskList) -> bool:
+def is_inside(seen: SeenDirectory, of: DiskList) -> bool:
     """It had everything when the list was written."""
     record = seen.record
     return record is not None and any(each.inside and each.generation == record.generation for each in of.disks)
 
 
 def next_list(
-    seen: Sequence[Seen],
+    seen: Sequence[SeenDirectory],
     before: DiskList | None,
     node: str,
     version: tuple[int, int],
@@ -139,25 +139,25 @@ def next_list(
     return DiskList(node, version, tuple(disks))
 
 
-def not_named(seen: Sequence[Seen], before: DiskList) -> list[str]:
+def not_named(seen: Sequence[SeenDirectory], before: DiskList) -> list[str]:
     """Paths of the list before that are not of the setting. One that was moved is there under another path."""
     taken = {each.record.generation for each in seen if each.record is not None}
     paths = {each.path for each in seen}
     return [each.path for each in before.disks if each.path not in paths and each.generation not in taken]
 
 
-def _origin(seen: Sequence[Seen]) -> int:
-    """Of a node that has no list yet: the directory that it had alone, or the first one. Raises Refused."""
+def _origin(seen: Sequence[SeenDirectory]) -> int:
+    """Of a node that has no list yet: the directory that it had alone, or the first one. Raises StartRefused."""
     with_journal = [at for at, each in enumerate(seen) if each.has_journal]
     if len(with_journal) > 1:
-        raise Refused(
+        raise StartRefused(
             f"{named(seen[at].path for at in with_journal)} have a journal each, and none says which is the node's: "
             "name one of them, and empty directories beside it"
         )
     usable = [at for at, each in enumerate(seen) if not each.unusable]
     if len(usable) < majority_of(len(seen)):
         reasons = "; ".join(f"{each.path}: {each.unusable}" for each in seen if each.unusable)
-        raise Refused(f"too few of the data directories can be used ({reasons}): correct that first")
+        raise StartRefused(f"too few of the data directories can be used ({reasons}): correct that first")
     return with_journal[0] if with_journal else usable[0]
 
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 import structlog
 
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.standing import Standings, State
+from amqpd.datadir.disks.standing import DiskState, Standings
 from amqpd.datadir.disks.worker import Member, Step, Worker
 from amqpd.journal.errors import DiskFailure, DiskFull, DisksLost
 from amqpd.storage.bounded import HANG_S, BoundedCalls
@@ -72,7 +72,7 @@ class DiskGroup:
         with self.changed:
             over = self.standings.hand(nbytes)
             for member, disk in zip(self.members, self.standings.disks, strict=True):
-                if disk.state is not State.BEHIND:
+                if disk.state is not DiskState.BEHIND:
                     member.steps.append(step)
             handed, states = self.standings.handed, [disk.state for disk in self.standings.disks]
             self.changed.notify_all()
@@ -114,14 +114,14 @@ class DiskGroup:
                 if not disks[number].counts or on_time >= self.standings.majority:
                     if self._lags_long(number, now_s):
                         self.leave(number, reason)
-                elif disks[number].state is not State.SLOW:
+                elif disks[number].state is not DiskState.SLOW:
                     self.standings.is_slow(number)
                     self.members[number].reason = reason
                     _log.error("disk does not answer", path=str(self.members[number].path), reason=reason)
                     self.changed.notify_all()
 
     def _is_late(self, member: Member, now_s: float) -> bool:
-        if member.worker is None or self.standings.disks[member.number].state is State.BEHIND:
+        if member.worker is None or self.standings.disks[member.number].state is DiskState.BEHIND:
             return False
         stored = self.standings.disks[member.number].stored
         if stored >= self.standings.stored:
@@ -162,7 +162,7 @@ class DiskGroup:
         tells why that failed."""
         member = self.members[number]
         with self.changed:
-            if self.standings.disks[number].state is State.BEHIND:
+            if self.standings.disks[number].state is DiskState.BEHIND:
                 return
             counted = self.standings.leave(number)
             member.unrepaired = reason
@@ -192,7 +192,7 @@ class DiskGroup:
         with self.changed:
             return self.standings.reading()
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> DiskState:
         with self.changed:
             return self.standings.disks[number].state
 
@@ -234,7 +234,7 @@ class DiskGroup:
                 raise TimeoutError("the repair was stopped")
             if not self.standings.disks[like].counts:
                 raise TimeoutError(f"{self.members[like].path} was left behind: {self.members[like].reason}")
-            if (state := self.standings.disks[number].state) is not State.BEHIND:
+            if (state := self.standings.disks[number].state) is not DiskState.BEHIND:
                 raise TimeoutError(f"{self.members[number].path} is not left behind ({state.value})")
             self.standings.repair(number, like)
             self.members[number].steps = deque(self.members[like].steps)
@@ -279,7 +279,7 @@ class DiskGroup:
         return worker is None or worker.ended(0)
 
     def _repairing(self, number: int) -> None:
-        if self.standings.disks[number].state is not State.REPAIR:
+        if self.standings.disks[number].state is not DiskState.REPAIR:
             raise TimeoutError(self.members[number].unrepaired)
 
     def _worker(self, number: int) -> Worker:
@@ -294,12 +294,12 @@ class DiskGroup:
 
     def _full(self) -> str:
         states = zip(self.members, self.standings.disks, strict=True)
-        return " and ".join(str(member.path) for member, disk in states if disk.state is State.FULL)
+        return " and ".join(str(member.path) for member, disk in states if disk.state is DiskState.FULL)
 
 
 _OVER = {
-    State.IN: "it is too slow: too much waits for it",
-    State.REPAIR: "too much was written while it was repaired",
-    State.FULL: "it has no space",
-    State.SLOW: "it does not answer: too much waits for it",
+    DiskState.IN: "it is too slow: too much waits for it",
+    DiskState.REPAIR: "too much was written while it was repaired",
+    DiskState.FULL: "it has no space",
+    DiskState.SLOW: "it does not answer: too much waits for it",
 }

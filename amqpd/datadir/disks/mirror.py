@@ -18,7 +18,7 @@ from pathlib import Path
 
 from amqpd.datadir.disks.group import DiskGroup
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.questions import ROWS_S, Questions
+from amqpd.datadir.disks.questions import ROWS_S, DiskQuestions
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, Row, SourceEntry
@@ -40,7 +40,7 @@ class MirroredDisk:
     def __init__(self, group: DiskGroup, incarnation: int) -> None:
         """`incarnation`: of this process; of each disk's journal it is the epoch of the local source."""
         self.group = group
-        self._questions = Questions(group)
+        self._questions = DiskQuestions(group)
         self._incarnation = incarnation
         self._first = group.first()
         self.accepted: list[str] = []

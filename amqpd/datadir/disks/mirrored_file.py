@@ -25,14 +25,14 @@ from typing import Any, TypeVar
 from amqpd.datadir.disks.copying import copy_definitions, definitions_moment
 from amqpd.datadir.disks.group import LOOK_S, DiskGroup
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.questions import Questions
+from amqpd.datadir.disks.questions import DiskQuestions
 from amqpd.datadir.opening import METADATA_DB
 from amqpd.journal.errors import DiskFailure, DiskFull, DisksLost
-from amqpd.topology.metadata.sqlite.batch import Call
+from amqpd.topology.metadata.sqlite.batch import CommitRequest
 from amqpd.topology.metadata.sqlite.sqlite_file import QUIET_LOOKS, SqliteFile
 from amqpd.topology.metadata.store import (
-    Entry,
     Event,
+    MetadataEntry,
     MetadataStoreError,
     Outcome,
     OutcomeUnknown,
@@ -94,7 +94,7 @@ class MirroredFile:
     def __init__(self, group: DiskGroup, number: int) -> None:
         """`number`: of a disk; all that count have the same, open."""
         self._group = group
-        self._questions = Questions(group)
+        self._questions = DiskQuestions(group)
         self._number = number
         self.accepted: list[str] = []
         self.events: list[Event] = []
@@ -116,7 +116,7 @@ class MirroredFile:
         """That a majority has."""
         return self._revision
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> MetadataEntry | None:
         return self._read(lambda file: file.get(key))
 
     def range(self, prefix: str) -> Snapshot:
@@ -136,7 +136,7 @@ class MirroredFile:
     def past(self, after: int, until: int) -> list[Event]:
         return self._read(lambda file: file.past(after, until))
 
-    def commit(self, calls: Sequence[Call]) -> list[Outcome]:
+    def commit(self, calls: Sequence[CommitRequest]) -> list[Outcome]:
         nbytes = sum(bytes_of(each.operations) for call in calls for each in call.transactions)
         return self._change(lambda file: file.commit(calls), nbytes)
 

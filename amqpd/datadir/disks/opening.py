@@ -22,12 +22,12 @@ import structlog
 
 from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
 from amqpd.datadir.disks.copying import copy_definitions, copy_journal, definitions_moment, moment_of
-from amqpd.datadir.disks.definitions_chosen import Definitions
+from amqpd.datadir.disks.definitions_chosen import DefinitionsChoice
 from amqpd.datadir.disks.election import (
     Chosen,
     Position,
-    Refused,
-    Seen,
+    SeenDirectory,
+    StartRefused,
     choose,
     enough,
     furthest,
@@ -39,7 +39,7 @@ from amqpd.datadir.disks.election import (
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.datadir.disks.mirror import MirroredDisk
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.roster import Roster, Unwritten, draw
+from amqpd.datadir.disks.roster import DiskRoster, RosterUnwritten, draw
 from amqpd.datadir.disks.standing import majority_of
 from amqpd.datadir.disks.worker import Member
 from amqpd.datadir.lock import DataDirectory, Unusable, open_data_directory
@@ -64,7 +64,7 @@ class OpenDisks:
     paths: list[Path]
     locks: dict[int, DataDirectory]
     disk: MirroredDisk
-    roster: Roster
+    roster: DiskRoster
     incarnation: int
     keep_free_bytes: int
     inside: list[int] = field(default_factory=list)
@@ -113,11 +113,11 @@ def open_disks(
         opening = _Opening(paths, accept_loss, keep_free_bytes, failing, found)
         try:
             opened = opening.run()
-        except Refused as refused:
+        except StartRefused as refused:
             raise StartupError(str(refused)) from refused
         except (NewerFormat, JournalInUse, *FAILED) as error:
             raise StartupError(str(error)) from error
-        except Unwritten as error:
+        except RosterUnwritten as error:
             raise StartupError(f"{error}: correct that first") from error
         failing.pop_all()
     return opened
@@ -140,10 +140,10 @@ class _Opening:
         self._failing = failing
         self._found = found
         self._locks: dict[int, DataDirectory] = {}
-        self._seen = [Seen(str(path)) for path in paths]
+        self._seen = [SeenDirectory(str(path)) for path in paths]
         self._disks: dict[int, OneDisk] = {}
         self._damaged: set[int] = set()
-        self._definitions = Definitions(paths, accept_loss=accept_loss)
+        self._definitions = DefinitionsChoice(paths, accept_loss=accept_loss)
         self._definitions_of: int | None = None
         """the directory whose definitions all get"""
 
@@ -156,7 +156,7 @@ class _Opening:
         if chosen.newest is not None:
             enough(self._seen, chosen.newest, list(self._disks), accept_loss=self._accept_loss)
         elif not self._disks:
-            raise Refused(self._seen[chosen.members[0]].unusable)
+            raise StartRefused(self._seen[chosen.members[0]].unusable)
         best = furthest(self._positions())
         incarnation = max(chosen.promised, before.version[0], self._positions()[best][0]) + 1
         self._promise(before, incarnation)
@@ -166,7 +166,7 @@ class _Opening:
         # What was empty and was made equal is open by now, too, and is not of the list before.
         left = [at for at in chosen.members if at in self._disks]
         accepting = self._accept_loss and len(left) < majority_of(len(before.disks))
-        roster = Roster(self._paths, incarnation, None if accepting else before)
+        roster = DiskRoster(self._paths, incarnation, None if accepting else before)
         following = next_list(self._seen, before, before.node, (incarnation, 0), inside, draw)
         roster.begin(following, sorted({*inside, *self._disks}), before)
         members = self._members(inside)
@@ -191,7 +191,9 @@ class _Opening:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 found = path.stat()
                 if (other := places.setdefault((found.st_dev, found.st_ino), seen.path)) != seen.path:
-                    raise Refused(f"{seen.path} and {other} are the same directory: name each once with --data-dir")
+                    raise StartRefused(
+                        f"{seen.path} and {other} are the same directory: name each once with --data-dir"
+                    )
                 self._locks[at] = self._failing.enter_context(open_data_directory(path))
                 seen.record = read_record(path)
                 seen.has_record = has_record(path)
@@ -266,7 +268,7 @@ class _Opening:
         return {at: disk.position for at, disk in self._disks.items()}
 
     def _choose_definitions(self, before: DiskList) -> None:
-        """Raises Refused, OSError."""
+        """Raises StartRefused, OSError."""
         positions = self._positions()
         candidates = of_last_incarnation(positions)
         # Equal revisions of one incarnation are equal contents, unless somebody has written one by itself: not one
@@ -290,7 +292,7 @@ class _Opening:
                 inside.append(at)
         if len(inside) < needed:
             there = f"{len(inside)} of {len(self._paths)} data directories can be used"
-            raise Refused(f"{there}, and {needed} are needed ({self._reasons()})")
+            raise StartRefused(f"{there}, and {needed} are needed ({self._reasons()})")
         return sorted(inside)
 
     def _like(self, at: int, other: int, before: DiskList, incarnation: int, *, whole: bool) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from amqpd.datadir.disks.group import DiskGroup
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DisksLost
 from amqpd.storage.bounded import HANG_S, LOOK_S, Call, Unanswered
@@ -28,7 +28,7 @@ T = TypeVar("T")
 Question = Callable[[OneDisk], T]
 
 
-class Questions:
+class DiskQuestions:
     """Asks questions of the disks of one node, another disk when the first is late."""
 
     def __init__(self, group: DiskGroup) -> None:
@@ -75,7 +75,7 @@ class Questions:
             return None
 
         def gives_up(waited_s: float) -> bool:
-            if self._group.ending or self._group.state(number) is State.BEHIND:
+            if self._group.ending or self._group.state(number) is DiskState.BEHIND:
                 return True
             return waited_s >= HANG_S and self._group.others_count(number)
 
@@ -99,7 +99,7 @@ class Questions:
         reader = self._group.members[number].reader
         if reader is None or reader.busy_s() > ROWS_S:
             return True
-        return self._group.state(number) is State.SLOW
+        return self._group.state(number) is DiskState.SLOW
 
     def _put(self, number: int, question: Question[T]) -> Call[T] | None:
         member = self._group.members[number]

@@ -38,7 +38,7 @@ from amqpd.datadir.disks.election import named
 from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.opening import FAILED, OpenDisks
 from amqpd.datadir.disks.roster import draw
-from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, State
+from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, DiskState
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
 from amqpd.journal.errors import JournalInUse, NewerFormat
@@ -150,7 +150,7 @@ class Repair:
             raise NotRepaired(str(error)) from error
 
     def join(self) -> None:
-        """It counts. Raises NotRepaired, `roster.Unwritten`."""
+        """It counts. Raises NotRepaired, `roster.RosterUnwritten`."""
         generations = {} if self.generation is None else {self._number: self.generation}
         self._disks.roster.changes(lambda: sorted({*self._group.counting(), self._number}), generations)
         try:
@@ -180,7 +180,9 @@ class Repair:
         raise NotRepaired(f"it is written more slowly than messages come: {ROUNDS_MAX} rounds were not enough")
 
     def _may_go_on(self) -> bool:
-        return not self._stopped and self._group.state(self._number) is State.BEHIND and bool(self._group.reading())
+        return (
+            not self._stopped and self._group.state(self._number) is DiskState.BEHIND and bool(self._group.reading())
+        )
 
     def _round(self, whole: bool, *, new: bool) -> Likeness:
         """Nothing waits for it."""
@@ -218,7 +220,7 @@ class Repair:
         numbers = self._group.reading()
         if not numbers:
             raise NotRepaired("no other disk has everything")
-        like = next((each for each in numbers if self._group.state(each) is State.IN), numbers[0])
+        like = next((each for each in numbers if self._group.state(each) is DiskState.IN), numbers[0])
 
         def work(disk: OneDisk) -> tuple[Moment, Known, Leased | None]:
             self._goes_on()
@@ -244,7 +246,7 @@ class Repair:
     def _goes_on_in_step(self) -> None:
         """What follows waits for it."""
         self._goes_on()
-        if self._group.state(self._number) is not State.REPAIR:
+        if self._group.state(self._number) is not DiskState.REPAIR:
             raise TimeoutError(self._member.unrepaired)
 
     def _hold_lock(self) -> None:

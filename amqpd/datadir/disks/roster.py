@@ -3,7 +3,7 @@
 What comes in: which disks joined, or were left behind. What goes out: records (`datadir/disk_record.py`) on a
 majority.
 Rules: 1. One list at a time: a new one, with a higher version, is in effect when a majority of its disks and one of
-the list before it have it; `Unwritten` says that this was not to be had, and is said
+the list before it have it; `RosterUnwritten` says that this was not to be had, and is said
 again until a list is. 2. A disk joins the list with a generation
 that is new when what it had was lost meanwhile. 3. Any thread may call, one at a time. 4. A directory that does not
 answer has not taken the list; nothing else is written there before it has answered. 5. A majority of the list before
@@ -35,7 +35,7 @@ _log = structlog.get_logger("amqpd.journal")
 T = TypeVar("T")
 
 
-class Unwritten(Exception):
+class RosterUnwritten(Exception):
     """The list of disks was taken by too few disks; the text is one sentence."""
 
 
@@ -44,7 +44,7 @@ def draw() -> str:
     return secrets.token_hex(8)
 
 
-class Roster:
+class DiskRoster:
     """The list of one node's disks, which is in effect when a majority of them has it on stable storage."""
 
     def __init__(self, paths: list[Path], incarnation: int, before: DiskList | None) -> None:
@@ -71,7 +71,7 @@ class Roster:
         return self._list
 
     def begin(self, first: DiskList, writable: Collection[int], before: DiskList) -> None:
-        """The list of this incarnation. Raises Unwritten."""
+        """The list of this incarnation. Raises RosterUnwritten."""
         known = {each.generation for each in before.disks}
         new = [at for at in writable if first.disks[at].generation not in known]
         with self._turn:
@@ -84,7 +84,7 @@ class Roster:
 
     def changes(self, having: Callable[[], Collection[int]], generations: dict[int, str] | None = None) -> None:
         """The disks that it names have everything from now on, the others not; `generations`: of those that are new.
-        Raises Unwritten. Nothing is written when nothing has changed since a list came into effect."""
+        Raises RosterUnwritten. Nothing is written when nothing has changed since a list came into effect."""
         with self._turn:
             inside = having()  # now: a list of an earlier moment might undo the one of a caller who was before
             given = generations or {}
@@ -136,7 +136,7 @@ class Roster:
         if taken < _majority(following) or self._decides_without(before, took):
             why = f" ({'; '.join(reasons)})" if reasons else ""
             needed = _majority(following)
-            raise Unwritten(f"the list of the data directories could not be written to {needed} of them{why}")
+            raise RosterUnwritten(f"the list of the data directories could not be written to {needed} of them{why}")
         self._in_effect = following
 
     def _decides_without(self, before: DiskList | None, took: Collection[str]) -> bool:

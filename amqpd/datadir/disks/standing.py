@@ -22,7 +22,7 @@ QUEUE_BYTES_MAX = 64 << 20
 QUEUE_STEPS_MAX = 20_000
 
 
-class State(Enum):
+class DiskState(Enum):
     """The state of one disk of a node: whether the disk gets steps, and whether it counts."""
 
     IN = "in"
@@ -38,10 +38,10 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Standing:
+class DiskStanding:
     """One disk of a node: its state, the last step that it has stored, and the steps that wait for it."""
 
-    state: State = State.BEHIND
+    state: DiskState = DiskState.BEHIND
     stored: int = 0
     """the last step that it has"""
     waiting: deque[tuple[int, int]] = field(default_factory=deque)
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def counts(self) -> bool:
-        return self.state in (State.IN, State.FULL, State.SLOW)
+        return self.state in (DiskState.IN, DiskState.FULL, DiskState.SLOW)
 
 
 def majority_of(listed: int) -> int:
@@ -65,9 +65,9 @@ class Standings:
         """`inside`: those that have everything, at step 0."""
         if listed < 1:
             raise ValueError("no disk is listed")
-        self.disks = [Standing() for _ in range(listed)]
+        self.disks = [DiskStanding() for _ in range(listed)]
         for number in inside:
-            self.disks[number].state = State.IN
+            self.disks[number].state = DiskState.IN
         self.handed = 0
         """the last step"""
         self.stored = 0
@@ -85,16 +85,16 @@ class Standings:
     @property
     def answering(self) -> int:
         """How many of them answer, with space or without."""
-        return sum(disk.state in (State.IN, State.FULL) for disk in self.disks)
+        return sum(disk.state in (DiskState.IN, DiskState.FULL) for disk in self.disks)
 
     @property
     def able(self) -> int:
         """How many of them answer and have space."""
-        return sum(disk.state is State.IN for disk in self.disks)
+        return sum(disk.state is DiskState.IN for disk in self.disks)
 
     def may_store(self, step: int) -> bool:
         """A majority has it, or may soon: each disk that counts, answers and does not wait for space."""
-        hoped = sum(disk.counts and (disk.state is State.IN or disk.stored >= step) for disk in self.disks)
+        hoped = sum(disk.counts and (disk.state is DiskState.IN or disk.stored >= step) for disk in self.disks)
         return self.stored >= step or hoped >= self.majority
 
     def hand(self, nbytes: int) -> list[int]:
@@ -102,7 +102,7 @@ class Standings:
         self.handed += 1
         over = []
         for number, disk in enumerate(self.disks):
-            if disk.state is State.BEHIND:
+            if disk.state is DiskState.BEHIND:
                 continue
             disk.waiting.append((self.handed, nbytes))
             disk.waiting_bytes += nbytes
@@ -116,55 +116,55 @@ class Standings:
         """The disk has everything up to this step. Whether a majority has more than before. Of a disk that was left
         behind meanwhile nothing is heard."""
         disk = self.disks[number]
-        if disk.state is State.BEHIND:
+        if disk.state is DiskState.BEHIND:
             return False
         if step != disk.stored + 1 or not disk.waiting or disk.waiting[0][0] != step:
             raise ValueError(f"disk {number} stored step {step} after {disk.stored}")
         disk.waiting_bytes -= disk.waiting.popleft()[1]
         disk.stored = step
-        if disk.state is State.FULL:
-            disk.state = State.IN
+        if disk.state is DiskState.FULL:
+            disk.state = DiskState.IN
         return self._count()
 
     def is_full(self, number: int) -> None:
         """It has no space for its next step, and has nothing of that."""
-        if self.disks[number].state in (State.IN, State.SLOW):
-            self.disks[number].state = State.FULL
+        if self.disks[number].state in (DiskState.IN, DiskState.SLOW):
+            self.disks[number].state = DiskState.FULL
 
     def is_slow(self, number: int) -> None:
         """It has not answered for long, and others do not suffice without it."""
-        if self.disks[number].state in (State.IN, State.FULL):
-            self.disks[number].state = State.SLOW
+        if self.disks[number].state in (DiskState.IN, DiskState.FULL):
+            self.disks[number].state = DiskState.SLOW
 
     def answers(self, number: int) -> bool:
         """It does something again. Whether that is news."""
-        if self.disks[number].state is not State.SLOW:
+        if self.disks[number].state is not DiskState.SLOW:
             return False
-        self.disks[number].state = State.IN
+        self.disks[number].state = DiskState.IN
         return True
 
     def leave(self, number: int) -> bool:
         """It counts no more. Whether it did."""
         disk = self.disks[number]
         counted = disk.counts
-        disk.state, disk.waiting_bytes = State.BEHIND, 0
+        disk.state, disk.waiting_bytes = DiskState.BEHIND, 0
         disk.waiting.clear()
         return counted
 
     def repair(self, number: int, like: int) -> None:
         """It is being made what disk `like` is at this moment: what that one has not stored yet waits for it too."""
         disk, source = self.disks[number], self.disks[like]
-        if disk.state is not State.BEHIND or not source.counts:
+        if disk.state is not DiskState.BEHIND or not source.counts:
             raise ValueError(f"disk {number} is {disk.state.value}, disk {like} is {source.state.value}")
-        disk.state, disk.stored = State.REPAIR, source.stored
+        disk.state, disk.stored = DiskState.REPAIR, source.stored
         disk.waiting, disk.waiting_bytes = deque(source.waiting), source.waiting_bytes
 
     def join(self, number: int) -> bool:
         """It is repaired, and counts from now on. Whether a majority has more than before."""
         disk = self.disks[number]
-        if disk.state is not State.REPAIR:
+        if disk.state is not DiskState.REPAIR:
             raise ValueError(f"disk {number} is {disk.state.value}")
-        disk.state = State.IN
+        disk.state = DiskState.IN
         return self._count()
 
     def reading(self) -> list[int]:

@@ -24,8 +24,8 @@ from amqpd.datadir.disks.glances import Glances
 from amqpd.datadir.disks.group import CLOSE_S, LOOK_S
 from amqpd.datadir.disks.opening import OpenDisks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
-from amqpd.datadir.disks.roster import Unwritten
-from amqpd.datadir.disks.standing import State
+from amqpd.datadir.disks.roster import RosterUnwritten
+from amqpd.datadir.disks.standing import DiskState
 from amqpd.errors import leaves
 from amqpd.faults import ENDS_NODE
 from amqpd.journal.sqlite.likeness import Likeness
@@ -135,14 +135,14 @@ class DisksWatch:
         return [self._fact(number) for number in range(len(self._disks.paths))]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Of each directory that is not in use: `path`, `state` (of `State`, or "left out": the start before this one
-        had it, and it is not named any more), `reason`, `unrepaired` (why it could not be made equal), how many of
-        all are `counting`, of how many that are `listed`."""
+        """Of each directory that is not in use: `path`, `state` (of `DiskState`, or "left out": the start before this
+        one had it, and it is not named any more), `reason`, `unrepaired` (why it could not be made equal), how many
+        of all are `counting`, of how many that are `listed`."""
         of_all = {"counting": len(self._group.counting()), "listed": len(self._disks.paths)}
         rows = []
         for number, path in enumerate(self._disks.paths):
             state, reason, unrepaired = self._standing(number)
-            if state is not State.IN:
+            if state is not DiskState.IN:
                 row = {"path": str(path), "state": state.value, "reason": reason, "unrepaired": unrepaired}
                 rows.append({**row, **of_all})
         left_out = {"state": LEFT_OUT, "reason": "", "unrepaired": "", **of_all}
@@ -154,19 +154,19 @@ class DisksWatch:
             reason += f"; not repaired: {unrepaired}"
         return f"{self._group.members[number].path} {_SAID[state]}" + f" ({reason})" * bool(reason)
 
-    def _standing(self, number: int) -> tuple[State, str, str]:
+    def _standing(self, number: int) -> tuple[DiskState, str, str]:
         """And why it is so, and why it was not repaired."""
         state = self._group.state(number)
-        if state is State.BEHIND and number in self._repairs:
-            state = State.REPAIR
-        reason = "" if state in (State.IN, State.FULL) else self._group.members[number].reason
-        failed = state is State.BEHIND and number in self._failed
+        if state is DiskState.BEHIND and number in self._repairs:
+            state = DiskState.REPAIR
+        reason = "" if state in (DiskState.IN, DiskState.FULL) else self._group.members[number].reason
+        failed = state is DiskState.BEHIND and number in self._failed
         return state, reason, self._failed[number][2] if failed else ""
 
     async def _write_list(self) -> None:
         try:
             await self._in_thread(partial(self._disks.roster.changes, self._group.counting))
-        except Unwritten as error:
+        except RosterUnwritten as error:
             if str(error) != self._unwritten:
                 log.error("list of disks not written", reason=str(error))
             self._unwritten = str(error)
@@ -182,7 +182,7 @@ class DisksWatch:
         now_s = time.monotonic()
         for number in range(len(self._disks.paths)):
             waits = number in self._repairs or self._failed.get(number, (0.0, 0.0, ""))[0] > now_s
-            if not waits and self._group.state(number) is State.BEHIND and self._group.answering(number):
+            if not waits and self._group.state(number) is DiskState.BEHIND and self._group.answering(number):
                 return number
         return None
 
@@ -191,7 +191,7 @@ class DisksWatch:
         try:
             copied = await self._stoppable(repair)
             await self._end(number, repair)
-        except (NotRepaired, Unwritten) as error:
+        except (NotRepaired, RosterUnwritten) as error:
             self._not_repaired(number, str(error))
         except ENDS_NODE:
             self._node_ends()
@@ -209,7 +209,7 @@ class DisksWatch:
             del self._repairs[number]
 
     async def _end(self, number: int, repair: Repair) -> None:
-        """All is copied. Raises NotRepaired, Unwritten."""
+        """All is copied. Raises NotRepaired, RosterUnwritten."""
         await self._catch_up(repair)
         self._glances.begin(number)
         await self._in_thread(repair.join)
@@ -253,9 +253,9 @@ def _soon(token: trio.lowlevel.TrioToken, call: Callable[[], None]) -> None:
 
 
 _SAID = {
-    State.IN: "in use",
-    State.FULL: "full",
-    State.SLOW: "slow",
-    State.REPAIR: "being repaired",
-    State.BEHIND: "left behind",
+    DiskState.IN: "in use",
+    DiskState.FULL: "full",
+    DiskState.SLOW: "slow",
+    DiskState.REPAIR: "being repaired",
+    DiskState.BEHIND: "left behind",
 }

@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.standing import Standings, State
+from amqpd.datadir.disks.standing import DiskState, Standings
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.writer import RESTING_S
@@ -63,7 +63,7 @@ class Member:
     """the thread in which it is read; closed before the disk is"""
 
 
-class Group(Protocol):
+class NodeDisks(Protocol):
     """The disks of the node; see `group.DiskGroup`."""
 
     changed: threading.Condition
@@ -81,7 +81,7 @@ class Group(Protocol):
 class Worker:
     """The thread of one disk, which begins at once."""
 
-    def __init__(self, group: Group, member: Member, disk: OneDisk) -> None:
+    def __init__(self, group: NodeDisks, member: Member, disk: OneDisk) -> None:
         """The group's `changed` may be held by the caller."""
         self._group = group
         self._member = member
@@ -149,7 +149,7 @@ class Worker:
 
     @property
     def _left(self) -> bool:
-        return self._group.standings.disks[self._member.number].state is State.BEHIND
+        return self._group.standings.disks[self._member.number].state is DiskState.BEHIND
 
     def _run(self) -> None:
         group, member = self._group, self._member

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from amqpd.flow.alarms import OPERATOR
 from amqpd.management import alarms
 from amqpd.management.errors import NotFound
-from amqpd.management.face import Behind
+from amqpd.management.face import BrokerParts
 from amqpd.management.operators import Operator
 
 Row = dict[str, Any]
@@ -39,12 +39,12 @@ class NodeAlarm(TypedDict):
     """an operator has set it, so an operator ends it"""
 
 
-async def in_cluster(behind: Behind) -> list[NodeAlarm]:
+async def in_cluster(behind: BrokerParts) -> list[NodeAlarm]:
     """Those of this node first; of the others those that answer."""
     return [each for facts in await facts_of_all(behind) for each in of_node(facts)]
 
 
-async def facts_of_all(behind: Behind) -> list[Row]:
+async def facts_of_all(behind: BrokerParts) -> list[Row]:
     """What the nodes that answer say of themselves, this one first."""
     told = [] if behind.peers is None else [row for _, row in await behind.peers.rows("node")]
     return [await behind.facts.row(), *told]
@@ -59,7 +59,7 @@ def of_node(facts: Mapping[str, Any]) -> list[NodeAlarm]:
     return [_of_row(str(facts["name"]), row) for row in [*rows, *plain]]
 
 
-async def clear(behind: Behind, by: Operator, node: str, kind: str) -> alarms.Cleared:
+async def clear(behind: BrokerParts, by: Operator, node: str, kind: str) -> alarms.Cleared:
     """An operator's alarm, at the node that has it. Raises NotFound for no node of the cluster; Unavailable when it
     does not answer."""
     if node == behind.on.node.identity.name:

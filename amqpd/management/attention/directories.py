@@ -15,7 +15,7 @@ BEHIND, REPAIR, FULL, SLOW, LEFT_OUT = "behind", "repair", "full", "slow", "left
 DOCUMENT = "docs/disks.md"
 
 
-class Directory(NamedTuple):
+class NodeDirectory(NamedTuple):
     """One data directory of one node."""
 
     node: str
@@ -68,14 +68,14 @@ class Directory(NamedTuple):
         )
 
 
-def of_node(facts: Mapping[str, Any]) -> Iterator[Directory]:
+def of_node(facts: Mapping[str, Any]) -> Iterator[NodeDirectory]:
     """Of the row of one node."""
     said = facts.get("directories")
     for row in said if isinstance(said, list) else []:
         if _is_directory(row):
             numbers = int(row["counting"]), int(row["listed"])
             texts = row["path"], row["state"], row["reason"], row["unrepaired"]
-            yield Directory(str(facts["name"]), *texts, *numbers)
+            yield NodeDirectory(str(facts["name"]), *texts, *numbers)
 
 
 def _is_directory(row: Any) -> bool:

@@ -15,13 +15,13 @@ from amqpd.declarations.locating import wanted_of
 from amqpd.management.alarms import kinds
 from amqpd.management.attention import alarms, directories
 from amqpd.management.attention.facts import MORE, WEIGHED_BY, fact_of
-from amqpd.management.attention.needs import ClusterFacts, Need, Told, needs
+from amqpd.management.attention.needs import ClusterFacts, GatheredFacts, Need, needs
 from amqpd.management.attention.watch import entered_by
-from amqpd.management.face import Behind, ClusterView
-from amqpd.management.pacing import Pace, each
+from amqpd.management.face import BrokerParts, ClusterState
+from amqpd.management.pacing import WalkPace, each
 
 
-async def needs_of(behind: Behind, user: str | None = None) -> list[Need]:
+async def needs_of(behind: BrokerParts, user: str | None = None) -> list[Need]:
     """For who monitors, or for a user who does not."""
     here, peers = behind.on.node.identity.name, behind.peers
     facts = [(here, fact) for fact in await behind.samples.watch.facts(user, entered_by(behind.access, user))]
@@ -35,13 +35,13 @@ async def needs_of(behind: Behind, user: str | None = None) -> list[Need]:
     seen = [alarm for row in nodes for alarm in alarms.of_node(row)]
     if user is not None:
         seen = [{**alarm, "says": "", "blocked": 0} for alarm in seen]
-        return needs(Told(behind.clustered, seen, facts))
+        return needs(GatheredFacts(behind.clustered, seen, facts))
     cluster = None if behind.cluster is None else await _cluster(behind, behind.cluster(), silent)
     not_in_use = [directory for row in nodes for directory in directories.of_node(row)]
-    return needs(Told(behind.clustered, seen, facts, cluster, not_in_use))
+    return needs(GatheredFacts(behind.clustered, seen, facts, cluster, not_in_use))
 
 
-async def status_of(behind: Behind, joined: bool) -> dict[str, Any]:
+async def status_of(behind: BrokerParts, joined: bool) -> dict[str, Any]:
     """For `amqpd status`: `alarms` are names, of this node; what the other nodes have is in the rest. `joined`: there
     are other nodes to be asked, or this node is alone."""
     found: dict[str, Any] = {"alarms": kinds(behind.on), "alarms_of_nodes": [], "needs_attention": []}
@@ -51,7 +51,7 @@ async def status_of(behind: Behind, joined: bool) -> dict[str, Any]:
     return found
 
 
-async def _cluster(behind: Behind, view: ClusterView, silent: set[str]) -> ClusterFacts:
+async def _cluster(behind: BrokerParts, view: ClusterState, silent: set[str]) -> ClusterFacts:
     found = await each(view.standings({}), lambda standing: standing)
     if any(standing.under_replicated for standing in found):
         # Queues may ask for fewer copies than is usual, which only a walk over all of them can say.
@@ -81,9 +81,9 @@ def _lacks_a_copy(standing: Any) -> bool:
     return bool(standing.under_replicated or len(standing.living) < len(standing.members))
 
 
-async def _copies_asked_for(behind: Behind) -> dict[int, int]:
+async def _copies_asked_for(behind: BrokerParts) -> dict[int, int]:
     """By source, where each queue of it asks for a number."""
-    pace, asked = Pace(), dict[int, int]()
+    pace, asked = WalkPace(), dict[int, int]()
     for vhost in list(behind.on.node.topology.vhosts.values()):
         for record in list(vhost.queues.values()):
             await pace.step()

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypedDict
 from urllib.parse import quote
 
 from amqpd.management.attention.alarms import NodeAlarm
-from amqpd.management.attention.directories import Directory
+from amqpd.management.attention.directories import NodeDirectory
 from amqpd.management.attention.facts import (
     BLOCKED,
     BROKEN,
@@ -118,7 +118,7 @@ class ClusterFacts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class GatheredFacts:
     """The alarms and facts that all nodes told. `clustered`: there may be several nodes, so sentences name them."""
 
     clustered: bool
@@ -126,11 +126,11 @@ class Told:
     facts: Sequence[tuple[str, Fact]]
     """with the node that tells"""
     cluster: ClusterFacts | None = None
-    directories: Sequence[Directory] = ()
+    directories: Sequence[NodeDirectory] = ()
     """that are not in use, of all nodes"""
 
 
-def needs(told: Told) -> list[Need]:
+def needs(told: GatheredFacts) -> list[Need]:
     """In order; none where nothing needs attention."""
     by_kind: defaultdict[str, list[tuple[str, Fact]]] = defaultdict(list)
     more: Counter[str] = Counter()
@@ -177,7 +177,7 @@ def _made(
 # Alarms and the cluster
 
 
-def _alarms(told: Told) -> Iterator[Need]:
+def _alarms(told: GatheredFacts) -> Iterator[Need]:
     for alarm in told.alarms[:ALARMS_MAX]:
         at = f" at node {alarm['node']}" if told.clustered else ""
         says = f"the {alarm['name']} alarm is on{at}: {alarm['says'] or 'publishers wait'}"
@@ -246,7 +246,7 @@ def _isolated(cluster: ClusterFacts) -> Iterator[Need]:
         yield _made("bad", ISOLATED, f"{rest:,} more nodes live and take no part", CLUSTER)
 
 
-def _directories(told: Told) -> Iterator[Need]:
+def _directories(told: GatheredFacts) -> Iterator[Need]:
     for each in sorted(told.directories, key=lambda each: (not each.is_bad, each.node, each.path))[:DIRECTORIES_MAX]:
         link = CLUSTER if told.clustered else LOG
         yield _made(
@@ -274,7 +274,7 @@ def _added_up(facts: Sequence[tuple[str, Fact]]) -> list[tuple[str, Fact]]:
     return list(found.values())
 
 
-def _need(told: Told, node: str, fact: Fact) -> Need:
+def _need(told: GatheredFacts, node: str, fact: Fact) -> Need:
     numbers: defaultdict[str, float] = defaultdict(float, fact.numbers)
     if fact.kind == CUT_OFF:
         return _made("bad", CUT_OFF, _cut_off(node, numbers), CLUSTER, node)

@@ -39,7 +39,7 @@ from amqpd.management.attention.facts import (
 from amqpd.management.attention.growth import Growth, Still
 from amqpd.management.figures.conditions import held_by_prefetch
 from amqpd.management.figures.totals import KEPT_FROM, KEPT_S_EACH, KEPT_S_MAX
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.node.node import Node
 from amqpd.publishing.unroutable import Outcome
 from amqpd.queues.leader import LeaderQueue
@@ -91,7 +91,7 @@ Found = dict[str, dict[str, _OfKind]]
 """by virtual host and kind"""
 
 
-class Watch:
+class AttentionWatch:
     """Watches the queues and exchanges of one node for facts that may need an operator's attention."""
 
     def __init__(self, node: Node, clock_ms: Callable[[], int]) -> None:
@@ -136,7 +136,7 @@ class Watch:
             await self._forget(now_ms)
 
     async def _forget(self, now_ms: int) -> None:
-        pace = Pace()
+        pace = WalkPace()
         for queue in list(self._queues):
             await pace.step()
             if not _is_remarkable(queue) or not self._knows(queue):
@@ -151,7 +151,7 @@ class Watch:
     async def facts(self, user: str | None, enters: Callable[[str], bool]) -> list[Fact]:
         """Those of all virtual hosts that `enters` says; of connections all, or the user's own."""
         found, blocked = await self._looked_up()
-        pace, of_kinds = Pace(), dict[str, _OfKind]()
+        pace, of_kinds = WalkPace(), dict[str, _OfKind]()
         for vhost, kinds in found.items():
             await pace.step()
             if not enters(vhost):
@@ -191,7 +191,7 @@ class Watch:
 
     async def _made(self) -> tuple[tuple[Found, Counter[str]], int]:
         """And how many things were looked at."""
-        node, pace, found, now_ms = self._node, Pace(), Found(), self._clock_ms()
+        node, pace, found, now_ms = self._node, WalkPace(), Found(), self._clock_ms()
         queues, connections = list(self._queues.items()), list(node.connections.values())
         for queue, seen in queues:
             await pace.step()

@@ -22,9 +22,9 @@ from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
-    Entry,
+    MetadataEntry,
     MetadataStore,
     Operation,
     Outcome,
@@ -62,12 +62,12 @@ class RunningStore:
         if rows is None:
             raise Unavailable(ENDED)
         first, *rest = rows
-        entries: list[Entry] = []
+        entries: list[MetadataEntry] = []
         for row in rest:
             value = row["value"]
             if entries and entries[-1].key == row["key"]:
                 value = entries.pop().value + value
-            entries.append(Entry(row["key"], value, row["revision"]))
+            entries.append(MetadataEntry(row["key"], value, row["revision"]))
         return Snapshot(first["revision"], entries)
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
@@ -79,7 +79,7 @@ class RunningStore:
         found = control.call(self._data_dir, "metadata transact", request, ANSWER_TIMEOUT_S)
         if found is None:
             raise Unavailable(ENDED)
-        return (Committed if found["committed"] else Conflict)(found["revision"])
+        return (Committed if found["committed"] else CompareFailed)(found["revision"])
 
 
 def handlers(store: MetadataStore) -> Mapping[str, Handler]:
@@ -117,7 +117,7 @@ def streams(store: MetadataStore) -> Mapping[str, Stream]:
     return {"metadata read": read}
 
 
-def _rows(entry: Entry) -> Rows:
+def _rows(entry: MetadataEntry) -> Rows:
     if entry.lease:
         return [{"key": entry.key, "revision": entry.mod_revision, "value": ""}]
     pieces = range(0, max(len(entry.value), 1), PIECE_CHARACTERS)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from amqpd.management.errors import BadArgument, Refused, Unavailable, of_kind
+from amqpd.management.errors import BadArgument, NotPermitted, Unavailable, of_kind
 
 LOOKS = frozenset(
     (
@@ -150,12 +150,12 @@ def _refusal(broker: RemoteBroker, status: int, body: bytes) -> Exception:
     except (ValueError, KeyError, TypeError, AttributeError):
         reason, error = f"it answered {status}", None
     if error == NOT_LOGGED_IN:
-        return Refused(
+        return NotPermitted(
             f"user '{broker.user}' cannot log in at {broker}: the password is wrong, there is no such user, or it "
             f"may not log in from here (guest only on the broker's machine); the broker's log says which"
         )
     if status in (401, 403):
-        return Refused(f"{broker} does not let user '{broker.user}' do this: {reason}")
+        return NotPermitted(f"{broker} does not let user '{broker.user}' do this: {reason}")
     if status == 404:
         return Unavailable(f"{broker} has no such command: is it amqpd, and of this version?")
     return Unavailable(f"{broker}: {reason}")

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import psutil
 import trio
 
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.node.node import Node
 
 NAMES = (
@@ -63,7 +63,7 @@ def shares(counted: Mapping[str, int], resident: int) -> dict[str, int]:
 
 
 async def _counted(node: Node) -> dict[str, int]:
-    pace = Pace()
+    pace = WalkPace()
     by_type = {"classic": 0, "quorum": 0}
     for queue in list(node.queues.values()):
         await pace.step()

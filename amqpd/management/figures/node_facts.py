@@ -47,7 +47,8 @@ class NodeFacts:
         data_dir: str,
         config_file: Path | None = None,
     ) -> None:
-        """`figures`: see `Behind.figures`. `series`: samples of the node. `config_file`: that it was started with."""
+        """`figures`: see `BrokerParts.figures`. `series`: samples of the node. `config_file`: that it was started
+        with."""
         self._on = on
         self._figures = figures
         self._series = series

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from amqpd.management.pacing import Pace, in_order
+from amqpd.management.pacing import WalkPace, in_order
 from amqpd.topology.state import Topology, VhostTopology
 
 AT_ONCE = 1000
@@ -48,7 +48,7 @@ class QueueNames:
 
 async def _sorted(vhost: VhostTopology, known: list[str]) -> _Sorted:
     """As they are when it begins. `known`: most of them may be the same."""
-    pace, version, there = Pace(), vhost.version, dict(vhost.queues)
+    pace, version, there = WalkPace(), vhost.version, dict(vhost.queues)
     stay = list[str]()
     for begin in range(0, len(known), AT_ONCE):
         await pace.step()

@@ -28,7 +28,7 @@ RANGE_MAX = 500
 """samples of one range, less one, as in RabbitMQ"""
 
 
-class Range(NamedTuple):
+class SampleRange(NamedTuple):
     """Samples at `last_ms`, and each `incr_ms` before that, not before `first_ms`."""
 
     first_ms: int
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     values: Sequence[int]
 
 
-def range_back(now_ms: int, age_s: int, incr_s: int, *, ahead: bool = False) -> Range | None:
+def range_back(now_ms: int, age_s: int, incr_s: int, *, ahead: bool = False) -> SampleRange | None:
     """The last `age_s` seconds; None: there is no such range. It ends at a whole step: the one before now, or `ahead`
     the one after it, whose sample is the newest that there is."""
     if not (age_s > 0 and incr_s > 0 and age_s // incr_s <= RANGE_MAX):
@@ -52,7 +52,7 @@ def range_back(now_ms: int, age_s: int, incr_s: int, *, ahead: bool = False) -> 
     last_ms = now_ms - now_ms % incr_ms
     if ahead and last_ms < now_ms:
         last_ms += incr_ms
-    return Range(last_ms - age_s * 1000, last_ms, incr_ms)
+    return SampleRange(last_ms - age_s * 1000, last_ms, incr_ms)
 
 
 class Series:
@@ -67,7 +67,7 @@ class Series:
         for ring in self._rings:
             ring.add(now_ms - now_ms % STEP_MS, values)
 
-    def within(self, wanted: Range) -> list[Sample]:
+    def within(self, wanted: SampleRange) -> list[Sample]:
         """The newest first."""
         found = []
         for at_ms in range(wanted.last_ms, wanted.first_ms - 1, -wanted.incr_ms):

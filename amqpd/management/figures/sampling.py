@@ -24,7 +24,7 @@ from resource import RUSAGE_SELF, getrusage
 import trio
 
 from amqpd.flow.congestion import MEASURE_S
-from amqpd.management.attention.watch import Watch
+from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.figures.samples import GLOBAL, STEP_MS, Series
 from amqpd.management.figures.totals import CHURN, churn, look_at, queue_of
 from amqpd.node.node import Node
@@ -91,7 +91,7 @@ class Sampler:
         self._largest: list[QueuePort] = []
         self._looked_at_all_ms = -LARGEST_OF_ALL_MS
         self.of_node = Series(OF_NODE, GLOBAL)
-        self.watch = Watch(node, clock_ms)
+        self.watch = AttentionWatch(node, clock_ms)
         """what may need somebody"""
 
     @property

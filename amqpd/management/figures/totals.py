@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import trio
 
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.node.node import Node
 from amqpd.node.totals import LOST, NOTHING, SENT, SUMS, TAKEN
 from amqpd.queues.dispatchable import Dispatchable
@@ -91,7 +91,7 @@ class QueueSums:
 
     async def _made(self) -> tuple[int, dict[str, Counts]]:
         """And how many things were looked at."""
-        node, pace, found, looked_at = self._node, Pace(), dict[str, Counts](), 0
+        node, pace, found, looked_at = self._node, WalkPace(), dict[str, Counts](), 0
         for dispatched in list(node.active):
             await pace.step()
             looked_at += 1
@@ -136,7 +136,7 @@ async def of_clients(node: Node, user: str | None) -> Counts:
     census = node.census
     if user is None:
         return Counter(connections=len(node.connections), channels=census.channels)
-    consumers, pace = 0, Pace()
+    consumers, pace = 0, WalkPace()
     for connection in list(node.connections.values()):
         await pace.step()
         if connection.user == user:

@@ -28,7 +28,7 @@ class Reader(Protocol):
     def read(self, queue_id: int, first_seq: int, last_seq: int, answer: Callable[[list[Row]], None]) -> None: ...
 
 
-class Part(NamedTuple):
+class StretchPart(NamedTuple):
     """The messages first..last of a stretch. `bodies` has them all, as far as they are still there: the queue's own
     segment, or a row that was read; or says why it is damaged."""
 
@@ -49,7 +49,7 @@ class Bodies:
         """the last ones that were read"""
         self._parsed: Segment | None = None
 
-    async def parts(self, stretch: Stretch, messages_max: int) -> AsyncGenerator[Part, None]:
+    async def parts(self, stretch: Stretch, messages_max: int) -> AsyncGenerator[StretchPart, None]:
         """The stretch in parts of at most `messages_max` messages."""
         seq = stretch.first
         while seq <= stretch.last:
@@ -65,7 +65,7 @@ class Bodies:
                 bodies = self._known(stretch.level, seq)
                 assert bodies is not None
             last = min(stretch.last, bodies.last, seq + messages_max - 1)
-            yield Part(stretch, bodies, seq, last)
+            yield StretchPart(stretch, bodies, seq, last)
             seq = last + 1
             await trio.lowlevel.checkpoint()
 

@@ -22,7 +22,7 @@ from amqpd.audit.party import Party
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import Answer
+from amqpd.management.answers import NodeAnswer
 from amqpd.management.asking import ask
 from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.management.operators import Operator
@@ -64,8 +64,8 @@ async def get(
     truncate: int | None = None,
 ) -> list[GotRow]:
     """At most `count` messages, `truncate` bytes of each body; fewer when there are no more. With `auto` a body is a
-    text where it is UTF-8. Raises BadArgument, NotFound, Refused, Conflict for another's exclusive queue, Unavailable
-    when it goes out of service."""
+    text where it is UTF-8. Raises BadArgument, NotFound, NotPermitted, Conflict for another's exclusive queue,
+    Unavailable when it goes out of service."""
     if not 1 <= count <= COUNT_MAX:
         raise BadArgument(f"count must be a number from 1 to {COUNT_MAX}")
     if ackmode not in get_args(AckMode):
@@ -105,7 +105,7 @@ async def get(
 
 async def _take(on: Running, by: Operator, queue: QueuePort) -> Got | AMQPSoftError | None:
     """The next message, or why there is none. The queue may have to read it from the disk."""
-    answer: Answer[Got | AMQPSoftError | None] = Answer()
+    answer: NodeAnswer[Got | AMQPSoftError | None] = NodeAnswer()
     left = False
 
     def take(got: Got | AMQPSoftError | None) -> bool:

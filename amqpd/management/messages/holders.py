@@ -12,7 +12,7 @@ from bisect import bisect_right
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from amqpd.management.pacing import Pace, in_order
+from amqpd.management.pacing import WalkPace, in_order
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node
@@ -25,7 +25,7 @@ NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": N
 
 async def holders_of(node: Node, queue: QueuePort) -> Holders:
     """Walks over what is unacked in the queue's virtual host, in steps: what is settled meanwhile may be in it."""
-    pace, found = Pace(), list[Held]()
+    pace, found = WalkPace(), list[Held]()
     for connection in list(node.connections.values()):
         if connection.vhost != queue.record.vhost:
             continue

@@ -25,8 +25,8 @@ import trio
 from amqpd.declarations.names import locked
 from amqpd.journal.lane import Lanes, joined
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.errors import AtAnotherNode, BadArgument, Refused, Unavailable
-from amqpd.management.messages.bodies import Bodies, Part, Reader
+from amqpd.management.errors import AtAnotherNode, BadArgument, NotPermitted, Unavailable
+from amqpd.management.messages.bodies import Bodies, Reader, StretchPart
 from amqpd.management.messages.holders import holders_of
 from amqpd.management.messages.leader_queues import leader_queue, require_here
 from amqpd.management.messages.repair import Mover, delete, gone_from
@@ -62,7 +62,7 @@ class MessageOperations:
         self._settle = settle
 
     async def list(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
-        """A row for each message that is meant, up to the count that is asked for. Raises NotFound, Refused,
+        """A row for each message that is meant, up to the count that is asked for. Raises NotFound, NotPermitted,
         Conflict."""
         queue = self._readable(request.vhost, request.queue, by)
         self._settle()
@@ -88,7 +88,7 @@ class MessageOperations:
 
     async def delete(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
         """What was done so far, from time to time, and at the end: `count`, `first_id`, `last_id`. Raises NotFound,
-        Refused, Conflict."""
+        NotPermitted, Conflict."""
         act = _Act(self, self._readable(request.vhost, request.queue, by), request, by)
         async with aclosing(act.look() if request.dry_run else act.delete()) as pages:
             async for page in pages:
@@ -106,7 +106,7 @@ class MessageOperations:
                 yield page
 
     def _readable(self, vhost: str, name: str, by: Operator) -> LeaderQueue:
-        """Of a queue that is exclusive to a connection no user reads. Raises NotFound, Refused, Conflict."""
+        """Of a queue that is exclusive to a connection no user reads. Raises NotFound, NotPermitted, Conflict."""
         queue = leader_queue(self._node, vhost, name)
         if by.user is not None:
             with refusals():
@@ -116,10 +116,10 @@ class MessageOperations:
         return queue
 
     def _writable(self, vhost: str, name: str, by: Operator) -> LeaderQueue:
-        """As a publisher to the default exchange writes to it. Raises NotFound, Refused, Conflict."""
+        """As a publisher to the default exchange writes to it. Raises NotFound, NotPermitted, Conflict."""
         if by.user is not None:
             if not self._node.access.may_enter(by.user, vhost):
-                raise Refused(f"user '{by.user}' has no permissions in vhost '{vhost}'")
+                raise NotPermitted(f"user '{by.user}' has no permissions in vhost '{vhost}'")
             with refusals():
                 self._node.access.require(by.user, vhost, "write", "exchange", "")
         try:
@@ -127,7 +127,7 @@ class MessageOperations:
         except AtAnotherNode as error:
             raise AtAnotherNode(f"{error}, and messages are moved between queues that one node leads") from None
 
-    async def _parts(self, queue: LeaderQueue, request: MessagesRequest) -> AsyncGenerator[Part, None]:
+    async def _parts(self, queue: LeaderQueue, request: MessagesRequest) -> AsyncGenerator[StretchPart, None]:
         bodies = Bodies(self._reader)
         for stretch in stretches(queue, request):
             async with aclosing(bodies.parts(stretch, request.step)) as parts:
@@ -275,7 +275,7 @@ class _Act:
         about = {"count": self._count, "first_id": first, "last_id": last, "full": full}
         return {**about, "damaged": self._damaged} if self._damaged else about
 
-    def _stopped_at(self, part: Part) -> None:
+    def _stopped_at(self, part: StretchPart) -> None:
         for damage in self.queue.damaged():
             if damage.level is part.stretch.level and damage.segment.first <= part.first <= damage.segment.last:
                 self._damaged = damage.left
@@ -302,7 +302,7 @@ def stretches(queue: LeaderQueue, request: MessagesRequest) -> Iterator[Stretch]
         yield from ready(queue, request.start, request.ids)
 
 
-def meant(part: Part, request: MessagesRequest) -> Iterator[tuple[int, int]]:
+def meant(part: StretchPart, request: MessagesRequest) -> Iterator[tuple[int, int]]:
     """What of the part is still there, and what the request's condition holds of."""
     for first, last in still(part.stretch, part.first, part.last):
         if not request.condition:

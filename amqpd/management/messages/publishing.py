@@ -81,7 +81,7 @@ async def publish(
     body: bytes,
     properties: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Whether it reached a queue, or waits for its delay. Raises BadArgument, NotFound, Refused; Conflict when a
+    """Whether it reached a queue, or waits for its delay. Raises BadArgument, NotFound, NotPermitted; Conflict when a
     queue that it reaches refuses it; AtAnotherNode when another node leads one; Unavailable while memory or disk is
     short."""
     node, limit = on.node, on.node.limits.message_bytes_max

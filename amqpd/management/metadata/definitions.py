@@ -22,7 +22,7 @@ from amqpd.definitions.difference import Difference, Place, difference, unplaced
 from amqpd.definitions.document import Definitions
 from amqpd.definitions.export import export_steps
 from amqpd.management.errors import AlreadyExists, BadArgument
-from amqpd.management.metadata.interface import Metadata, Plan, found_vhost
+from amqpd.management.metadata.interface import ManagedMetadata, Plan, found_vhost
 from amqpd.management.pacing import each
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.topology.state import Topology
@@ -42,17 +42,17 @@ class Conflicting(AlreadyExists):
         self.found = found
 
 
-class Impossible(BadArgument):
+class ImpossibleDefinitions(BadArgument):
     """The document names something that cannot be made, whatever exists. The sentence names each, up to a bound."""
 
 
-async def exported(metadata: Metadata, vhost: str | None = None) -> str:
+async def exported(metadata: ManagedMetadata, vhost: str | None = None) -> str:
     """The document of all that exists, or of what is in the virtual host. Equal definitions give equal text. Raises
     NotFound."""
     return b"".join(await exported_parts(metadata, vhost)).decode()
 
 
-async def exported_parts(metadata: Metadata, vhost: str | None = None) -> list[bytes]:
+async def exported_parts(metadata: ManagedMetadata, vhost: str | None = None) -> list[bytes]:
     """As `exported`, in pieces: together it may be very long. A broker goes on meanwhile."""
     topology = await metadata.read(whole=True)
     if vhost is not None:
@@ -64,7 +64,7 @@ def _encoded(part: str | None) -> bytes | None:
     return None if part is None else part.encode()
 
 
-async def planned(metadata: Metadata, wanted: Definitions, *, prune: bool = False) -> Difference:
+async def planned(metadata: ManagedMetadata, wanted: Definitions, *, prune: bool = False) -> Difference:
     """What `import_definitions` would change; nothing is changed."""
     request = _Import(wanted, prune)
     topology = await request.look(metadata.aside())
@@ -81,16 +81,18 @@ def refuse_conflicts(found: Difference, so: str) -> None:
 
 
 def refuse_impossible(found: Difference) -> None:
-    """Raises Impossible."""
+    """Raises ImpossibleDefinitions."""
     if found.impossible:
         named = found.impossible[:NAMED_MAX]
         rest = len(found.impossible) - len(named)
         more = f"; and {rest} more" if rest else ""
-        raise Impossible(f"nothing was imported, since not all of it can be made: {'; '.join(named)}{more}")
+        raise ImpossibleDefinitions(
+            f"nothing was imported, since not all of it can be made: {'; '.join(named)}{more}"
+        )
 
 
 async def import_definitions(
-    metadata: Metadata,
+    metadata: ManagedMetadata,
     wanted: Definitions,
     *,
     prune: bool = False,
@@ -100,7 +102,7 @@ async def import_definitions(
 ) -> Difference:
     """What was changed. `place`: where a new queue goes. With `prune`, what the document does not name is
     removed, in the sections that it has. With `skip_conflicts`, what exists otherwise stays as it is, and what cannot
-    be made is left out; `as_rabbitmq` raises Impossible for that; without both, it raises Conflicting."""
+    be made is left out; `as_rabbitmq` raises ImpossibleDefinitions for that; without both, it raises Conflicting."""
     metadata = metadata.aside()
     request = _Import(wanted, prune, place)
     await request.look(metadata)
@@ -133,7 +135,7 @@ class _Import:
     """what the running broker has and the store has not"""
     running: bool = False
 
-    async def look(self, metadata: Metadata) -> Topology:
+    async def look(self, metadata: ManagedMetadata) -> Topology:
         """What there is, a copy."""
         live = await metadata.transients()
         self.running = live is not None

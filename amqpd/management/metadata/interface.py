@@ -2,9 +2,9 @@
 
 What comes in: a plan, from the topology as it is to the changes. What goes out: the changes, committed, and applied
 by the broker if one runs; or a `ManagementError`.
-Rules: 1. A use case is a function of a `Metadata` and plain values: it knows nothing of files and sockets. 2. A plan
-that was overtaken by somebody else's change is made again, so its errors are about what is really there. 3. A plan
-changes nothing and reads nothing but the topology that it is given: it may be called several times.
+Rules: 1. A use case is a function of a `ManagedMetadata` and plain values: it knows nothing of files and sockets. 2.
+A plan that was overtaken by somebody else's change is made again, so its errors are about what is really there. 3. A
+plan changes nothing and reads nothing but the topology that it is given: it may be called several times.
 Not here: the use cases (`users.py`, `vhosts.py`, `permissions.py`, `policies.py`, `parameters.py`, `limits.py`,
 `definitions.py`), the metadata of a data directory (`stored.py`), those of a running node
 (`live.py`).
@@ -42,7 +42,7 @@ class Plan:
 Planner = Callable[[Topology], Plan]
 
 
-class Metadata(ABC):
+class ManagedMetadata(ABC):
     """The metadata of a broker, as use cases read and change them. All methods raise `Unavailable` when the store
     cannot be used."""
 
@@ -57,11 +57,11 @@ class Metadata(ABC):
         it when this returns. The plan is given what `read` returns, and changes what is durable. Raises what the plan
         raises, and Conflict when others change the same things all the time."""
 
-    def asked_by(self, user: str, address: str) -> Metadata:
+    def asked_by(self, user: str, address: str) -> ManagedMetadata:
         """The same, whose changes are told as this user's, who is there."""
         return self
 
-    def aside(self) -> Metadata:
+    def aside(self) -> ManagedMetadata:
         """The same, for a plan that looks at very much: a broker reads and plans it beside its other work."""
         return self
 

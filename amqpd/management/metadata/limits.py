@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument
-from amqpd.management.metadata.interface import Metadata, Plan, found_user, found_vhost
+from amqpd.management.metadata.interface import ManagedMetadata, Plan, found_user, found_vhost
 from amqpd.management.pacing import each, in_order
 from amqpd.topology.limit_keys import KEYS, LIMITS, VHOST_LIMITS, LimitInvalid, Owner, check_limits, limits_of
 from amqpd.topology.state import Topology
@@ -32,7 +32,7 @@ class LimitRow(TypedDict):
     value: Any
 
 
-async def listed(metadata: Metadata, vhost: str | None = None, user: str | None = None) -> list[LimitRow]:
+async def listed(metadata: ManagedMetadata, vhost: str | None = None, user: str | None = None) -> list[LimitRow]:
     """Of the virtual host, of the user, of both; without either, of all. Raises NotFound."""
     topology = await metadata.read()
     everybody = vhost is None and user is None
@@ -57,7 +57,7 @@ async def listed(metadata: Metadata, vhost: str | None = None, user: str | None 
     return list(chain.from_iterable(await each(names, rows)))
 
 
-async def put(metadata: Metadata, owner: Owner, name: str, given: Mapping[str, Any]) -> None:
+async def put(metadata: ManagedMetadata, owner: Owner, name: str, given: Mapping[str, Any]) -> None:
     """Raises BadArgument, NotFound."""
 
     def plan(topology: Topology) -> Plan:
@@ -72,7 +72,7 @@ async def put(metadata: Metadata, owner: Owner, name: str, given: Mapping[str, A
     await metadata.change(plan)
 
 
-async def clear(metadata: Metadata, owner: Owner, name: str, keys: Collection[str] = ()) -> None:
+async def clear(metadata: ManagedMetadata, owner: Owner, name: str, keys: Collection[str] = ()) -> None:
     """Those that are named, or all. Raises BadArgument for a name of no limit, NotFound."""
     unknown = [key for key in keys if key not in KEYS[owner]]
     if unknown:

@@ -18,7 +18,7 @@ import trio
 from amqpd.management import pacing
 from amqpd.management.errors import Conflict, Unavailable
 from amqpd.management.metadata import transients
-from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, Metadata, Plan, Planner
+from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, ManagedMetadata, Plan, Planner
 from amqpd.management.metadata.stored import (
     CHANGES_A_TRANSACTION,
     TRANSIENTS_A_COMMAND,
@@ -38,7 +38,7 @@ from amqpd.vocabulary.records import Change, Delete, Key, Put, Record
 EXPECTED_AT_ONCE = 500
 
 
-class LiveMetadata(Metadata):
+class LiveMetadata(ManagedMetadata):
     """The metadata of a running broker. `sync` keeps the node's topology equal to `store`, and is running."""
 
     def __init__(self, on: Running, store: MetadataStore, sync: TopologySync, by: Caller | None = None) -> None:
@@ -75,7 +75,7 @@ class LiveMetadata(Metadata):
         return AsideMetadata(self._on, self._store, self._sync, self._by)
 
     async def transients(self) -> list[Record] | None:
-        pace, found = pacing.Pace(), []
+        pace, found = pacing.WalkPace(), []
         for record in transients.listed(self._on):
             await pace.step()
             found.append(record)
@@ -166,7 +166,7 @@ async def _with_bindings(topology: Topology, planned: Plan) -> Plan:
     removed = await trio.to_thread.run_sync(lambda: [each for each in planned.changes if isinstance(each, Delete)])
     if not removed:
         return planned
-    pace, late = pacing.Pace(), dict[Key, None]()
+    pace, late = pacing.WalkPace(), dict[Key, None]()
     gone = {each.key for each in removed}
     for key in gone:
         await pace.step()

@@ -11,7 +11,14 @@ from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata.interface import Metadata, Plan, check_filter, check_name, check_value, found_vhost
+from amqpd.management.metadata.interface import (
+    ManagedMetadata,
+    Plan,
+    check_filter,
+    check_name,
+    check_value,
+    found_vhost,
+)
 from amqpd.management.pacing import each, in_order
 from amqpd.topology.parameters import ParameterInvalid, check_parameter
 from amqpd.topology.state import Topology
@@ -34,7 +41,7 @@ class GlobalParameterRow(TypedDict):
     value: Any
 
 
-async def listed(metadata: Metadata, vhost: str | None = None) -> list[ParameterRow]:
+async def listed(metadata: ManagedMetadata, vhost: str | None = None) -> list[ParameterRow]:
     """By virtual host, component and name. Raises NotFound."""
     topology = await metadata.read()
     check_filter(topology, vhost)
@@ -52,7 +59,7 @@ async def listed(metadata: Metadata, vhost: str | None = None) -> list[Parameter
     return list(chain.from_iterable(await each(names, rows)))
 
 
-async def put(metadata: Metadata, vhost: str, component: str, name: str, value: Any) -> None:
+async def put(metadata: ManagedMetadata, vhost: str, component: str, name: str, value: Any) -> None:
     """Raises BadArgument, NotFound."""
     check_name("parameter", name)
     check_value("value", value)
@@ -69,7 +76,7 @@ async def put(metadata: Metadata, vhost: str, component: str, name: str, value: 
     await metadata.change(plan)
 
 
-async def clear(metadata: Metadata, vhost: str, component: str, name: str) -> None:
+async def clear(metadata: ManagedMetadata, vhost: str, component: str, name: str) -> None:
     """Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:
@@ -82,13 +89,13 @@ async def clear(metadata: Metadata, vhost: str, component: str, name: str) -> No
     await metadata.change(plan)
 
 
-async def listed_global(metadata: Metadata) -> list[GlobalParameterRow]:
+async def listed_global(metadata: ManagedMetadata) -> list[GlobalParameterRow]:
     """By name."""
     found = sorted((await metadata.read()).global_parameters.items())
     return [{"name": record.name, "value": record.value} for _, record in found]
 
 
-async def put_global(metadata: Metadata, name: str, value: Any) -> None:
+async def put_global(metadata: ManagedMetadata, name: str, value: Any) -> None:
     """Raises BadArgument."""
     check_name("parameter", name)
     check_value("value", value)
@@ -96,7 +103,7 @@ async def put_global(metadata: Metadata, name: str, value: Any) -> None:
     await metadata.change(lambda _: Plan([Put(record)]))
 
 
-async def clear_global(metadata: Metadata, name: str) -> None:
+async def clear_global(metadata: ManagedMetadata, name: str) -> None:
     """Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:

@@ -12,7 +12,14 @@ from itertools import chain
 from typing import TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata.interface import Metadata, Plan, check_filter, check_value, found_user, found_vhost
+from amqpd.management.metadata.interface import (
+    ManagedMetadata,
+    Plan,
+    check_filter,
+    check_value,
+    found_user,
+    found_vhost,
+)
 from amqpd.management.pacing import each, in_order
 from amqpd.security.access import compile_pattern
 from amqpd.topology.expressions import PatternError
@@ -40,7 +47,7 @@ class TopicPermissionRow(TypedDict):
     read: str
 
 
-async def listed(metadata: Metadata, vhost: str | None = None, user: str | None = None) -> list[PermissionRow]:
+async def listed(metadata: ManagedMetadata, vhost: str | None = None, user: str | None = None) -> list[PermissionRow]:
     """By virtual host and user. Raises NotFound for a virtual host or a user that does not exist."""
     topology = await metadata.read()
     check_filter(topology, vhost, user)
@@ -60,7 +67,7 @@ async def listed(metadata: Metadata, vhost: str | None = None, user: str | None 
     return await each(records, row)
 
 
-async def put(metadata: Metadata, vhost: str, user: str, configure: str, write: str, read: str) -> None:
+async def put(metadata: ManagedMetadata, vhost: str, user: str, configure: str, write: str, read: str) -> None:
     """Instead of what the user might do before. Raises BadArgument, NotFound."""
     _check_patterns(configure=configure, write=write, read=read)
 
@@ -71,7 +78,7 @@ async def put(metadata: Metadata, vhost: str, user: str, configure: str, write: 
     await metadata.change(plan)
 
 
-async def clear(metadata: Metadata, vhost: str, user: str) -> None:
+async def clear(metadata: ManagedMetadata, vhost: str, user: str) -> None:
     """The user cannot enter any more; topic permissions stay. Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:
@@ -83,7 +90,7 @@ async def clear(metadata: Metadata, vhost: str, user: str) -> None:
 
 
 async def listed_topics(
-    metadata: Metadata, vhost: str | None = None, user: str | None = None
+    metadata: ManagedMetadata, vhost: str | None = None, user: str | None = None
 ) -> list[TopicPermissionRow]:
     """By virtual host, user and exchange. Raises NotFound as `listed`."""
     topology = await metadata.read()
@@ -105,7 +112,7 @@ async def listed_topics(
     return await each(records, row)
 
 
-async def put_topic(metadata: Metadata, vhost: str, user: str, exchange: str, write: str, read: str) -> None:
+async def put_topic(metadata: ManagedMetadata, vhost: str, user: str, exchange: str, write: str, read: str) -> None:
     """Which routing keys the user may write to and read from a topic exchange. Raises BadArgument, NotFound."""
     _check_patterns(write=write, read=read)
     if not exchange:
@@ -119,7 +126,7 @@ async def put_topic(metadata: Metadata, vhost: str, user: str, exchange: str, wr
     await metadata.change(plan)
 
 
-async def clear_topic(metadata: Metadata, vhost: str, user: str, exchange: str | None = None) -> None:
+async def clear_topic(metadata: ManagedMetadata, vhost: str, user: str, exchange: str | None = None) -> None:
     """On one exchange, or on all. Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:

@@ -12,7 +12,14 @@ from itertools import chain
 from typing import Any, TypedDict
 
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.metadata.interface import Metadata, Plan, check_filter, check_name, check_value, found_vhost
+from amqpd.management.metadata.interface import (
+    ManagedMetadata,
+    Plan,
+    check_filter,
+    check_name,
+    check_value,
+    found_vhost,
+)
 from amqpd.management.pacing import each, in_order
 from amqpd.topology.policies import check_policy
 from amqpd.topology.policy_keys import PolicyInvalid
@@ -28,7 +35,7 @@ PolicyRow = TypedDict(
 )
 
 
-async def listed(metadata: Metadata, operator: bool, vhost: str | None = None) -> list[PolicyRow]:
+async def listed(metadata: ManagedMetadata, operator: bool, vhost: str | None = None) -> list[PolicyRow]:
     """By virtual host; in one, those that go first, first. Raises NotFound."""
     topology = await metadata.read()
     check_filter(topology, vhost)
@@ -45,7 +52,7 @@ async def listed(metadata: Metadata, operator: bool, vhost: str | None = None) -
 
 
 async def put(
-    metadata: Metadata,
+    metadata: ManagedMetadata,
     operator: bool,
     vhost: str,
     name: str,
@@ -67,7 +74,7 @@ async def put(
     await metadata.change(lambda topology: Plan([Put(record)], [found_vhost(topology, vhost).key]))
 
 
-async def clear(metadata: Metadata, operator: bool, vhost: str, name: str) -> None:
+async def clear(metadata: ManagedMetadata, operator: bool, vhost: str, name: str) -> None:
     """What it applied to falls back to the next one that matches. Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TypedDict
 
 from amqpd.management.errors import BadArgument
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.management.running import Running
 from amqpd.queues.settings import type_of
 from amqpd.topology.expressions import PatternError, compile_expression
@@ -57,7 +57,7 @@ async def preview(on: Running, record: PolicyRecord) -> Preview:
         raise BadArgument(f"the pattern is no regular expression: {error}") from None
     if record.apply_to not in APPLY_TO:
         raise BadArgument(f"apply-to is one of {', '.join(APPLY_TO)}")
-    contest, pace = vhost.policies.contest(record), Pace()
+    contest, pace = vhost.policies.contest(record), WalkPace()
     matched, won, names = Counter[Kind](), Counter[str](), list[str]()
     for kind, name, queue_type in _things(vhost):
         await pace.step()

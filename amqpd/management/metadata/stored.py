@@ -1,6 +1,6 @@
 """The metadata of a data directory, for processes other than the broker's: the command line.
 
-What comes in: a data directory. What goes out: a `Metadata` on its store.
+What comes in: a data directory. What goes out: a `ManagedMetadata` on its store.
 Rules: 1. The store is opened for each call and closed after it. 2. A broker that runs on the directory is only told
 to look, when the changes are committed; without one they are made all the same. 3. What a node has on several
 directories only one process writes: its broker, which is asked, or this one, with the lock of the directory that has
@@ -26,7 +26,7 @@ from amqpd.errors import StartupError
 from amqpd.management.control import socket as control
 from amqpd.management.control.metadata_commands import RunningStore
 from amqpd.management.errors import Conflict, ManagementError, Unavailable
-from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, Metadata, Planner
+from amqpd.management.metadata.interface import OVERTAKEN, ROUNDS_MAX, ManagedMetadata, Planner
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.reading import RecordReader, records_of
@@ -38,11 +38,11 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     MetadataStore,
     MetadataStoreError,
+    MetadataTransaction,
     Operation,
     Outcome,
     Snapshot,
     StoreDamaged,
-    Transaction,
 )
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.state import Topology
@@ -93,7 +93,7 @@ OfUser = PermissionRecord | TopicPermissionRecord
 PLACES = VhostRecord | UserRecord | ExchangeRecord | QueueRecord
 
 
-class StoredMetadata(Metadata):
+class StoredMetadata(ManagedMetadata):
     """The metadata of a data directory, for a process other than the broker's. It blocks while it reads, writes
     and waits for the broker: such a process has nothing else to do."""
 
@@ -280,7 +280,9 @@ async def transact(
     return isinstance(await store.transact(wanted.compares, wanted.operations), Committed)
 
 
-def _transaction(changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]) -> Transaction:
+def _transaction(
+    changes: Sequence[Change], requires: Iterable[Key], revisions: dict[str, int]
+) -> MetadataTransaction:
     wanted = transaction_of(changes, requires=requires)
     compares = {compare.key: compare for compare in wanted.compares}
     for each in changes:

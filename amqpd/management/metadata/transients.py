@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import Answer
+from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import BadArgument, Conflict
 from amqpd.management.running import Running
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord, Record
@@ -32,7 +32,7 @@ def listed(on: Running) -> Iterator[Record]:
 
 
 async def change(on: Running, changes: Sequence[Change]) -> int:
-    """How many changes there were: deleting what is not there is none. Raises BadArgument, Conflict, Refused."""
+    """How many changes there were: deleting what is not there is none. Raises BadArgument, Conflict, NotPermitted."""
     puts = [_of_this_node(on, each.record) for each in changes if isinstance(each, Put)]
     known = {each.key: _found(on, each.key) for each in changes if isinstance(each, Delete)}
     gone = {key: record for key, record in known.items() if record is not None}
@@ -48,7 +48,7 @@ async def change(on: Running, changes: Sequence[Change]) -> int:
     if wanted:
         made_here = {record.key for record in puts}
         ends = {key for record in puts if isinstance(record, BindingRecord) for key in _ends(record)} - made_here
-        answer: Answer[bool] = Answer()
+        answer: NodeAnswer[bool] = NodeAnswer()
         with refusals():
             on.node.changes.submit(wanted, answer.give, ends)
         if not await answer.wait():

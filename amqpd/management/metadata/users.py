@@ -18,7 +18,7 @@ from typing import TypedDict
 import trio
 
 from amqpd.management.errors import AlreadyExists, BadArgument
-from amqpd.management.metadata.interface import Metadata, Plan, check_name, found_user
+from amqpd.management.metadata.interface import ManagedMetadata, Plan, check_name, found_user
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.security.rabbitmq_hashes import DEFAULT_ALGORITHM, SALT_BYTES, rabbitmq_hash
@@ -43,7 +43,7 @@ class UserRow(TypedDict):
     """whether there is one"""
 
 
-async def listed(metadata: Metadata) -> list[UserRow]:
+async def listed(metadata: ManagedMetadata) -> list[UserRow]:
     """All users, by name."""
     users = (await metadata.read()).users
     return [
@@ -52,7 +52,7 @@ async def listed(metadata: Metadata) -> list[UserRow]:
     ]
 
 
-async def check_new(metadata: Metadata, name: str, tags: Sequence[str] = ()) -> None:
+async def check_new(metadata: ManagedMetadata, name: str, tags: Sequence[str] = ()) -> None:
     """What `add` refuses, without a password: so that nobody is asked for one in vain."""
     check_name("user", name)
     _checked_tags(tags)
@@ -60,7 +60,7 @@ async def check_new(metadata: Metadata, name: str, tags: Sequence[str] = ()) -> 
 
 
 async def add(
-    metadata: Metadata,
+    metadata: ManagedMetadata,
     name: str,
     password: bytes | None,
     tags: Sequence[str] = (),
@@ -78,12 +78,14 @@ async def add(
     await metadata.change(plan)
 
 
-async def check_known(metadata: Metadata, name: str) -> None:
+async def check_known(metadata: ManagedMetadata, name: str) -> None:
     """Raises NotFound."""
     found_user(await metadata.read(), name)
 
 
-async def set_password(metadata: Metadata, name: str, password: bytes | None, algorithm: str | None = None) -> None:
+async def set_password(
+    metadata: ManagedMetadata, name: str, password: bytes | None, algorithm: str | None = None
+) -> None:
     """Connections that are open stay open. `algorithm`: of RabbitMQ's. Raises BadArgument, NotFound."""
     password_hash = await _hashed(password, algorithm)
     await metadata.change(
@@ -91,7 +93,7 @@ async def set_password(metadata: Metadata, name: str, password: bytes | None, al
     )
 
 
-async def authenticated(metadata: Metadata, name: str, password: bytes) -> bool:
+async def authenticated(metadata: ManagedMetadata, name: str, password: bytes) -> bool:
     """Whether the user is there and the password is its own."""
     user = (await metadata.read()).users.get(name)
     if user is None or len(password) > PASSWORD_BYTES_MAX:
@@ -99,7 +101,7 @@ async def authenticated(metadata: Metadata, name: str, password: bytes) -> bool:
     return await trio.to_thread.run_sync(verify_password, user.password_hash, password)
 
 
-async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> tuple[str, ...]:
+async def set_tags(metadata: ManagedMetadata, name: str, tags: Sequence[str]) -> tuple[str, ...]:
     """Instead of those that it has. The tags that it has now: each once. Raises BadArgument, NotFound."""
     wanted = _checked_tags(tags)
     await metadata.change(lambda topology: Plan([Put(replace(found_user(topology, name), tags=wanted))]))
@@ -107,7 +109,7 @@ async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> tuple[
 
 
 async def put(
-    metadata: Metadata,
+    metadata: ManagedMetadata,
     name: str,
     tags: Sequence[str],
     *,
@@ -135,7 +137,7 @@ async def put(
     return new
 
 
-async def delete(metadata: Metadata, name: str) -> None:
+async def delete(metadata: ManagedMetadata, name: str) -> None:
     """The user and its permissions. Raises NotFound."""
     await metadata.change(lambda topology: Plan(delete_user(topology, found_user(topology, name).name)))
     await metadata.sweep()

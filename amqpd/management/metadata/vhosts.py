@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from amqpd.management.errors import AlreadyExists, BadArgument, Conflict
-from amqpd.management.metadata.interface import Metadata, Plan, check_name, check_value, found_user, found_vhost
+from amqpd.management.metadata.interface import (
+    ManagedMetadata,
+    Plan,
+    check_name,
+    check_value,
+    found_user,
+    found_vhost,
+)
 from amqpd.queues.settings import CLASSIC, QUORUM
 from amqpd.topology.plans import create_vhost, delete_vhost
 from amqpd.topology.state import Topology
@@ -32,7 +39,7 @@ class VhostRow(TypedDict):
     tags: list[str]
 
 
-async def listed(metadata: Metadata) -> list[VhostRow]:
+async def listed(metadata: ManagedMetadata) -> list[VhostRow]:
     """All virtual hosts, by name."""
     topology = await metadata.read()
     return [
@@ -48,7 +55,7 @@ async def listed(metadata: Metadata) -> list[VhostRow]:
 
 
 async def add(
-    metadata: Metadata,
+    metadata: ManagedMetadata,
     name: str,
     description: str = "",
     default_queue_type: str | None = None,
@@ -71,7 +78,7 @@ async def add(
     await metadata.change(plan)
 
 
-async def put(metadata: Metadata, name: str, wanted: Wanted, owner: str = "") -> bool:
+async def put(metadata: ManagedMetadata, name: str, wanted: VhostProperties, owner: str = "") -> bool:
     """There is a virtual host of this name from now on, with all that is wanted of it, or nothing is changed. A new
     one is entered by `owner` with all permissions. Whether it is new. Raises BadArgument."""
     check_name("virtual host", name)
@@ -97,7 +104,7 @@ async def put(metadata: Metadata, name: str, wanted: Wanted, owner: str = "") ->
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VhostProperties:
     """The properties that a request asks for of a virtual host. None is what is not said: it stays as it is."""
 
     description: str | None = None
@@ -125,22 +132,22 @@ class Wanted:
         return kept
 
 
-async def set_default_queue_type(metadata: Metadata, name: str, kind: str) -> None:
+async def set_default_queue_type(metadata: ManagedMetadata, name: str, kind: str) -> None:
     """For queues that are declared from now on. Raises BadArgument, NotFound."""
     await _keep(metadata, name, default_queue_type=kind)
 
 
-async def set_tags(metadata: Metadata, name: str, tags: Sequence[str]) -> None:
+async def set_tags(metadata: ManagedMetadata, name: str, tags: Sequence[str]) -> None:
     """Instead of those that it has. Raises BadArgument, NotFound."""
     await _keep(metadata, name, tags=list(tags))
 
 
-async def protect(metadata: Metadata, name: str, protected: bool) -> None:
+async def protect(metadata: ManagedMetadata, name: str, protected: bool) -> None:
     """Whether `delete` refuses it. Raises NotFound."""
     await _keep(metadata, name, protected_from_deletion=protected)
 
 
-async def _keep(metadata: Metadata, name: str, **kept: Any) -> None:
+async def _keep(metadata: ManagedMetadata, name: str, **kept: Any) -> None:
     for key, value in kept.items():
         check_value(key, value)
 
@@ -151,7 +158,7 @@ async def _keep(metadata: Metadata, name: str, **kept: Any) -> None:
     await metadata.change(plan)
 
 
-async def delete(metadata: Metadata, name: str) -> None:
+async def delete(metadata: ManagedMetadata, name: str) -> None:
     """With its exchanges, its queues, their messages, and all permissions on it. Raises NotFound, Conflict when it is
     protected."""
 

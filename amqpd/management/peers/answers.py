@@ -27,7 +27,7 @@ import trio
 
 from amqpd.faults import ENDS_NODE
 from amqpd.management import alarms, connections, queues
-from amqpd.management.attention.watch import Watch, entered_by
+from amqpd.management.attention.watch import AttentionWatch, entered_by
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.figures import totals
 from amqpd.management.figures.exchange_figures import figures_of_exchange
@@ -35,7 +35,7 @@ from amqpd.management.figures.inventory import channel_row, connection_row, cons
 from amqpd.management.figures.memory import memory_of
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.management.peers.queue_figures import figures_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
@@ -66,7 +66,7 @@ log = structlog.get_logger(component="operations")
 class PeerAnswers:
     """The answers of this node to operators' questions at other nodes."""
 
-    def __init__(self, on: Running, facts: NodeFacts, watch: Watch) -> None:
+    def __init__(self, on: Running, facts: NodeFacts, watch: AttentionWatch) -> None:
         self._on = on
         self._watch = watch
         self._facts = facts
@@ -269,7 +269,7 @@ def written(value: Any) -> str:
 
 async def _page(rows: Rows) -> str:
     """The first rows, as many as fit, and as come in time."""
-    pace, texts, nbytes, place, until_s = Pace(), list[str](), 0, None, trio.current_time() + PAGE_S
+    pace, texts, nbytes, place, until_s = WalkPace(), list[str](), 0, None, trio.current_time() + PAGE_S
     async for at, row in rows:
         await pace.step()
         if row is not None:

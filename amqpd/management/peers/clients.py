@@ -21,7 +21,7 @@ from amqpd.management import connections
 from amqpd.management.errors import ManagementError, NotFound, Unavailable
 from amqpd.management.figures import inventory
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import WalkPace, each
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 
@@ -62,7 +62,7 @@ class Clients:
         read: Callable[[Row], Row],
         **more: str | None,
     ) -> AsyncGenerator[list[Row], None]:
-        pace, some, name = Pace(), list[Row](), self._on.node.identity.name
+        pace, some, name = WalkPace(), list[Row](), self._on.node.identity.name
         for row in here:
             await pace.step()
             some.append({"node": name, **row})

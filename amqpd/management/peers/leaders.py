@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from amqpd.management.face import Behind, ClusterView
-from amqpd.management.peers.rows import Found, Key, PeerRows
+from amqpd.management.face import BrokerParts, ClusterState
+from amqpd.management.peers.rows import GatheredRows, Key, PeerRows
 from amqpd.node.sources import Sources
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
@@ -23,7 +23,7 @@ from amqpd.vocabulary.records import QueueRecord
 Row = dict[str, Any]
 
 
-def leaders_of(behind: Behind) -> Leaders:
+def leaders_of(behind: BrokerParts) -> Leaders:
     """As a face asks for them."""
     view = behind.cluster() if behind.cluster is not None else None
     node = behind.on.node
@@ -34,7 +34,7 @@ class Leaders:
     """The leaders of the queues of a cluster, and what they say, for one request; without a cluster this node
     leads all."""
 
-    def __init__(self, here: str, sources: Sources, view: ClusterView | None, peers: PeerRows | None) -> None:
+    def __init__(self, here: str, sources: Sources, view: ClusterState | None, peers: PeerRows | None) -> None:
         """`here`: this node's name; `sources`: who leads what, as this node knows it."""
         self._here = here
         self._sources = sources
@@ -84,9 +84,9 @@ class Leaders:
         """All other nodes, also those that are away."""
         return () if self._peers is None else self._peers.others()
 
-    async def rows(self, of: str, **more: str | None) -> Found:
+    async def rows(self, of: str, **more: str | None) -> GatheredRows:
         """What all other nodes have of a kind."""
-        return Found() if self._peers is None else await self._peers.rows(of, **more)
+        return GatheredRows() if self._peers is None else await self._peers.rows(of, **more)
 
     def why_silent(self, name: str) -> str:
         """What is known of a node that did not answer, as the end of a sentence that begins with it."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from amqpd.management import queues
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace, each
+from amqpd.management.pacing import WalkPace, each
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.peers.queue_figures import KNOWN, facts_of
 from amqpd.management.running import Running
@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 100
 
 async def listed(on: Running, leaders: Leaders, filters: Mapping[str, Any]) -> AsyncGenerator[list[Row], None]:
     """`vhost` and `name` are filters."""
-    pace, some = Pace(), list[QueuePort]()
+    pace, some = WalkPace(), list[QueuePort]()
     for port in on.node.ports.ports():
         await pace.step()
         record = port.record
@@ -78,7 +78,7 @@ async def why(on: Running, leaders: Leaders, vhost: str, name: str, *, names_con
 
 
 async def purge(on: Running, leaders: Leaders, by: Operator, vhost: str, name: str) -> int:
-    """How many ready messages are gone. Raises NotFound, Refused, Conflict, Unavailable."""
+    """How many ready messages are gone. Raises NotFound, NotPermitted, Conflict, Unavailable."""
     queue = on.node.ports.get((vhost, name))
     leader = None if queue is None else leaders.another(queue)
     if leader is None:
@@ -91,7 +91,7 @@ async def delete_on_conditions(
     on: Running, leaders: Leaders, by: Operator, vhost: str, name: str, *, if_unused: bool, if_empty: bool
 ) -> int | None:
     """As `delete`, for a queue of any type: its leader looks at the conditions when it asks the store to delete the
-    queue. Raises NotFound, Refused, Conflict, Unavailable."""
+    queue. Raises NotFound, NotPermitted, Conflict, Unavailable."""
     queue = on.queue(vhost, name)
     leader = leaders.another(queue)
     if leader is not None:
@@ -105,7 +105,7 @@ async def delete(
     on: Running, leaders: Leaders, by: Operator, vhost: str, name: str, *, if_unused: bool, if_empty: bool
 ) -> int | None:
     """How many ready messages went with it, as its leader said before. None: that does not answer. Raises NotFound,
-    Refused, Conflict, Unavailable."""
+    NotPermitted, Conflict, Unavailable."""
     conditions = {"if_unused": if_unused, "if_empty": if_empty}
     queue = on.node.ports.get((vhost, name))
     if queue is None or not queue.is_remote:

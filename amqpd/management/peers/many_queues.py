@@ -18,7 +18,7 @@ from typing import Any, Literal
 from amqpd.management.control.arguments import CONDITIONS
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.operators import Operator
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.management.peers import led_queues
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
@@ -113,7 +113,7 @@ async def _found(on: Running, by: Operator, meant: Meant) -> tuple[list[QueuePor
         expression = None if meant.pattern is None else compile_expression(meant.pattern)
     except PatternError as error:
         raise BadArgument(f"'{meant.pattern}' is no regular expression: {error}") from None
-    pace, found = Pace(), list[QueuePort]()
+    pace, found = WalkPace(), list[QueuePort]()
     for queue in _candidates(on, meant):
         await pace.step()
         if _is_meant(on, by, meant, expression, queue):

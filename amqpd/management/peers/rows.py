@@ -84,7 +84,7 @@ class Peers(Protocol):
 
 
 @dataclass
-class Found:
+class GatheredRows:
     """The rows that peers gave. `missing`: nodes that did not answer, or not to the end."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -121,18 +121,18 @@ class PeerRows:
         """Lets go of what is old. Until cancelled."""
         await self._kept.run()
 
-    async def rows(self, of: str, **more: str | None) -> Found:
+    async def rows(self, of: str, **more: str | None) -> GatheredRows:
         """Of all other nodes at once. `name`: those of one connection; that there are none is not kept, since it may
         be a fresh one."""
         key = (of, *sorted(more.items()))
         while (kept := self._kept.get(key)) is None and key in self._asking:
             await self._asking[key].wait()
         if kept is not None:
-            found: Found = kept
+            found: GatheredRows = kept
             return found
         asked = self._asking[key] = trio.Event()
         try:
-            found = Found()
+            found = GatheredRows()
             async with trio.open_nursery() as nursery:
                 for peer in self.others():
                     nursery.start_soon(self._list, peer, of, more, found)
@@ -173,7 +173,7 @@ class PeerRows:
         row: Row = rows[0] if rows else {}
         return row
 
-    async def _list(self, peer: str, of: str, more: Mapping[str, str | None], found: Found) -> None:
+    async def _list(self, peer: str, of: str, more: Mapping[str, str | None], found: GatheredRows) -> None:
         rows: list[Row] = []
         after, until_s = None, trio.current_time() + LIST_S
         while True:

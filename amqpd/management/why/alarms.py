@@ -15,7 +15,7 @@ from amqpd.management.connections import moment
 
 
 def sentences(alarms: Sequence[Alarm], figures: Mapping[str, Any], resident_bytes: int) -> list[str]:
-    """`figures` as of `face.Behind`; `resident_bytes`: memory of the process."""
+    """`figures` as of `face.BrokerParts`; `resident_bytes`: memory of the process."""
     if not alarms:
         return ["no alarm is on: nobody waits because of one"]
     return [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from amqpd.journal.buffer import FullBecause
 from amqpd.management.alarms import kinds
 from amqpd.management.figures.held import Consuming, consuming
-from amqpd.management.pacing import Pace
+from amqpd.management.pacing import WalkPace
 from amqpd.management.running import Running
 from amqpd.management.why.queues import HELD
 from amqpd.session.consumers import Consumer
@@ -61,7 +61,7 @@ class Connected:
 
 async def explained(on: Running, connection: ConnectionBase) -> list[str]:
     """Of one that is there."""
-    pace, consumers, full = Pace(), 0, list[Full]()
+    pace, consumers, full = WalkPace(), 0, list[Full]()
     for channel in list(connection.channels.values()):
         for tag, consumer in list(channel.consumers.items()):
             await pace.step()

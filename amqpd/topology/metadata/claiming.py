@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from amqpd.errors import StartupError
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
-from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, PutKey, StoreDamaged, Transaction
+from amqpd.topology.metadata.store import Committed, Compare, MetadataStore, MetadataTransaction, PutKey, StoreDamaged
 from amqpd.vocabulary.records import QueueRecord
 
 NAMES = "node/"
@@ -34,7 +34,7 @@ async def claim(store: MetadataStore, records: Iterable[QueueRecord], node: str)
     """The queues of `records` that `node` leads from now on: those whose records are as they were when they were
     read. Raises MetadataStoreError; after OutcomeUnknown it may be called again."""
     claimed: list[QueueRecord] = []
-    part: list[tuple[QueueRecord, Transaction]] = []
+    part: list[tuple[QueueRecord, MetadataTransaction]] = []
     for record in records:
         entry = await store.get(encode_key(record.key))
         if entry is None:
@@ -46,7 +46,7 @@ async def claim(store: MetadataStore, records: Iterable[QueueRecord], node: str)
         if found == record and not record.source:
             ours = replace(record, node=node)
             put = PutKey(entry.key, encode_record(ours))
-            part.append((ours, Transaction((Compare(entry.key, entry.mod_revision),), (put,))))
+            part.append((ours, MetadataTransaction((Compare(entry.key, entry.mod_revision),), (put,))))
         if len(part) == CLAIMED_AT_ONCE:
             claimed += await _carried_out(store, part)
             part = []
@@ -68,6 +68,8 @@ async def take_name(store: MetadataStore, name: str, node_id: str, lease: int) -
         raise StartupError(f"another node has taken the name {name} at this moment: set another node_name")
 
 
-async def _carried_out(store: MetadataStore, part: list[tuple[QueueRecord, Transaction]]) -> list[QueueRecord]:
+async def _carried_out(
+    store: MetadataStore, part: list[tuple[QueueRecord, MetadataTransaction]]
+) -> list[QueueRecord]:
     outcomes = await store.transact_all([transaction for _, transaction in part]) if part else []
     return [record for (record, _), outcome in zip(part, outcomes, strict=True) if isinstance(outcome, Committed)]

@@ -42,7 +42,7 @@ class EventLog:
         self._events: deque[Event] = deque()
         self._events_max = events_max
         self._dropped = 0
-        self._watches: WeakSet[Watch] = WeakSet()
+        self._watches: WeakSet[EventWatch] = WeakSet()
         self.nbytes = 0
         self._news = trio.Event()
         self._failure: BaseException | None = None
@@ -56,7 +56,7 @@ class EventLog:
         self.drop_read()
         self._wake()
 
-    def joined(self, watch: Watch) -> None:
+    def joined(self, watch: EventWatch) -> None:
         """The watch reads from now on."""
         self._watches.add(watch)
 
@@ -114,7 +114,7 @@ class EventLog:
         self._news = trio.Event()
 
 
-class Watch:
+class EventWatch:
     """An endless asynchronous iterator over the events of a store. `catch_up` brings the log up to date, and is
     called whenever no event came for `poll_s` seconds (for stores that other processes write to). `backlog` reads
     the events greater than a revision, up to the log's beginning, from where they are kept for longer."""
@@ -144,7 +144,7 @@ class Watch:
         """Of the event that it reads next; 0 as long as that is not known."""
         return self._position or 0
 
-    def __aiter__(self) -> Watch:
+    def __aiter__(self) -> EventWatch:
         return self
 
     async def __anext__(self) -> Event:

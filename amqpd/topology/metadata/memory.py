@@ -13,21 +13,21 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, Watch
+from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, EventWatch
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
-    Entry,
     Event,
     LeaseGone,
+    MetadataEntry,
+    MetadataTransaction,
     Operation,
     Outcome,
     PutKey,
     Snapshot,
     StoreClosed,
-    Transaction,
 )
 from amqpd.topology.metadata.tombstones import numbers, oldest
 
@@ -36,7 +36,7 @@ class MemorySpace:
     """The key space that the stores share."""
 
     def __init__(self, identity: str = "0" * 32) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, MetadataEntry] = {}
         self.revision = 0
         self.leases = 0
         self.logs: list[EventLog] = []
@@ -52,9 +52,9 @@ class MemorySpace:
         self.logs.append(log)
         return log
 
-    def execute(self, transaction: Transaction) -> Outcome:
+    def execute(self, transaction: MetadataTransaction) -> Outcome:
         if not all(compare.holds(self.entries.get(compare.key)) for compare in transaction.compares):
-            return Conflict(self.revision)
+            return CompareFailed(self.revision)
         effective = tuple(
             operation
             for operation in transaction.operations
@@ -66,7 +66,9 @@ class MemorySpace:
         self._note_numbers(effective)
         for operation in effective:
             if isinstance(operation, PutKey):
-                self.entries[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
+                self.entries[operation.key] = MetadataEntry(
+                    operation.key, operation.value, self.revision, operation.lease
+                )
             else:
                 del self.entries[operation.key]
         event = Event(self.revision, effective)
@@ -93,7 +95,7 @@ class MemoryStore:
         self._leases: set[int] = set()
         self._closed = False
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         await self._enter()
         return self._space.entries.get(key)
 
@@ -104,9 +106,9 @@ class MemoryStore:
         return Snapshot(self._space.revision, [entries[key] for key in keys])
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
-        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+        return (await self.transact_all([MetadataTransaction(tuple(compares), tuple(operations))]))[0]
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         self._check_open()
         for transaction in transactions:
             for operation in transaction.operations:
@@ -117,8 +119,8 @@ class MemoryStore:
         await trio.lowlevel.cancel_shielded_checkpoint()
         return outcomes
 
-    def watch(self, after: int) -> Watch:
-        return Watch(self._log, after)
+    def watch(self, after: int) -> EventWatch:
+        return EventWatch(self._log, after)
 
     async def refresh(self) -> int:
         await self._enter()
@@ -174,7 +176,7 @@ class MemoryStore:
     def _end_leases(self, leases: set[int]) -> None:
         self._leases -= leases
         held = [key for key, entry in self._space.entries.items() if entry.lease in leases]
-        self._space.execute(Transaction((), tuple(DeleteKey(key) for key in held)))
+        self._space.execute(MetadataTransaction((), tuple(DeleteKey(key) for key in held)))
 
     async def _enter(self) -> None:
         self._check_open()

@@ -19,7 +19,7 @@ from functools import partial
 from urllib.parse import quote
 
 from amqpd.topology.limit_keys import MAX_QUEUES, limit_of
-from amqpd.topology.metadata.store import Compare, Event, PutKey, Snapshot, Transaction
+from amqpd.topology.metadata.store import Compare, Event, MetadataTransaction, PutKey, Snapshot
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, Put, QueueRecord
 
@@ -58,8 +58,8 @@ class QueueLimits:
         self._heard = {}
 
     def guarded(
-        self, changes: Sequence[Change], transaction: Transaction, resume: Resume
-    ) -> tuple[Transaction, Resume] | None:
+        self, changes: Sequence[Change], transaction: MetadataTransaction, resume: Resume
+    ) -> tuple[MetadataTransaction, Resume] | None:
         """None: it waits, and `resume(False)` is called when it is to look again."""
         vhost = _creates_in(changes)
         limit = None if vhost is None else limit_of(self._topology, "vhost", vhost, MAX_QUEUES)

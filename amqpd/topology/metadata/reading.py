@@ -21,7 +21,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges import check_types
 from amqpd.topology.metadata.codec import PREFIX, RECORDS, decode_key, decode_record, encode_key, is_source, kind_of
-from amqpd.topology.metadata.store import Entry, Operation, PutKey, Snapshot, StoreDamaged
+from amqpd.topology.metadata.store import MetadataEntry, Operation, PutKey, Snapshot, StoreDamaged
 from amqpd.topology.policy_keys import PolicyInvalid, check_values
 from amqpd.vocabulary.records import Change, Delete, ExchangeRecord, PolicyRecord, Put, Record, UnreadableQueue
 
@@ -59,16 +59,16 @@ class RecordReader:
             log.info("a record of the topology can be read again", key=key)
         return record
 
-    def read_all(self, entries: Iterable[Entry]) -> Iterator[Record]:
+    def read_all(self, entries: Iterable[MetadataEntry]) -> Iterator[Record]:
         for entry in entries:
             if (record := self.read(entry.key, entry.value)) is not None:
                 yield record
 
-    def in_order(self, snapshot: Snapshot) -> list[Entry]:
+    def in_order(self, snapshot: Snapshot) -> list[MetadataEntry]:
         """The entries of a snapshot of `PREFIX`, virtual hosts and users first, bindings last. What was unreadable
         before is forgotten. Raises StoreDamaged if it is strict."""
         self.unreadable = {}
-        of: dict[str, list[Entry]] = {kind: [] for kind in RECORDS}
+        of: dict[str, list[MetadataEntry]] = {kind: [] for kind in RECORDS}
         for entry in snapshot.entries:
             try:
                 of[kind_of(entry.key)].append(entry)

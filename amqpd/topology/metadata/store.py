@@ -1,7 +1,7 @@
 """The metadata store's contract: ordered keys, compare-and-swap, a watch without gaps, leases.
 
-What comes in: `Transaction`s (compares and operations on string keys). What goes out: `Committed` or `Conflict`,
-`Snapshot`s, and a watch of `Event`s.
+What comes in: `MetadataTransaction`s (compares and operations on string keys). What goes out: `Committed` or
+`CompareFailed`, `Snapshot`s, and a watch of `Event`s.
 Rules: 1. One key space: a key has one value, that of the last put. 2. Revisions are integers that only grow; every
 transaction that changed something has its own; nothing else may be read out of them. 3. `Committed` means that keys
 without a lease are on stable storage. 4. A key with a lease lives as long as the lease: until it is revoked, its
@@ -38,7 +38,7 @@ class StoreIncomplete(StoreDamaged):
     """The stored metadata can be read, and are less than what was committed."""
 
 
-class NewerFormat(MetadataStoreError):
+class NewerMetadataFormat(MetadataStoreError):
     """The stored metadata were written by a newer amqpd. Nothing was touched."""
 
 
@@ -95,7 +95,7 @@ class Compare:
     key: str
     mod_revision: int | None = 0
 
-    def holds(self, entry: Entry | None) -> bool:
+    def holds(self, entry: MetadataEntry | None) -> bool:
         if self.mod_revision is None:
             return entry is not None
         return (entry.mod_revision if entry else 0) == self.mod_revision
@@ -126,7 +126,7 @@ def bytes_of(operations: Iterable[Operation]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class MetadataTransaction:
     """All operations when all compares hold, else none. No key may be operated on twice."""
 
     compares: tuple[Compare, ...] = ()
@@ -148,17 +148,17 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class CompareFailed:
     """A compare did not hold. A reader that has seen `revision` has seen what it failed on."""
 
     revision: int
 
 
-Outcome = Committed | Conflict
+Outcome = Committed | CompareFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MetadataEntry:
     """A key with its value, the revision that put it last, and its lease (0: none)."""
 
     key: str
@@ -172,7 +172,7 @@ class Snapshot:
     """All entries of a prefix, ascending by key, as they were at `revision`."""
 
     revision: int
-    entries: list[Entry]
+    entries: list[MetadataEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class MetadataStore(Protocol):
     """A metadata store, asynchronous, in one trio run. Calls that were begun in some order take effect in that
     order."""
 
-    async def get(self, key: str) -> Entry | None: ...
+    async def get(self, key: str) -> MetadataEntry | None: ...
 
     async def range(self, prefix: str) -> Snapshot:
         """Every entry whose key begins with `prefix` (all of them for the empty string), from one moment."""
@@ -197,7 +197,7 @@ class MetadataStore(Protocol):
         """One transaction. Raises `LeaseGone` when an operation names an unknown lease."""
         ...
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         """Many transactions, each of which succeeds or conflicts on its own, in this order, a later one
         seeing the effects of an earlier one; with as few waits for stable storage as the store can. Raises
         `LeaseGone`, with no effect of any, when an operation names an unknown lease. When it is cancelled,

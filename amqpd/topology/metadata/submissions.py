@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from amqpd.topology.metadata.store import DeleteKey, PutKey, Transaction
+from amqpd.topology.metadata.store import DeleteKey, MetadataTransaction, PutKey
 
 Resume = Callable[[bool], None]
 
@@ -25,7 +25,7 @@ class Submission(NamedTuple):
 
     number: int
     """in the order in which they were submitted"""
-    transaction: Transaction
+    transaction: MetadataTransaction
     resume: Resume
 
     @property
@@ -54,7 +54,7 @@ class Submissions:
     def __len__(self) -> int:
         return len(self._first) + sum(map(len, self._by_owner.values()))
 
-    def add(self, transaction: Transaction, resume: Resume, owner: str) -> None:
+    def add(self, transaction: MetadataTransaction, resume: Resume, owner: str) -> None:
         self._count += 1
         submission = Submission(self._count, transaction, resume)
         keys = [operation.key for operation in transaction.operations]

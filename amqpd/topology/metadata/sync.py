@@ -34,6 +34,7 @@ from amqpd.topology.metadata.store import (
     DeleteKey,
     Event,
     MetadataStore,
+    MetadataTransaction,
     Operation,
     Outcome,
     PutKey,
@@ -41,7 +42,6 @@ from amqpd.topology.metadata.store import (
     StoreFull,
     StoreLacksDisks,
     StoreUnreached,
-    Transaction,
 )
 from amqpd.topology.metadata.submissions import Submission, Submissions
 from amqpd.topology.state import Topology
@@ -312,7 +312,7 @@ def _refuse(submissions: list[Submission]) -> list[Submission]:
     return [submission for submission in submissions if not submission.puts]
 
 
-def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable[Key] = ()) -> Transaction:
+def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable[Key] = ()) -> MetadataTransaction:
     """The changes as the store takes them; records that are not durable hold `lease`."""
     compares = {encode_key(key): Compare(encode_key(key), None) for key in requires}
     operations: dict[str, Operation] = {}
@@ -327,7 +327,7 @@ def transaction_of(changes: Iterable[Change], lease: int = 0, requires: Iterable
             operation = DeleteKey(key)
         operations.pop(key, None)
         operations[key] = operation
-    return Transaction(tuple(compares.values()), tuple(operations.values()))
+    return MetadataTransaction(tuple(compares.values()), tuple(operations.values()))
 
 
 def _records_in(topology: Topology) -> Iterator[Record]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqpd.management.attention.alarms import NodeAlarm
-from amqpd.management.attention.directories import Directory
+from amqpd.management.attention.directories import NodeDirectory
 from amqpd.management.attention.facts import (
     BLOCKED,
     BROKEN,
@@ -20,7 +20,7 @@ from amqpd.management.attention.facts import (
     UNROUTABLE,
     Fact,
 )
-from amqpd.management.attention.needs import ORDER, ClusterFacts, Told, needs
+from amqpd.management.attention.needs import ORDER, ClusterFacts, GatheredFacts, needs
 
 ALARM: NodeAlarm = {
     "node": "a@x", "name": "maintenance", "source": "operator", "since": "", "since_ms": 7, "says": "an operator has",
@@ -30,7 +30,10 @@ WELL = ClusterFacts((), 0, 0, 0, 0, ())
 
 
 def said(*facts: Fact, clustered: bool = False) -> list[tuple[str, str]]:
-    return [(need["says"], need["link"]) for need in needs(Told(clustered, [], [("a@x", fact) for fact in facts]))]
+    return [
+        (need["says"], need["link"])
+        for need in needs(GatheredFacts(clustered, [], [("a@x", fact) for fact in facts]))
+    ]
 
 
 SENTENCES = [
@@ -99,7 +102,7 @@ def test_each_is_one_sentence_with_the_page_where_somebody_acts(fact: Fact, sent
 
 
 def test_nothing_is_said_where_all_is_well() -> None:
-    assert needs(Told(True, [], [], WELL)) == []
+    assert needs(GatheredFacts(True, [], [], WELL)) == []
 
 
 def test_alarms_come_first_then_what_stops_then_the_rest_in_their_order() -> None:
@@ -113,7 +116,7 @@ def test_alarms_come_first_then_what_stops_then_the_rest_in_their_order() -> Non
         forgotten={"f@x": ("node f@x was taken out, and is refused", 9)},
     )
     told = [("a@x", fact) for fact, _, _ in reversed(SENTENCES)]
-    found = needs(Told(True, [ALARM], told, cluster, [directory("repair", "it failed")]))
+    found = needs(GatheredFacts(True, [ALARM], told, cluster, [directory("repair", "it failed")]))
     kinds = [need["kind"] for need in found]
     assert kinds == sorted(kinds, key=ORDER.index)
     assert kinds[:6] == ["alarm", "stopped", "cut_off", "store_silent", "unreadable", "isolated"]
@@ -148,8 +151,8 @@ def test_alarms_come_first_then_what_stops_then_the_rest_in_their_order() -> Non
     assert (forgotten["subject"]["node"], forgotten["link"]) == ("f@x", "#/cluster")
 
 
-def directory(state: str, reason: str = "", unrepaired: str = "", path: str = "/b/amqpd") -> Directory:
-    return Directory("a@x", path, state, reason, unrepaired, 2, 3)
+def directory(state: str, reason: str = "", unrepaired: str = "", path: str = "/b/amqpd") -> NodeDirectory:
+    return NodeDirectory("a@x", path, state, reason, unrepaired, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +196,19 @@ def directory(state: str, reason: str = "", unrepaired: str = "", path: str = "/
     ],
 )
 def test_a_data_directory_that_is_not_in_use_is_said_with_what_to_do(
-    given: Directory, severity: str, sentence: str
+    given: NodeDirectory, severity: str, sentence: str
 ) -> None:
-    [alone] = needs(Told(False, [], [], None, [given]))
+    [alone] = needs(GatheredFacts(False, [], [], None, [given]))
     assert alone["says"] == f"data directory /b/amqpd {sentence}"
     assert (alone["kind"], alone["severity"], alone["link"]) == ("data_directory", severity, "#/log?level=warning")
     assert alone["subject"] == {"node": "a@x", "vhost": "", "name": "/b/amqpd"}
-    [clustered] = needs(Told(True, [], [], WELL, [given]))
+    [clustered] = needs(GatheredFacts(True, [], [], WELL, [given]))
     assert clustered["says"] == f"data directory /b/amqpd of node a@x {sentence}"
     assert clustered["link"] == "#/cluster"
 
 
 def test_who_may_not_see_why_is_told_that_publishers_wait() -> None:
-    [need] = needs(Told(False, [{**ALARM, "says": ""}], []))
+    [need] = needs(GatheredFacts(False, [{**ALARM, "says": ""}], []))
     assert need["says"] == "the maintenance alarm is on: publishers wait"
 
 
@@ -216,7 +219,7 @@ def test_of_all_nodes_together_those_that_matter_most_are_told() -> None:
         for count in range(10, 10 + EACH_MAX)
     ]
     facts += [("a@x", Fact(MORE, "", NO_CONSUMERS, {"count": 100})), ("b@x", Fact(MORE, "", "unheard", {"count": 1}))]
-    *first, rest = needs(Told(True, [], facts))
+    *first, rest = needs(GatheredFacts(True, [], facts))
     assert [need["subject"]["name"] for need in first] == ["a@x14", "b@x14", "a@x13", "b@x13", "a@x12"]
     assert rest["says"] == "105 more queues have messages and nobody who consumes"
     assert rest["link"] == "#/queues?sort=messages&desc=1"
@@ -225,7 +228,7 @@ def test_of_all_nodes_together_those_that_matter_most_are_told() -> None:
 def test_what_several_nodes_tell_of_one_exchange_is_added_up() -> None:
     numbers = {"dropped": 1, "returned": 0, "nacked": 0, "last_s": 9}
     told = [(node, Fact(UNROUTABLE, "/", "shop", {**numbers, "last_s": at})) for at, node in enumerate("abc", 3)]
-    [need] = needs(Told(True, [], told))
+    [need] = needs(GatheredFacts(True, [], told))
     assert "3 messages to exchange 'shop' reached no queue in the last 10 min (last 3.0 s ago)" in need["says"]
 
 
@@ -237,7 +240,7 @@ def test_it_is_bounded_whatever_is_told() -> None:
     asking = {f"f{at}": ("asks", at) for at in range(many)}
     cluster = ClusterFacts(names, 1, 1, 1, 1, names, isolated=apart, unreadable=names, forgotten=asking)
     directories = [directory("full", path=f"/full{at}") for at in range(many)]
-    found = needs(Told(True, [ALARM] * many, facts, cluster, [*directories, directory("behind")]))
+    found = needs(GatheredFacts(True, [ALARM] * many, facts, cluster, [*directories, directory("behind")]))
     assert len(found) < 120
     assert next(need for need in found if need["kind"] == "data_directory")["subject"]["name"] == "/b/amqpd"
 

@@ -24,7 +24,7 @@ from amqpd.management.attention.facts import (
     UNROUTABLE,
     Fact,
 )
-from amqpd.management.attention.watch import FORGET_MS, PATIENCE_MS, Watch
+from amqpd.management.attention.watch import FORGET_MS, PATIENCE_MS, AttentionWatch
 from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.management.figures.totals import queue_of
 from amqpd.queues.facts import SAMPLE_MS
@@ -43,7 +43,7 @@ class Watched:
         self.harness = Harness()
         self.node = self.harness.node
         self.node.now_ms = 1_000_000
-        self.watch = Watch(self.node, lambda: self.node.now_ms)
+        self.watch = AttentionWatch(self.node, lambda: self.node.now_ms)
         self.client: Client = self.harness.client()
 
     async def rest(self, ms: int = PATIENCE_MS + 5_000) -> None:

@@ -21,10 +21,18 @@ from amqpd.management.errors import Unavailable
 from amqpd.management.metadata import vhosts
 from amqpd.management.metadata.stored import StoredMetadata
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
-from amqpd.topology.metadata.sqlite.batch import Call
+from amqpd.topology.metadata.sqlite.batch import CommitRequest
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore
-from amqpd.topology.metadata.store import Committed, Compare, Conflict, DeleteKey, PutKey, StoreFull, Transaction
+from amqpd.topology.metadata.store import (
+    Committed,
+    Compare,
+    CompareFailed,
+    DeleteKey,
+    MetadataTransaction,
+    PutKey,
+    StoreFull,
+)
 
 LONG = "ü\"'\n" * PIECE_CHARACTERS
 
@@ -45,7 +53,7 @@ async def test_entries_of_any_length_go_over_the_control_socket(
         puts = [PutKey("a", "1"), PutKey("b", LONG), PutKey("c", "")]
         first = await in_thread(asked.transact, [Compare("a", 0)], puts)
         assert first == Committed(await store.refresh())
-        assert isinstance(await in_thread(asked.transact, [Compare("a", 0)], [DeleteKey("b")]), Conflict)
+        assert isinstance(await in_thread(asked.transact, [Compare("a", 0)], [DeleteKey("b")]), CompareFailed)
         assert isinstance(await in_thread(asked.transact, [Compare("a", None)], [DeleteKey("c")]), Committed)
         assert await in_thread(asked.range, "") == await store.range("")
         await store.transact([], [PutKey("d", "of this incarnation", lease)])
@@ -67,9 +75,9 @@ def stopped_node(paths: list[Path]) -> None:
     disks = open_disks(paths, accept_loss=False)
     disks.disk.recover()
     file = open_definitions(disks.group)
-    file.commit([Call([Transaction((), (PutKey("one", "v"),))])])
+    file.commit([CommitRequest([MetadataTransaction((), (PutKey("one", "v"),))])])
     disks.group.leave(0, "it failed")
-    file.commit([Call([Transaction((), (PutKey("two", "v"),))])])
+    file.commit([CommitRequest([MetadataTransaction((), (PutKey("two", "v"),))])])
     disks.disk.close()
     disks.close()
 

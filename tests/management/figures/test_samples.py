@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.management.figures.samples import BASIC, GLOBAL, RANGE_MAX, Range, Series, range_back
+from amqpd.management.figures.samples import BASIC, GLOBAL, RANGE_MAX, SampleRange, Series, range_back
 
 S = 1000
 NAMES = ("level", "twice")
@@ -82,4 +82,4 @@ def test_what_is_no_range(age: int, incr: int) -> None:
 
 
 def test_the_longest_range() -> None:
-    assert range_back(10_000_000, 5 * RANGE_MAX + 4, 5) == Range(10_000_000 - 2_504_000, 10_000_000, 5_000)
+    assert range_back(10_000_000, 5 * RANGE_MAX + 4, 5) == SampleRange(10_000_000 - 2_504_000, 10_000_000, 5_000)

@@ -12,7 +12,7 @@ from pamqp import commands
 
 from amqpd.management.figures import sampling
 from amqpd.management.figures.queue_facts import queue_facts
-from amqpd.management.figures.samples import Range, range_back
+from amqpd.management.figures.samples import SampleRange, range_back
 from amqpd.management.figures.sampling import OF_MESSAGES, WATCHED_MS, Sampler
 from amqpd.node.totals import NOTHING
 from amqpd.queues.facts import SAMPLE_MS
@@ -108,7 +108,7 @@ async def test_a_consumer_that_takes_nothing_is_time_that_counts(
 
 def now(sampler: Sampler) -> dict[str, int]:
     """The newest sample of the node."""
-    [newest] = sampler.of_node.within(Range(sampler.now_ms, sampler.now_ms, 60_000))
+    [newest] = sampler.of_node.within(SampleRange(sampler.now_ms, sampler.now_ms, 60_000))
     return dict(zip(sampler.of_node.names, newest.values, strict=True))
 
 
@@ -228,7 +228,7 @@ async def test_the_largest_queues_have_a_past_before_anybody_asks(
             client.publish(b"1", name)
     await running(sampler, nursery)
     await rest(client, 30)
-    whole = Range(sampler.now_ms - 60_000, sampler.now_ms, 5_000)
+    whole = SampleRange(sampler.now_ms - 60_000, sampler.now_ms, 5_000)
 
     def past(name: str) -> int:
         series = sampler.of_queue(node.queues["/", name], alone=True)
@@ -279,7 +279,7 @@ async def test_a_virtual_host_has_the_sums_of_its_queues_and_a_connection_its_by
     assert connection is not None
     client.connection.bytes_in += 5000
     await rest(client, 6)
-    at = Range(sampler.now_ms, sampler.now_ms, 60_000)
+    at = SampleRange(sampler.now_ms, sampler.now_ms, 60_000)
     assert list(vhost.within(at)[0].values[:2]) == [1, 1]
     assert connection.rate("recv_oct") == 1000
     client.harness.node.totals.sums_by_vhost["gone"] = list(NOTHING)

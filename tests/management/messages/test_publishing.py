@@ -13,7 +13,7 @@ from pamqp import commands
 
 from amqpd.journal.lane import Lane
 from amqpd.management import bindings, exchanges, queues
-from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, Refused, Unavailable
+from amqpd.management.errors import BadArgument, Conflict, ManagementError, NotFound, NotPermitted, Unavailable
 from amqpd.management.messages import publishing
 from amqpd.management.messages.getting import get
 from amqpd.management.messages.publishing import body_of, publish
@@ -124,8 +124,8 @@ def refused(**properties: Any) -> Act:
 REFUSALS: list[tuple[Act, type[ManagementError], str]] = [
     (lambda on: publish(on, ALICE, "none", "", "q", b""), NotFound, "there is no virtual host"),
     (lambda on: publish(on, ALICE, "/", "none", "q", b""), NotFound, "no exchange 'none'"),
-    (lambda on: publish(on, ALICE, "/", "amq.rabbitmq.trace", "q", b""), Refused, "internal exchange"),
-    (lambda on: publish(on, ALICE, "/", "amq.topic", "q", b""), Refused, "write access to exchange 'amq.topic'"),
+    (lambda on: publish(on, ALICE, "/", "amq.rabbitmq.trace", "q", b""), NotPermitted, "internal exchange"),
+    (lambda on: publish(on, ALICE, "/", "amq.topic", "q", b""), NotPermitted, "write access to exchange 'amq.topic'"),
     (lambda on: publish(on, ALICE, "/", "", "q", b"x" * 2000), BadArgument, "message size 2000 is larger"),
     (lambda on: publish(on, ALICE, "/", "", "k" * 256, b""), BadArgument, "longer than 255"),
     (lambda on: publish(on, ALICE, "/", "", "\ud800", b""), BadArgument, "not UTF-8"),
@@ -142,7 +142,7 @@ REFUSALS: list[tuple[Act, type[ManagementError], str]] = [
     (refused(reply_to="amq.rabbitmq.reply-to"), BadArgument, "fast reply consumer does not exist"),
     (lambda on: get(on, ALICE, "/", "none"), NotFound, "no queue 'none'"),
     (lambda on: get(on, ALICE, "/", "mine"), Conflict, "locked queue"),
-    (lambda on: get(on, ALICE, "/", "secret"), Refused, "read access to queue 'secret'"),
+    (lambda on: get(on, ALICE, "/", "secret"), NotPermitted, "read access to queue 'secret'"),
     (lambda on: get(on, ALICE, "/", "q", count=0), BadArgument, "count must be"),
     (lambda on: get(on, ALICE, "/", "q", count=1001), BadArgument, "count must be"),
     (lambda on: get(on, ALICE, "/", "q", ackmode="no"), BadArgument, "ackmode is one of"),  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from amqpd.management import alarms, queues
-from amqpd.management.attention.watch import Watch
+from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.figures import node_facts
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
@@ -41,7 +41,9 @@ class Asked:
         facts = NodeFacts(
             self.on, lambda: FIGURES, self.series, [("::", 5672, False)], ["http://[::]:15672"], "/data"
         )
-        self.answers = PeerAnswers(self.on, facts, Watch(self.harness.node, lambda: self.harness.node.now_ms))
+        self.answers = PeerAnswers(
+            self.on, facts, AttentionWatch(self.harness.node, lambda: self.harness.node.now_ms)
+        )
         self.pages = 0
 
     async def page(self, of: str, **more: Any) -> dict[str, Any]:

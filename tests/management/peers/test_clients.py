@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.management.attention.watch import Watch
+from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
@@ -49,7 +49,7 @@ class TwoNodes:
             self.clients[name] = client
         there = self.on[B]
         facts = NodeFacts(there, dict, Series(OF_NODE), [], [], "/data")
-        self.answers = PeerAnswers(there, facts, Watch(there.node, lambda: there.node.now_ms))
+        self.answers = PeerAnswers(there, facts, AttentionWatch(there.node, lambda: there.node.now_ms))
         self.leaders = Leaders(A, self.on[A].node.sources, self, PeerRows(self, self.others))  # type: ignore[arg-type]
 
     async def ask(self, peer: str, text: str, timeout_s: float) -> str | None:

@@ -22,9 +22,9 @@ from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import RANGE, WATCH, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
-from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
 from amqpd.topology.metadata.etcd.patience import RETRY_S_MAX, WAIT_S
-from amqpd.topology.metadata.etcd.turn import Turn
+from amqpd.topology.metadata.etcd.turn import EtcdTurn
 from amqpd.topology.metadata.events import EVENTS_MAX, EventLog
 from amqpd.topology.metadata.store import Compacted, DeleteKey, Event, Operation, PutKey, StoreUnavailable
 
@@ -34,7 +34,7 @@ log = structlog.get_logger(component="metadata store")
 class Feed:
     """Follows etcd's watch for one process, and tells the log of events. `run` never returns."""
 
-    def __init__(self, gateway: Gateway, turn: Turn, leases: Leases, events: EventLog) -> None:
+    def __init__(self, gateway: Gateway, turn: EtcdTurn, leases: Leases, events: EventLog) -> None:
         self._gateway = gateway
         self._turn = turn
         self._leases = leases
@@ -127,6 +127,6 @@ async def past(gateway: Gateway, layout: Layout, after: int, until: int) -> list
     return [event for event in events if event.revision <= until]
 
 
-def _operation(layout: Layout, deleted: bool, found: Found) -> Operation:
+def _operation(layout: Layout, deleted: bool, found: EtcdEntry) -> Operation:
     key = layout.contract_key(found.key)
     return DeleteKey(key) if deleted else PutKey(key, found.value, found.lease)

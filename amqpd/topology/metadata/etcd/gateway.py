@@ -1,6 +1,6 @@
 """A client of etcd's JSON gateway: several endpoints, TLS, a log-in; what became of a request that failed.
 
-What comes in: the path of a call and its message. What goes out: the answer; `Refused` when etcd says no; what is
+What comes in: the path of a call and its message. What goes out: the answer; `EtcdRefused` when etcd says no; what is
 below when no answer came.
 Rules: 1. `StoreUnavailable`: nothing happened, on no endpoint. `OutcomeUnknown`: a request that changes something was
 sent, and no answer says what became of it. Such a request is never sent again here. 2. The endpoint that answered
@@ -22,7 +22,7 @@ import httpx2
 import trio
 
 from amqpd.topology.metadata.etcd.messages import Message
-from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.store import Compacted, OutcomeUnknown, StoreFull, StoreUnavailable
 
 # Loopback and one rack answer in a millisecond, another region in some 100 ms; etcd gives a new leader up to a
@@ -58,7 +58,7 @@ _DEFINITE = frozenset(
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
-class Refused(Exception):
+class EtcdRefused(Exception):
     """etcd refuses the request, which had no effect. `code` is gRPC's."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -72,7 +72,7 @@ class Silent(StoreUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class EtcdAccess:
     """The access to etcd. `endpoints`: `host:port` each. `tls`: how they are trusted; None: without TLS. `user`
     empty: etcd has no authentication."""
 
@@ -88,7 +88,7 @@ class Access:
 class Gateway:
     """The connections to one etcd cluster. `aclose` ends them."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: EtcdAccess) -> None:
         self.access = access
         self._token = ""
         self._at = 0
@@ -99,7 +99,7 @@ class Gateway:
         self._client = httpx2.AsyncClient(verify=verify, timeout=timeout, trust_env=False, follow_redirects=False)
 
     async def ask(self, path: str, message: Message) -> Message:
-        """A call that changes nothing, or nothing more the second time. Raises Refused, StoreUnavailable."""
+        """A call that changes nothing, or nothing more the second time. Raises EtcdRefused, StoreUnavailable."""
         try:
             return await self._pass(path, message, repeatable=True)
         except OutcomeUnknown as error:
@@ -107,7 +107,7 @@ class Gateway:
 
     async def ask_soon(self, path: str, message: Message, within_s: float) -> Message:
         """The same, of one endpoint after the other, each for at most `within_s`: one that is silent is left. Raises
-        Refused, StoreUnavailable."""
+        EtcdRefused, StoreUnavailable."""
         for _ in self.access.endpoints:
             asked = self._at
             with trio.move_on_after(within_s):
@@ -116,7 +116,7 @@ class Gateway:
         raise self.silence()
 
     async def change(self, path: str, message: Message) -> Message:
-        """A call that must not be carried out twice. Raises Refused, StoreUnavailable, OutcomeUnknown."""
+        """A call that must not be carried out twice. Raises EtcdRefused, StoreUnavailable, OutcomeUnknown."""
         return await self._pass(path, message, repeatable=False)
 
     async def follow(self, path: str, message: Message, receive: Callable[[Message], bool]) -> None:
@@ -161,7 +161,7 @@ class Gateway:
         assert isinstance(result, dict)
         return result
 
-    def explained(self, refused: Refused) -> Exception:
+    def explained(self, refused: EtcdRefused) -> Exception:
         """What it is for the contract that etcd says no."""
         sentence = f"the metadata store {self.access} refuses a request: {refused.reason}"
         if refused.code == EXHAUSTED and "space" in refused.reason:
@@ -171,9 +171,9 @@ class Gateway:
         # A permission, a user, a log-in: an operator can give it, and nothing happened.
         return StoreUnavailable(sentence)
 
-    def patience(self, wait_s: float) -> Patience:
+    def patience(self, wait_s: float) -> EtcdPatience:
         """For one transaction or page over this gateway."""
-        return Patience(wait_s, self.silence)
+        return EtcdPatience(wait_s, self.silence)
 
     def silence(self) -> Silent:
         """Which endpoints did not answer, and why, as far as that is known."""
@@ -209,7 +209,7 @@ class Gateway:
     async def _request(self, path: str, message: Message) -> Message:
         try:
             return await self._post(path, message, await self._authorised())
-        except Refused as refused:
+        except EtcdRefused as refused:
             outdated = refused.code == UNAUTHENTICATED or "auth store is old" in refused.reason
             if not outdated or not self.access.user:
                 raise
@@ -223,7 +223,7 @@ class Gateway:
         except (httpx2.TransportError, _Unclear) as error:
             # Nothing of the request itself was sent.
             raise httpx2.ConnectError(f"no log-in: {error!r}") from error
-        except Refused as refused:
+        except EtcdRefused as refused:
             if refused.code == FAILED_PRECONDITION:  # "authentication is not enabled"
                 return
             sentence = f"{self.access} refuses the user {self.access.user!r}: {refused.reason}"
@@ -240,7 +240,7 @@ class Gateway:
         code = int(answer.get("code", -1))
         if code in _DEFINITE:
             self._silent.pop(endpoint, None)
-            raise Refused(code, _reason(answer))
+            raise EtcdRefused(code, _reason(answer))
         raise _Unclear(f"status {response.status_code}: {_reason(answer)}")
 
     def _url(self, path: str) -> str:

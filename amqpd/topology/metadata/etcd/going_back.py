@@ -13,12 +13,14 @@ import secrets
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import TXN, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
-from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.etcd.turn import WentBack
 from amqpd.topology.metadata.generations import are_of_one_store, is_earlier, next_generation
 
 
-async def begin_generation(gateway: Gateway, layout: Layout, known: str, revision: int, patience: Patience) -> str:
+async def begin_generation(
+    gateway: Gateway, layout: Layout, known: str, revision: int, patience: EtcdPatience
+) -> str:
     """`known`: the identity that the store had, when it was of this revision. The new one. Raises StoreUnavailable;
     WentBack: what is there now is no older copy of that."""
     asked = messages.transaction([], [messages.read(layout.identity)])

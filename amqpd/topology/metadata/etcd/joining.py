@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amqpd.topology.metadata.etcd.transactions import PART_CHARACTERS_MAX, PART_OPERATIONS_MAX
-from amqpd.topology.metadata.store import Compare, PutKey, Transaction, bytes_of
+from amqpd.topology.metadata.store import Compare, MetadataTransaction, PutKey, bytes_of
 
 COMPARES_MAX = 120
 """Of etcd's 128. A record with a number brings one, beside those that the transaction has."""
 
 
-def groups_of(transactions: Sequence[Transaction]) -> Iterator[list[Transaction]]:
+def groups_of(transactions: Sequence[MetadataTransaction]) -> Iterator[list[MetadataTransaction]]:
     """In their order; what is not joined is alone."""
     group = _Group()
     for each in transactions:
@@ -31,20 +31,20 @@ def groups_of(transactions: Sequence[Transaction]) -> Iterator[list[Transaction]
         yield group.members
 
 
-def joined(group: Sequence[Transaction]) -> Transaction:
+def joined(group: Sequence[MetadataTransaction]) -> MetadataTransaction:
     """All of it, or nothing."""
     compares = dict.fromkeys(compare for each in group for compare in each.compares)
-    return Transaction(tuple(compares), tuple(operation for each in group for operation in each.operations))
+    return MetadataTransaction(tuple(compares), tuple(operation for each in group for operation in each.operations))
 
 
 class _Group:
     def __init__(self) -> None:
-        self.members: list[Transaction] = []
+        self.members: list[MetadataTransaction] = []
         self._put: set[str] = set()
         self._compared: dict[str, Compare] = {}
         self._characters = 0
 
-    def fits(self, transaction: Transaction) -> bool:
+    def fits(self, transaction: MetadataTransaction) -> bool:
         puts = {operation.key for operation in transaction.operations}
         compares = {compare.key: compare for compare in transaction.compares}
         if not (_only_puts(transaction) and _only_puts(self.members[0])):
@@ -61,12 +61,12 @@ class _Group:
             and self._characters + bytes_of(transaction.operations) <= PART_CHARACTERS_MAX
         )
 
-    def add(self, transaction: Transaction) -> None:
+    def add(self, transaction: MetadataTransaction) -> None:
         self.members.append(transaction)
         self._put |= {operation.key for operation in transaction.operations}
         self._compared |= {compare.key: compare for compare in transaction.compares}
         self._characters += bytes_of(transaction.operations)
 
 
-def _only_puts(transaction: Transaction) -> bool:
+def _only_puts(transaction: MetadataTransaction) -> bool:
     return all(isinstance(operation, PutKey) for operation in transaction.operations)

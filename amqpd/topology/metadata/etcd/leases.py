@@ -29,12 +29,12 @@ from amqpd.topology.metadata.etcd.gateway import (
     REVOKE,
     TIME_TO_LIVE,
     TXN,
+    EtcdRefused,
     Gateway,
-    Refused,
 )
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.messages import REVISION_MAX, Message
-from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.own_time import DID_NOT_RUN
 from amqpd.topology.metadata.store import LeaseGone, Operation, PutKey, StoreUnavailable
 
@@ -96,7 +96,7 @@ class Leases:
             if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
                 raise LeaseGone(f"lease {operation.lease}")
 
-    async def grant(self, ttl_s: float, patience: Patience) -> int:
+    async def grant(self, ttl_s: float, patience: EtcdPatience) -> int:
         # Chosen here, so that a request whose answer was lost can be repeated.
         lease = secrets.randbits(62) + 1
         # Noted first: should the process die, its next incarnation ends what is noted.
@@ -105,7 +105,7 @@ class Leases:
         self._leases[lease] = _Lease(ttl_s)
         return lease
 
-    async def keep_alive(self, lease: int, patience: Patience) -> bool:
+    async def keep_alive(self, lease: int, patience: EtcdPatience) -> bool:
         """Whether all of it is there; else etcd has the lease again, and its keys may be `missing`. Raises LeaseGone,
         StoreUnavailable."""
         if lease not in self._leases:
@@ -138,7 +138,7 @@ class Leases:
         known, begun_at, share_s = self._leases[lease], trio.current_time(), self._leases[lease].ttl_s * RENEWAL_SHARE
         try:
             answer = await self._gateway.ask_soon(KEEP_ALIVE, {"ID": str(lease)}, share_s)
-        except (Refused, StoreUnavailable) as error:
+        except (EtcdRefused, StoreUnavailable) as error:
             # With its turn it is asked again, and the reason is told: unless this process did not run meanwhile.
             if trio.current_time() - begun_at < len(self._gateway.access.endpoints) * share_s + OWN_DELAY_S_MAX:
                 known.unanswered = str(error)
@@ -148,7 +148,7 @@ class Leases:
         known.renewed()
         return not known.missing
 
-    async def revoke(self, lease: int, patience: Patience) -> None:
+    async def revoke(self, lease: int, patience: EtcdPatience) -> None:
         """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
@@ -160,12 +160,12 @@ class Leases:
             self._leases[lease] = ended
             raise
 
-    async def lives(self, lease: int, patience: Patience) -> float:
+    async def lives(self, lease: int, patience: EtcdPatience) -> float:
         """For how long such a lease lives when it was renewed, in seconds; 0: it is gone. Raises StoreUnavailable."""
         answer = await patience.keep_trying(lambda: self._ask(TIME_TO_LIVE, lease))
         return float(answer.get("grantedTTL", 0)) if int(answer.get("TTL", 0)) >= 0 else 0.0
 
-    async def end_earlier(self, lease: int, patience: Patience) -> None:
+    async def end_earlier(self, lease: int, patience: EtcdPatience) -> None:
         """One of an earlier incarnation of this node, which is gone."""
         await self._end(lease, patience)
 
@@ -206,23 +206,23 @@ class Leases:
                 del lease.held[key]
                 lease.missing.discard(key)
 
-    async def _end(self, lease: int, patience: Patience) -> None:
+    async def _end(self, lease: int, patience: EtcdPatience) -> None:
         try:
             await patience.keep_trying(lambda: self._ask(REVOKE, lease))
-        except Refused as refused:
+        except EtcdRefused as refused:
             if refused.code != NOT_FOUND:
                 raise self._gateway.explained(refused) from refused
         await self._note(messages.delete(self._layout.lease(lease)), patience)
 
-    async def _note(self, operation: Message, patience: Patience) -> None:
+    async def _note(self, operation: Message, patience: EtcdPatience) -> None:
         note = messages.transaction([], [operation])
         await patience.keep_trying(lambda: self._gateway.ask(TXN, note))
 
-    async def _grant(self, lease: int, ttl_s: float, patience: Patience) -> None:
+    async def _grant(self, lease: int, ttl_s: float, patience: EtcdPatience) -> None:
         message = {"ID": str(lease), "TTL": str(math.ceil(ttl_s))}
         try:
             await patience.keep_trying(lambda: self._gateway.ask(GRANT, message))
-        except Refused as refused:
+        except EtcdRefused as refused:
             if refused.code != FAILED_PRECONDITION:  # "lease already exists": an earlier try did it
                 raise self._gateway.explained(refused) from refused
 

@@ -1,6 +1,6 @@
 """Requests and answers of etcd's JSON gateway: what is sent for a compare or an operation, what came back.
 
-What comes in: keys, values, revisions. What goes out: objects for JSON; `Found`, a key with its value, from an
+What comes in: keys, values, revisions. What goes out: objects for JSON; `EtcdEntry`, a key with its value, from an
 answer.
 Rules: 1. Keys and values are bytes for etcd, base64 in JSON. Text is UTF-8, which sorts as its code points do. 2. The
 gateway writes numbers of 64 bits as text, and leaves out what is zero or empty.
@@ -22,7 +22,7 @@ REVISION_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EtcdEntry:
     """A key of etcd with its value, the revision that put it last, and its lease (0: none)."""
 
     key: str
@@ -81,12 +81,12 @@ def revision_of(answer: Message) -> int:
     return int(answer.get("header", {}).get("revision", 0))
 
 
-def found_in(answer: Message) -> list[Found]:
+def found_in(answer: Message) -> list[EtcdEntry]:
     """Of the answer to a range."""
     return [found(each) for each in answer.get("kvs", ())]
 
 
-def read_in(answer: Message) -> dict[str, Found]:
+def read_in(answer: Message) -> dict[str, EtcdEntry]:
     """Everything that the reads of a transaction found."""
     return {
         each.key: each
@@ -95,8 +95,8 @@ def read_in(answer: Message) -> dict[str, Found]:
     }
 
 
-def found(message: Message) -> Found:
-    return Found(
+def found(message: Message) -> EtcdEntry:
+    return EtcdEntry(
         decoded(message.get("key", "")),
         decoded(message.get("value", "")),
         int(message.get("mod_revision", 0)),
@@ -104,7 +104,7 @@ def found(message: Message) -> Found:
     )
 
 
-def events_in(result: Message) -> Iterator[tuple[bool, Found]]:
+def events_in(result: Message) -> Iterator[tuple[bool, EtcdEntry]]:
     """Of one message of a watch, in etcd's order: whether the key was deleted, and what it is now."""
     for event in result.get("events", ()):
         yield event.get("type") == "DELETE", found(event.get("kv", {}))

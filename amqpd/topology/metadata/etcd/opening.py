@@ -35,7 +35,7 @@ GONE_S = 3.0
 REMOVED_AT_ONCE = 100
 
 
-class Opened(NamedTuple):
+class OpenedEtcdStore(NamedTuple):
     """A store in etcd that was opened. `head`: the store's revision; `found`: the one before this process wrote."""
 
     identity: str
@@ -52,9 +52,9 @@ async def open_in_etcd(
     make: bool,
     alone: bool,
     machine: str | None = None,
-) -> Opened:
-    """`machine`: see `EtcdStore`. Raises StoreUnavailable, Refused, and MetadataStoreError for an earlier incarnation
-    that goes on."""
+) -> OpenedEtcdStore:
+    """`machine`: see `EtcdStore`. Raises StoreUnavailable, EtcdRefused, and MetadataStoreError for an earlier
+    incarnation that goes on."""
     if make:
         mine = secrets.token_hex(16)
         first = messages.transaction(
@@ -67,7 +67,7 @@ async def open_in_etcd(
         if machine is not None:
             await _see_it_gone(gateway, layout, leases, wait_s, machine)
         await _end_earlier_incarnation(gateway, layout, leases, wait_s)
-    return Opened(*await _read(gateway, layout, wait_s), found)
+    return OpenedEtcdStore(*await _read(gateway, layout, wait_s), found)
 
 
 async def _read(gateway: Gateway, layout: Layout, wait_s: float) -> tuple[str, int]:

@@ -24,7 +24,7 @@ RETRY_S_MIN, RETRY_S_MAX = 0.05, 1.0
 T = TypeVar("T")
 
 
-class Patience(OwnTime):
+class EtcdPatience(OwnTime):
     """The time for which one transaction or page is tried while etcd does not answer."""
 
     def __init__(self, wait_s: float, silence: Callable[[], StoreUnavailable]) -> None:

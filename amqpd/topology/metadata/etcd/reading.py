@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 
 from amqpd.topology.metadata.etcd import messages
-from amqpd.topology.metadata.etcd.gateway import OUT_OF_RANGE, RANGE, Gateway, Refused
-from amqpd.topology.metadata.etcd.messages import Found
+from amqpd.topology.metadata.etcd.gateway import OUT_OF_RANGE, RANGE, EtcdRefused, Gateway
+from amqpd.topology.metadata.etcd.messages import EtcdEntry
 from amqpd.topology.metadata.store import StoreUnavailable, prefix_end
 
 # The first page has this number of entries, and a later one no fewer: some hundred kilobytes, as a rule.
@@ -25,12 +25,12 @@ PAGE_CHARACTERS, PAGE_ENTRIES_MAX = 1 << 20, 8_000
 READS_MAX = 5
 
 
-async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
-    """Raises StoreUnavailable, Refused."""
+async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[EtcdEntry]]:
+    """Raises StoreUnavailable, EtcdRefused."""
     for _ in range(READS_MAX):
         try:
             return await _read_pages(gateway, prefix, wait_s)
-        except Refused as refused:
+        except EtcdRefused as refused:
             if refused.code != OUT_OF_RANGE:
                 raise
     raise StoreUnavailable(f"{gateway.access} compacts faster than everything can be read")
@@ -41,7 +41,7 @@ async def read_numbers(gateway: Gateway, prefix: str, wait_s: float) -> dict[int
     and is left out. Raises StoreUnavailable, and what `Gateway.explained` makes of a refusal."""
     try:
         _, found = await read_all(gateway, prefix, wait_s)
-    except Refused as refused:
+    except EtcdRefused as refused:
         raise gateway.explained(refused) from refused
     numbers = [(number_in(each.key.removeprefix(prefix)), each.mod_revision) for each in found]
     return {number: revision for number, revision in numbers if number is not None}
@@ -53,10 +53,10 @@ def number_in(text: str) -> int | None:
     return found if found is not None and found < 1 << 63 else None
 
 
-async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[Found]]:
+async def _read_pages(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[EtcdEntry]]:
     first, end = prefix, prefix_end(prefix)
     assert end is not None
-    found: list[Found] = []
+    found: list[EtcdEntry] = []
     revision, limit = 0, PAGE_ENTRIES
     while True:
         message = {

@@ -19,27 +19,28 @@ import trio
 
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.feed import Feed, past
-from amqpd.topology.metadata.etcd.gateway import TXN, Access, Gateway, Refused, Silent
+from amqpd.topology.metadata.etcd.gateway import TXN, EtcdAccess, EtcdRefused, Gateway, Silent
 from amqpd.topology.metadata.etcd.going_back import begin_generation
 from amqpd.topology.metadata.etcd.joining import groups_of, joined
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
-from amqpd.topology.metadata.etcd.messages import Found, Message
+from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
 from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
-from amqpd.topology.metadata.etcd.patience import WAIT_S, Patience
+from amqpd.topology.metadata.etcd.patience import WAIT_S, EtcdPatience
 from amqpd.topology.metadata.etcd.reading import number_in, read_all, read_numbers
 from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
-from amqpd.topology.metadata.etcd.turn import OlderCopy, Turn, WentBack
+from amqpd.topology.metadata.etcd.turn import EtcdTurn, OlderCopy, WentBack
 from amqpd.topology.metadata.etcd.waiting import telling
-from amqpd.topology.metadata.events import EventLog, Watch
+from amqpd.topology.metadata.events import EventLog, EventWatch
 from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
-    Entry,
+    CompareFailed,
     Event,
     LeaseGone,
+    MetadataEntry,
+    MetadataTransaction,
     Operation,
     Outcome,
     OutcomeUnknown,
@@ -48,7 +49,6 @@ from amqpd.topology.metadata.store import (
     StoreClosed,
     StoreUnavailable,
     StoreUnreached,
-    Transaction,
 )
 from amqpd.topology.metadata.tombstones import oldest
 
@@ -67,7 +67,7 @@ class EtcdStore:
 
     def __init__(
         self,
-        access: Access,
+        access: EtcdAccess,
         prefix: str,
         member: str,
         *,
@@ -138,14 +138,14 @@ class EtcdStore:
                 alone=self._alone,
                 machine=self._machine,
             )
-        except Refused as refused:
+        except EtcdRefused as refused:
             raise self._gateway.explained(refused) from refused
         except Silent as silent:
             raise Silent(
                 f"{silent}; it was asked for {self._open_s:g} s: see that etcd runs and has a leader, and that "
                 "cluster_store has its addresses"
             ) from silent
-        self._turn = Turn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
+        self._turn = EtcdTurn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
         self._turn.head = head
         self._transactions = Transactions(self._turn)
         self._log = EventLog(head)
@@ -164,7 +164,7 @@ class EtcdStore:
                 gives_up_after_s=self._open_s,
             )
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         async with self._ordered() as patience:
             found = await self._turn.read([self._layout.key(key)], patience)
         return next((self._entry(each) for name, each in found.items() if name == self._layout.key(key)), None)
@@ -179,13 +179,13 @@ class EtcdStore:
         """Between the parts of a large one others have their turns."""
         self._leases.require(operations)
 
-        async def execute(part: Transaction) -> Outcome:
+        async def execute(part: MetadataTransaction) -> Outcome:
             async with self._ordered() as patience:
                 return await self._execute_part(part, patience)
 
-        return await _in_parts(Transaction(tuple(compares), tuple(operations)), execute)
+        return await _in_parts(MetadataTransaction(tuple(compares), tuple(operations)), execute)
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for each in transactions:
             self._leases.require(each.operations)
@@ -205,8 +205,8 @@ class EtcdStore:
             raise
         return outcomes
 
-    def watch(self, after: int) -> Watch:
-        return Watch(self._log, after, backlog=self._past)
+    def watch(self, after: int) -> EventWatch:
+        return EventWatch(self._log, after, backlog=self._past)
 
     async def refresh(self) -> int:
         async with self._ordered() as patience:
@@ -307,24 +307,24 @@ class EtcdStore:
 
     # Inside of the order
 
-    async def _execute_joined(self, group: Sequence[Transaction], patience: Patience) -> Committed | None:
+    async def _execute_joined(self, group: Sequence[MetadataTransaction], patience: EtcdPatience) -> Committed | None:
         """All of them; None: not together."""
         outcome = await self._execute_part(joined(group), patience)
         return outcome if isinstance(outcome, Committed) else None
 
-    async def _execute(self, transaction: Transaction, patience: Patience) -> Outcome:
+    async def _execute(self, transaction: MetadataTransaction, patience: EtcdPatience) -> Outcome:
         first = [patience]
 
-        def execute(part: Transaction) -> Awaitable[Outcome]:
+        def execute(part: MetadataTransaction) -> Awaitable[Outcome]:
             return self._execute_part(part, first.pop() if first else self._gateway.patience(self._wait_s))
 
         return await _in_parts(transaction, execute)
 
-    async def _execute_part(self, part: Transaction, patience: Patience) -> Committed | Conflict:
+    async def _execute_part(self, part: MetadataTransaction, patience: EtcdPatience) -> Committed | CompareFailed:
         while True:
             try:
                 outcome = await self._transactions.execute(part, patience)
-            except Refused as refused:
+            except EtcdRefused as refused:
                 # A lease that it names ran out, and is known here.
                 named = {operation.lease for operation in part.operations if isinstance(operation, PutKey)}
                 for lease in sorted(named - {0}):
@@ -351,7 +351,7 @@ class EtcdStore:
     async def _put_missing(self, operations: tuple[PutKey, ...]) -> bool:
         compares = tuple(Compare(operation.key) for operation in operations)
         patience = self._gateway.patience(self._wait_s)
-        outcome = await self._transactions.execute(Transaction(compares, operations), patience)
+        outcome = await self._transactions.execute(MetadataTransaction(compares, operations), patience)
         if isinstance(outcome, Committed):
             self._leases.committed(operations, outcome.revision)
         elif len(operations) == 1:
@@ -367,7 +367,7 @@ class EtcdStore:
         elif found is not None:
             self._leases.taken(operation.key)
 
-    async def _leave(self, patience: Patience) -> None:
+    async def _leave(self, patience: EtcdPatience) -> None:
         try:
             left = [messages.delete(self._turn.key)]
             for lease in self._leases:
@@ -377,7 +377,7 @@ class EtcdStore:
         except (StoreUnreached, WentBack, LeaseGone) as error:
             log.warning("leases are left to run out", reason=str(error))
 
-    async def _write(self, operations: Sequence[Message], patience: Patience) -> None:
+    async def _write(self, operations: Sequence[Message], patience: EtcdPatience) -> None:
         """What may be done twice, into this store only."""
         compares = [messages.value_is(self._layout.identity, self._identity)]
         request = messages.transaction(compares, operations)
@@ -389,7 +389,7 @@ class EtcdStore:
         known, patience = (self._identity, self._turn.head), self._gateway.patience(self._wait_s)
         try:
             await begin_generation(self._gateway, self._layout, *known, patience)
-        except (StoreUnreached, Refused) as error:
+        except (StoreUnreached, EtcdRefused) as error:
             log.warning("other nodes may take an older copy of the metadata store for whole", reason=str(error))
         except WentBack as found:
             log.info("it is not for this node to say that the metadata store went back", reason=str(found))
@@ -400,7 +400,7 @@ class EtcdStore:
         return await past(self._gateway, self._layout, after, self._log.begun_at)
 
     @asynccontextmanager
-    async def _ordered(self) -> AsyncIterator[Patience]:
+    async def _ordered(self) -> AsyncIterator[EtcdPatience]:
         """Calls after each other; what etcd says about the whole store is the store's end or the call's."""
         patience = self._gateway.patience(self._wait_s)
         self._check_usable()
@@ -410,12 +410,12 @@ class EtcdStore:
             yield patience
         except WentBack as found:
             raise self._distrust(found) from found
-        except Refused as refused:
+        except EtcdRefused as refused:
             raise self._gateway.explained(refused) from refused
         finally:
             self._order.release()
 
-    async def _acquire(self, patience: Patience) -> None:
+    async def _acquire(self, patience: EtcdPatience) -> None:
         """The turn of this call. Raises StoreUnavailable."""
         acquired = False
 
@@ -451,11 +451,13 @@ class EtcdStore:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))
 
-    def _entry(self, found: Found) -> Entry:
-        return Entry(self._layout.contract_key(found.key), found.value, found.mod_revision, found.lease)
+    def _entry(self, found: EtcdEntry) -> MetadataEntry:
+        return MetadataEntry(self._layout.contract_key(found.key), found.value, found.mod_revision, found.lease)
 
 
-async def _in_parts(transaction: Transaction, execute: Callable[[Transaction], Awaitable[Outcome]]) -> Outcome:
+async def _in_parts(
+    transaction: MetadataTransaction, execute: Callable[[MetadataTransaction], Awaitable[Outcome]]
+) -> Outcome:
     """Part after part, up to the first conflict. Raises StoreUnreached, with how much was done before."""
     outcome: Outcome | None = None
     done = 0
@@ -464,7 +466,7 @@ async def _in_parts(transaction: Transaction, execute: Callable[[Transaction], A
             outcome = await execute(part)
         except StoreUnreached as error:
             raise _with_parts(error, done) from error
-        if isinstance(outcome, Conflict):
+        if isinstance(outcome, CompareFailed):
             return outcome
         done += len(part.operations)
     assert outcome is not None

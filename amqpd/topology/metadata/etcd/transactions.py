@@ -1,6 +1,7 @@
 """One transaction of the contract as one or several of etcd.
 
-What comes in: compares and operations. What goes out: `Committed` or `Conflict`, as `store.py` of the contract says.
+What comes in: compares and operations. What goes out: `Committed` or `CompareFailed`, as `store.py` of the contract
+says.
 Rules: 1. A record with a number of the journal is compared with what it was when the tombstone was chosen
 (`topology/metadata/tombstones.py`); first it is taken for absent, which a declaration is right about. 2. What has no
 effect does not move `head`: etcd has one revision for all, so a transaction that only deletes looks first. 3. What is
@@ -16,20 +17,20 @@ from collections.abc import Collection, Iterator, Mapping
 
 from amqpd.topology.metadata.codec import decode_key, encode_key
 from amqpd.topology.metadata.etcd import messages
-from amqpd.topology.metadata.etcd.messages import Found, Message
-from amqpd.topology.metadata.etcd.patience import Patience
-from amqpd.topology.metadata.etcd.turn import Turn
+from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
+from amqpd.topology.metadata.etcd.turn import EtcdTurn
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
-    Conflict,
+    CompareFailed,
     DeleteKey,
-    Entry,
+    MetadataEntry,
+    MetadataTransaction,
     Operation,
     Outcome,
     PutKey,
     StoreDamaged,
-    Transaction,
     bytes_of,
 )
 from amqpd.topology.metadata.tombstones import is_numbered, numbers
@@ -45,15 +46,15 @@ PART_CHARACTERS_MAX = 384 * 1024
 class Transactions:
     """Carries out transactions in the turn of one process. One call at a time."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: EtcdTurn) -> None:
         self._turn = turn
         self._key = turn.layout.key
 
-    async def execute(self, transaction: Transaction, patience: Patience) -> Outcome:
-        """The outcome of a transaction that is one part. Raises what `Turn.swap` raises."""
+    async def execute(self, transaction: MetadataTransaction, patience: EtcdPatience) -> Outcome:
+        """The outcome of a transaction that is one part. Raises what `EtcdTurn.swap` raises."""
         await self._turn.settle(patience)
         keys = {named.key for named in (*transaction.compares, *transaction.operations)}
-        before: dict[str, Found] = {}
+        before: dict[str, EtcdEntry] = {}
         if all(isinstance(operation, DeleteKey) for operation in transaction.operations):
             before = await self._found(keys, patience)
             if not any(operation.key in before for operation in transaction.operations):
@@ -68,24 +69,26 @@ class Transactions:
                 return refused
 
     async def _outcome(
-        self, transaction: Transaction, found: Mapping[str, Found], patience: Patience
-    ) -> Conflict | None:
+        self, transaction: MetadataTransaction, found: Mapping[str, EtcdEntry], patience: EtcdPatience
+    ) -> CompareFailed | None:
         """None when all compares hold."""
         failed = [each for each in transaction.compares if not each.holds(_entry(found.get(each.key)))]
         if not failed:
             return None
         # What a lease that ran out took away is behind `head`: the reader of a newer revision has seen that.
         gone = any(each.key not in found for each in failed)
-        return Conflict(await self._turn.touch(patience) if gone else self._turn.head)
+        return CompareFailed(await self._turn.touch(patience) if gone else self._turn.head)
 
-    async def _found(self, keys: Collection[str], patience: Patience) -> dict[str, Found]:
+    async def _found(self, keys: Collection[str], patience: EtcdPatience) -> dict[str, EtcdEntry]:
         return self._of_contract(await self._turn.read([self._key(key) for key in sorted(keys)], patience))
 
-    def _of_contract(self, seen: Mapping[str, Found]) -> dict[str, Found]:
+    def _of_contract(self, seen: Mapping[str, EtcdEntry]) -> dict[str, EtcdEntry]:
         layout = self._turn.layout
         return {layout.contract_key(key): found for key, found in seen.items() if key.startswith(layout.entries)}
 
-    def _request(self, transaction: Transaction, before: Mapping[str, Found]) -> tuple[list[Message], list[Message]]:
+    def _request(
+        self, transaction: MetadataTransaction, before: Mapping[str, EtcdEntry]
+    ) -> tuple[list[Message], list[Message]]:
         """Compares and operations, if the records with numbers are as they were `before`."""
         tombstone = self._turn.layout.tombstone
         numbered = [operation.key for operation in transaction.operations if is_numbered(operation.key)]
@@ -146,11 +149,11 @@ class _Part:
             self.compares[compare] = None
             self._named.add(compare.key)
 
-    def as_transaction(self) -> Transaction:
-        return Transaction(tuple(self.compares), tuple(self.operations))
+    def as_transaction(self) -> MetadataTransaction:
+        return MetadataTransaction(tuple(self.compares), tuple(self.operations))
 
 
-def parts_of(transaction: Transaction) -> Iterator[Transaction]:
+def parts_of(transaction: MetadataTransaction) -> Iterator[MetadataTransaction]:
     """What etcd takes at once each; the transaction itself, when that is little enough."""
     compares: dict[str, list[Compare]] = {}
     for compare in transaction.compares:
@@ -168,7 +171,7 @@ def parts_of(transaction: Transaction) -> Iterator[Transaction]:
     left = [compare for compare in transaction.compares if compare not in placed]
     parts[0].require(left)
     for at in range(0, len(left), PART_NAMED_MAX):
-        yield Transaction(tuple(left[at : at + PART_NAMED_MAX]), ())
+        yield MetadataTransaction(tuple(left[at : at + PART_NAMED_MAX]), ())
     for part in parts:
         yield part.as_transaction()
 
@@ -187,5 +190,5 @@ def _needed_by(key: str) -> tuple[str, ...]:
     return (encode_key(("vhost", names[0])),)
 
 
-def _entry(found: Found | None) -> Entry | None:
-    return None if found is None else Entry(found.key, found.value, found.mod_revision, found.lease)
+def _entry(found: EtcdEntry | None) -> MetadataEntry | None:
+    return None if found is None else MetadataEntry(found.key, found.value, found.mod_revision, found.lease)

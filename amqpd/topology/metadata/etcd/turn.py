@@ -20,10 +20,10 @@ from functools import partial
 import structlog
 
 from amqpd.topology.metadata.etcd import messages
-from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, Gateway, Refused
+from amqpd.topology.metadata.etcd.gateway import NOT_FOUND, TXN, EtcdRefused, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
-from amqpd.topology.metadata.etcd.messages import Found, Message
-from amqpd.topology.metadata.etcd.patience import Patience
+from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.generations import is_earlier
 from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import MetadataStoreError, OutcomeUnknown, StoreUnavailable, StoreUnreached
@@ -40,7 +40,7 @@ class OlderCopy(WentBack):
     """The store that answers is the one that was opened, in an earlier state."""
 
 
-class Turn:
+class EtcdTurn:
     """The turn of one process in etcd, in which its requests change the store. One `swap` or `settle` at a time."""
 
     def __init__(self, gateway: Gateway, layout: Layout, identity: str, incarnation: str) -> None:
@@ -58,11 +58,11 @@ class Turn:
         """marks of settling requests whose answers were lost"""
 
     async def swap(
-        self, compares: Sequence[Message], operations: Sequence[Message], keys: Sequence[str], patience: Patience
-    ) -> tuple[int, dict[str, Found]]:
+        self, compares: Sequence[Message], operations: Sequence[Message], keys: Sequence[str], patience: EtcdPatience
+    ) -> tuple[int, dict[str, EtcdEntry]]:
         """The revision at which the operations took effect; or 0, and what was found of `keys` when a compare failed.
-        Raises StoreUnavailable, OutcomeUnknown, StoreFull, WentBack, ValueError, and Refused when there is no such
-        lease."""
+        Raises StoreUnavailable, OutcomeUnknown, StoreFull, WentBack, ValueError, and EtcdRefused when there is no
+        such lease."""
         await self.settle(patience)
         mark, head = secrets.token_hex(8), self.head
         request = messages.transaction(
@@ -84,7 +84,7 @@ class Turn:
             return happened, {}
         return 0, seen
 
-    async def settle(self, patience: Patience, mark: str = "") -> int:
+    async def settle(self, patience: EtcdPatience, mark: str = "") -> int:
         """Returns when no request is open any more; the revision of the request with the mark, if it happened. Raises
         StoreUnavailable, WentBack."""
         if not self._open:
@@ -113,7 +113,7 @@ class Turn:
             raise StoreUnavailable(f"{self._gateway.access} refuses what it has no reason to")
         return 0
 
-    async def read(self, keys: Sequence[str], patience: Patience) -> dict[str, Found]:
+    async def read(self, keys: Sequence[str], patience: EtcdPatience) -> dict[str, EtcdEntry]:
         """What there is of the keys, all at one revision. Raises StoreUnavailable, WentBack."""
         head = self.head
         request = messages.transaction([], [messages.read(key) for key in (*self._own_keys(), *keys)])
@@ -121,7 +121,7 @@ class Turn:
         self._check(seen, head)
         return seen
 
-    async def touch(self, patience: Patience) -> int:
+    async def touch(self, patience: EtcdPatience) -> int:
         """A new revision of the store that changes nothing. Raises StoreUnavailable, WentBack."""
         compares = [messages.value_is(self.layout.identity, self.identity)]
         request = messages.transaction(compares, [messages.put(self.layout.head, secrets.token_hex(8))])
@@ -131,7 +131,7 @@ class Turn:
         self.head = max(self.head, messages.revision_of(answer))
         return messages.revision_of(answer)
 
-    async def _send(self, request: Message, mark: str, patience: Patience) -> Message | int:
+    async def _send(self, request: Message, mark: str, patience: EtcdPatience) -> Message | int:
         """The answer; or the revision of an earlier try, when a later one was refused."""
         sent = False
         failure: StoreUnreached
@@ -146,7 +146,7 @@ class Turn:
                 sent, failure = True, error
             except StoreUnavailable as error:
                 failure = OutcomeUnknown(str(error)) if sent else error
-            except Refused as refused:
+            except EtcdRefused as refused:
                 if sent and (happened := await self._settle_unknown(mark, patience)):
                     return happened
                 self._open.discard(mark)
@@ -160,7 +160,7 @@ class Turn:
             if not await patience.pause():
                 raise failure
 
-    async def _settle_unknown(self, mark: str, patience: Patience) -> int:
+    async def _settle_unknown(self, mark: str, patience: EtcdPatience) -> int:
         try:
             return await self.settle(patience, mark)
         except StoreUnreached as error:
@@ -175,7 +175,7 @@ class Turn:
     def _own_keys(self) -> tuple[str, ...]:
         return self.layout.identity, self.layout.head, self.key
 
-    def _check(self, seen: dict[str, Found], head: int) -> None:
+    def _check(self, seen: dict[str, EtcdEntry], head: int) -> None:
         """`head`: what was known before this was asked for. Raises WentBack."""
         identity, found = seen.get(self.layout.identity), seen.get(self.layout.head)
         if identity is None:
@@ -188,7 +188,7 @@ class Turn:
             raise OlderCopy(f"it is of revision {at}, and had {head} before: it was restored from an older backup")
         self.head = max(self.head, at)
 
-    def _require_turn(self, turn: Found | None) -> None:
+    def _require_turn(self, turn: EtcdEntry | None) -> None:
         if (turn.mod_revision if turn is not None else 0) != self._at:
             raise MetadataStoreError(f"another process writes to {self.key} of {self._gateway.access}")
 

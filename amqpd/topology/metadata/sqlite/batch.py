@@ -15,14 +15,14 @@ from typing import Any
 from amqpd.topology.metadata.sqlite.tables import entry_checksum, history_checksum
 from amqpd.topology.metadata.store import (
     Committed,
-    Conflict,
+    CompareFailed,
     DeleteKey,
-    Entry,
     Event,
+    MetadataEntry,
     MetadataStoreError,
+    MetadataTransaction,
     Outcome,
     PutKey,
-    Transaction,
 )
 from amqpd.topology.metadata.tombstones import numbers
 
@@ -30,11 +30,11 @@ from amqpd.topology.metadata.tombstones import numbers
 LEASED_BITS = 48
 
 
-class Call:
+class CommitRequest:
     """The transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had no
     effect, for `failure`."""
 
-    def __init__(self, transactions: list[Transaction], ended_lease: int = 0) -> None:
+    def __init__(self, transactions: list[MetadataTransaction], ended_lease: int = 0) -> None:
         self.transactions = transactions
         self.ended_lease = ended_lease
         self.done = False
@@ -42,14 +42,14 @@ class Call:
         self.failure: MetadataStoreError | None = None
 
 
-class Batch:
+class GroupCommit:
     """A group commit of the embedded store while it is put together. `view` has the entries of all keys that the
     commit names, and changes as the transactions are executed; `rows` is the last state of each row to be written
     (None: gone), `past` the operations on the file of each transaction for the history, `touched` every key that
     changed, `dropped` the journal's numbers that ended with the revision in which they did, `revived` those that
     are in use (again)."""
 
-    def __init__(self, seen: int, leased_steps: int, view: dict[str, Entry]) -> None:
+    def __init__(self, seen: int, leased_steps: int, view: dict[str, MetadataEntry]) -> None:
         self.seen = seen
         self.leased_steps = leased_steps
         self.view = view
@@ -65,9 +65,9 @@ class Batch:
     def revision(self) -> int:
         return (self.seen << LEASED_BITS) + self.leased_steps
 
-    def execute(self, each: Transaction) -> Outcome:
+    def execute(self, each: MetadataTransaction) -> Outcome:
         if not all(compare.holds(self.view.get(compare.key)) for compare in each.compares):
-            return Conflict(self.revision)
+            return CompareFailed(self.revision)
         effective = tuple(one for one in each.operations if isinstance(one, PutKey) or one.key in self.view)
         if not effective:
             return Committed(self.revision)
@@ -89,18 +89,20 @@ class Batch:
         for operation in effective:
             self.touched.add(operation.key)
             if isinstance(operation, PutKey):
-                self.view[operation.key] = Entry(operation.key, operation.value, self.revision, operation.lease)
+                self.view[operation.key] = MetadataEntry(
+                    operation.key, operation.value, self.revision, operation.lease
+                )
             else:
                 del self.view[operation.key]
         self.events.append(Event(self.revision, effective))
         return Committed(self.revision)
 
-    def end_lease(self, lease: int, leased: dict[str, Entry]) -> None:
+    def end_lease(self, lease: int, leased: dict[str, MetadataEntry]) -> None:
         for key, entry in leased.items():
             if entry.lease == lease and key not in self.touched:
                 self.view[key] = entry
         held = sorted(key for key, entry in self.view.items() if entry.lease == lease)
-        self.execute(Transaction((), tuple(map(DeleteKey, held))))
+        self.execute(MetadataTransaction((), tuple(map(DeleteKey, held))))
 
     def tally(self, count: int, total: int) -> tuple[int, int]:
         """How many entries there are after the commit, and the sum of their checksums, from those before it."""
@@ -131,7 +133,7 @@ class Batch:
         self.dropped.update(dict.fromkeys(numbers(ended) - used, at))
 
 
-def keys_of(calls: Sequence[Call]) -> Iterable[str]:
+def keys_of(calls: Sequence[CommitRequest]) -> Iterable[str]:
     for call in calls:
         for each in call.transactions:
             yield from (compare.key for compare in each.compares)

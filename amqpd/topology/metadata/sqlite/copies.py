@@ -24,7 +24,7 @@ import structlog
 
 from amqpd.storage.files import free_name, log_bytes, mark_path, sync_directory, sync_file, wal_path
 from amqpd.topology.metadata.sqlite.promises import COPIES, copy_path
-from amqpd.topology.metadata.sqlite.verification import Contents, check_pages, contents_of, verify
+from amqpd.topology.metadata.sqlite.verification import DatabaseContents, check_pages, contents_of, verify
 from amqpd.topology.metadata.store import StoreDamaged
 
 # A copy must not take the last of a disk from messages.
@@ -39,7 +39,7 @@ class Copy:
 
     path: Path
     number: int
-    contents: Contents
+    contents: DatabaseContents
     made: datetime
 
 
@@ -138,14 +138,14 @@ def _read(path: Path, number: int) -> Copy | None:
         return None
 
 
-def _verified(copy: Path) -> Contents:
+def _verified(copy: Path) -> DatabaseContents:
     """Raises StoreDamaged, sqlite3.Error."""
     with closing(_connect(copy, "immutable=1")) as connection:
         check_pages(connection, copy)
         return verify(connection, copy)
 
 
-def _contents(source: sqlite3.Connection, path: Path) -> Contents:
+def _contents(source: sqlite3.Connection, path: Path) -> DatabaseContents:
     source.execute("BEGIN")
     try:
         return contents_of(source, path)

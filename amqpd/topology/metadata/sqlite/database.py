@@ -34,10 +34,16 @@ from amqpd.storage.files import has_log, keep_log, mark_path, wal_path
 from amqpd.storage.header import cannot_be_written
 from amqpd.storage.mark import Mark, Promise
 from amqpd.topology.metadata.sqlite import copies, promises
-from amqpd.topology.metadata.sqlite.verification import Contents, check_header, check_pages, contents_of, verify
+from amqpd.topology.metadata.sqlite.verification import (
+    DatabaseContents,
+    check_header,
+    check_pages,
+    contents_of,
+    verify,
+)
 from amqpd.topology.metadata.store import (
     MetadataStoreError,
-    NewerFormat,
+    NewerMetadataFormat,
     StoreBusy,
     StoreDamaged,
     StoreFull,
@@ -61,7 +67,7 @@ log = structlog.get_logger(component="topology")
 
 
 @dataclass(slots=True)
-class Opened:
+class OpenedDatabase:
     """A database that is whole, and has everything that it promised; or less, and the operator has accepted it."""
 
     connection: sa.Connection
@@ -72,8 +78,8 @@ class Opened:
     """what is lost, and where the rest is kept: sentences"""
 
 
-def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Opened:
-    """Create or migrate the file when necessary, and connect. Blocking. Raises NewerFormat, StoreDamaged,
+def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> OpenedDatabase:
+    """Create or migrate the file when necessary, and connect. Blocking. Raises NewerMetadataFormat, StoreDamaged,
     StoreFull, MetadataStoreError: then no file has changed."""
     if not path.parent.is_dir():
         raise MetadataStoreError(f"cannot open {path}: there is no directory {path.parent}")
@@ -84,7 +90,7 @@ def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: floa
     return opened
 
 
-def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
+def _open(opening: _Opening, busy_timeout_s: float) -> OpenedDatabase:
     path = opening.path
     with ExitStack() as looking:
         if opening.exists():
@@ -101,10 +107,10 @@ def _open(opening: _Opening, busy_timeout_s: float) -> Opened:
         except BaseException:
             _close(connection)
             raise
-    return Opened(connection, contents.identity, mark, opening.accepted)
+    return OpenedDatabase(connection, contents.identity, mark, opening.accepted)
 
 
-def examine_database(path: Path) -> Contents | None:
+def examine_database(path: Path) -> DatabaseContents | None:
     """What it has, if that is all that it promised. None: there is none, or none whose rows have checksums. Nothing
     is changed. Raises as `open_database`."""
     opening = _Opening(path, accept_loss=False, busy_timeout_s=BUSY_TIMEOUT_S)
@@ -160,7 +166,7 @@ class _Opening:
         if not self.path.exists():
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
-    def look(self, looking: ExitStack) -> Contents | None:
+    def look(self, looking: ExitStack) -> DatabaseContents | None:
         """Read everything. What is opened for it is closed with `looking`: a connection that may not write does not
         empty the log into the database, and none does that while this one is open."""
         # Before the database: what it promises then is less than what is read, never more.
@@ -184,7 +190,7 @@ class _Opening:
                 self.accepted += promises.keep_copies_aside(self.path)
         return contents
 
-    def _contents(self, looking: ExitStack) -> Contents | None:
+    def _contents(self, looking: ExitStack) -> DatabaseContents | None:
         # `immutable` makes no file beside the database, and is right while there is no write-ahead log. Should a
         # process write at this very moment, what is read may look damaged, and the ordinary way is taken.
         before = self.path.stat()
@@ -199,7 +205,7 @@ class _Opening:
                     raise
         return self._read("mode=ro", looking)
 
-    def _read(self, how: str, closing: ExitStack) -> Contents | None:
+    def _read(self, how: str, closing: ExitStack) -> DatabaseContents | None:
         """None: it is of an older format, whose rows have no checksums."""
         connection = _connect(f"file:{_quoted(self.path)}?{how}", self._busy_timeout_s)
         closing.callback(_close, connection)
@@ -304,7 +310,9 @@ def _check_known(found: tuple[str, ...], path: Path, steps: ScriptDirectory) -> 
     if len(found) > 1 or not all(_FORMAT.match(str(each)) for each in found):
         raise StoreDamaged(f"{path} is damaged (its format is {', '.join(map(repr, found))})")
     if newer := newer_formats(found, steps):
-        raise NewerFormat(f"{path} was written by a newer amqpd ({newer}): run that version, or restore a backup")
+        raise NewerMetadataFormat(
+            f"{path} was written by a newer amqpd ({newer}): run that version, or restore a backup"
+        )
 
 
 def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> None:

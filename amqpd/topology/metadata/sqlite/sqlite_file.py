@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from amqpd.storage.files import mark_path
 from amqpd.storage.mark import Mark
-from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, Batch, Call, keys_of
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, CommitRequest, GroupCommit, keys_of
 from amqpd.topology.metadata.sqlite.database import (
     close_database,
     driver_of,
@@ -58,8 +58,8 @@ from amqpd.topology.metadata.sqlite.verification import read_dropped, read_journ
 from amqpd.topology.metadata.store import (
     Compacted,
     DeleteKey,
-    Entry,
     Event,
+    MetadataEntry,
     Outcome,
     PutKey,
     Snapshot,
@@ -87,7 +87,7 @@ QUIET_LOOKS = 8
 KEYS_A_SELECT = 500
 
 
-Leased = tuple[dict[str, Entry], int]
+Leased = tuple[dict[str, MetadataEntry], int]
 """leased keys, and the transactions with such since the file's last revision"""
 
 
@@ -111,7 +111,7 @@ class SqliteFile:
         self.one_of_several = one_of_several
         self.events: list[Event] = []
         self.missed_until: int | None = None
-        self._leased: dict[str, Entry] = {}
+        self._leased: dict[str, MetadataEntry] = {}
         self._leased_steps = 0
         self._history_revisions_max = history_revisions_max
         self._data_version: int | None = None
@@ -133,7 +133,7 @@ class SqliteFile:
     def revision(self) -> int:
         return (self._seen << LEASED_BITS) + self._leased_steps
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> MetadataEntry | None:
         with explained(self.path), transaction(self._driver, "BEGIN"):
             self._catch_up()
             return self._read([key]).get(key)
@@ -186,12 +186,12 @@ class SqliteFile:
             except _HistoryDamaged as damage:
                 raise Compacted(f"revisions after {after} cannot be read: {damage}") from damage
 
-    def commit(self, calls: Sequence[Call]) -> list[Outcome]:
+    def commit(self, calls: Sequence[CommitRequest]) -> list[Outcome]:
         """Raises StoreFull, with no effect."""
         outcomes: list[Outcome] = []
         with explained(self.path), transaction(self._driver, "BEGIN IMMEDIATE"):
             count, total = self._catch_up()
-            batch = Batch(self._seen, self._leased_steps, self._read(keys_of(calls)))
+            batch = GroupCommit(self._seen, self._leased_steps, self._read(keys_of(calls)))
             for call in calls:
                 outcomes += [batch.execute(each) for each in call.transactions]
                 if call.ended_lease:
@@ -269,7 +269,7 @@ class SqliteFile:
         if self._mark is not None:
             self._mark.sync()
 
-    def _write(self, batch: Batch, count: int, total: int) -> None:
+    def _write(self, batch: GroupCommit, count: int, total: int) -> None:
         execute, execute_many = self._driver.execute, self._driver.executemany
         if puts := [row for row in batch.rows.values() if row is not None]:
             execute_many(PUT_ENTRIES, puts)
@@ -292,7 +292,7 @@ class SqliteFile:
         values["checksum"] = state_checksum(batch.seen, compacted, count, total, self.identity)
         execute(WRITE_STATE, {f"new_{name}": value for name, value in values.items()})
 
-    def _write_dropped(self, batch: Batch) -> None:
+    def _write_dropped(self, batch: GroupCommit) -> None:
         if gone := self._forgotten | batch.revived:
             self._driver.executemany(DELETE_DROPPED, [{"gone": number} for number in gone])
         if not batch.dropped:
@@ -378,21 +378,21 @@ class SqliteFile:
             raise _HistoryDamaged(f"{self.path} lacks the history of revision {after + 1}")
         return events
 
-    def _read(self, keys: Iterable[str]) -> dict[str, Entry]:
+    def _read(self, keys: Iterable[str]) -> dict[str, MetadataEntry]:
         wanted = dict.fromkeys(keys)
         found = {key: self._leased[key] for key in wanted if key in self._leased}
         found.update(self._read_rows([key for key in wanted if key not in found]))
         return found
 
-    def _read_rows(self, keys: list[str]) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    def _read_rows(self, keys: list[str]) -> dict[str, MetadataEntry]:
+        found: dict[str, MetadataEntry] = {}
         for first in range(0, len(keys), KEYS_A_SELECT):
             some = {f"key{at}": key for at, key in enumerate(keys[first : first + KEYS_A_SELECT])}
             for row in self._driver.execute(read_entries(len(some)), some):
                 found[row[0]] = self._entry(*row)
         return found
 
-    def _entry(self, key: str, value: str, revision: int, checksum: int) -> Entry:
+    def _entry(self, key: str, value: str, revision: int, checksum: int) -> MetadataEntry:
         if not fits(entry_checksum, key, value, revision, checksum=checksum):
             raise StoreDamaged(f"{self.path} is damaged (the entry {key!r} does not fit its checksum)")
-        return Entry(key, value, revision << LEASED_BITS)
+        return MetadataEntry(key, value, revision << LEASED_BITS)

@@ -23,17 +23,18 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from amqpd.topology.metadata.events import EventLog, Watch
-from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, Call
+from amqpd.topology.metadata.events import EventLog, EventWatch
+from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, CommitRequest
 from amqpd.topology.metadata.sqlite.copies import keep_copy
 from amqpd.topology.metadata.sqlite.sqlite_file import HISTORY_REVISIONS_MAX, SqliteFile
 from amqpd.topology.metadata.store import (
     Compacted,
     Compare,
-    Entry,
     Event,
     LeaseGone,
+    MetadataEntry,
     MetadataStoreError,
+    MetadataTransaction,
     Operation,
     Outcome,
     PutKey,
@@ -42,7 +43,6 @@ from amqpd.topology.metadata.store import (
     StoreClosed,
     StoreFull,
     StoreUnreached,
-    Transaction,
 )
 from amqpd.topology.metadata.tombstones import oldest
 
@@ -69,7 +69,7 @@ class StoreFile(Protocol):
     @property
     def revision(self) -> int: ...
 
-    def get(self, key: str) -> Entry | None: ...
+    def get(self, key: str) -> MetadataEntry | None: ...
 
     def range(self, prefix: str) -> Snapshot: ...
 
@@ -79,7 +79,7 @@ class StoreFile(Protocol):
 
     def past(self, after: int, until: int) -> list[Event]: ...
 
-    def commit(self, calls: Sequence[Call]) -> list[Outcome]: ...
+    def commit(self, calls: Sequence[CommitRequest]) -> list[Outcome]: ...
 
     def require_disks(self) -> None: ...
 
@@ -104,7 +104,7 @@ class SqliteStore:
         self._log = EventLog(file.revision)
         self.threads = trio.CapacityLimiter(1)
         self._turn = trio.Lock()
-        self._gathered: list[Call] = []
+        self._gathered: list[CommitRequest] = []
         self._leases: set[int] = set()
         self._lease_numbers = itertools.count(1)
         self._copied = -1
@@ -120,7 +120,7 @@ class SqliteStore:
         history_revisions_max: int = HISTORY_REVISIONS_MAX,
     ) -> SqliteStore:
         """Create or migrate the file at `path` when necessary. With `accept_loss`, go on with what is there when that
-        is less than what was committed. Raises NewerFormat, StoreDamaged, MetadataStoreError."""
+        is less than what was committed. Raises NewerMetadataFormat, StoreDamaged, MetadataStoreError."""
         return await cls.on(lambda: SqliteFile(path, history_revisions_max, accept_loss), poll_s)
 
     @classmethod
@@ -133,24 +133,24 @@ class SqliteStore:
         """What was lost when it was opened with `accept_loss`, and where the rest is kept: sentences."""
         return self._file.accepted
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> MetadataEntry | None:
         return await self._call(lambda: self._file.get(key))
 
     async def range(self, prefix: str) -> Snapshot:
         return await self._call(lambda: self._file.range(prefix))
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
-        return (await self.transact_all([Transaction(tuple(compares), tuple(operations))]))[0]
+        return (await self.transact_all([MetadataTransaction(tuple(compares), tuple(operations))]))[0]
 
-    async def transact_all(self, transactions: Sequence[Transaction]) -> list[Outcome]:
+    async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
         for each in transactions:
             for operation in each.operations:
                 if isinstance(operation, PutKey) and operation.lease and operation.lease not in self._leases:
                     raise LeaseGone(f"lease {operation.lease}")
-        return await self._gather(Call(list(transactions)))
+        return await self._gather(CommitRequest(list(transactions)))
 
-    def watch(self, after: int) -> Watch:
-        return Watch(
+    def watch(self, after: int) -> EventWatch:
+        return EventWatch(
             self._log,
             after,
             poll_s=self._poll_s,
@@ -175,7 +175,7 @@ class SqliteStore:
     async def revoke_lease(self, lease: int) -> None:
         await self._require_lease(lease)
         self._leases.remove(lease)
-        await self._gather(Call([], ended_lease=lease))
+        await self._gather(CommitRequest([], ended_lease=lease))
 
     async def identity(self) -> str:
         self._check_usable()
@@ -216,7 +216,7 @@ class SqliteStore:
                 self._fail(StoreClosed(f"{self._file.path} was closed"))
                 await trio.to_thread.run_sync(self._file.close, limiter=self.threads)
 
-    async def _gather(self, call: Call) -> list[Outcome]:
+    async def _gather(self, call: CommitRequest) -> list[Outcome]:
         """The one that gets its turn first commits for all that wait."""
         self._check_usable()
         self._gathered.append(call)
@@ -242,7 +242,7 @@ class SqliteStore:
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
 
-    async def _commit(self, calls: list[Call]) -> None:
+    async def _commit(self, calls: list[CommitRequest]) -> None:
         try:
             outcomes = deque(await self._run(lambda: self._file.commit(calls)))
         except (StoreFull, StoreBusy, StoreUnreached) as failure:

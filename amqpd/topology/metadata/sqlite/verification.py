@@ -31,7 +31,7 @@ IDENTITY_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class DatabaseContents:
     """The properties of a database that make it equal to another one: identity, revision, numbers of entries."""
 
     identity: str
@@ -61,7 +61,7 @@ def check_header(driver: sqlite3.Connection, path: Path, *, whole: bool) -> None
         raise StoreDamaged(f"{path} is damaged (it has {size} bytes; its header is of {pages} pages of {page_bytes})")
 
 
-def verify(driver: sqlite3.Connection, path: Path) -> Contents:
+def verify(driver: sqlite3.Connection, path: Path) -> DatabaseContents:
     """Every row's checksum, and that none is missing. Raises StoreDamaged."""
     contents = contents_of(driver, path)
     found = added = 0
@@ -78,13 +78,13 @@ def verify(driver: sqlite3.Connection, path: Path) -> Contents:
     return contents
 
 
-def contents_of(driver: sqlite3.Connection, path: Path) -> Contents:
+def contents_of(driver: sqlite3.Connection, path: Path) -> DatabaseContents:
     """What it says of itself. Raises StoreDamaged."""
     identity = _read_names(driver, path).get(IDENTITY, "")
     if len(identity) != IDENTITY_CHARS:
         raise StoreDamaged(f"{path} is damaged (it does not say which one it is)")
     revision, _, count, total = read_state(driver, path, identity)
-    return Contents(identity, revision, count, total)
+    return DatabaseContents(identity, revision, count, total)
 
 
 def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[int, int, int, int]:
