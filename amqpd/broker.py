@@ -55,8 +55,8 @@ from amqpd.node.node import Node
 from amqpd.node.orphans import done_with
 from amqpd.process.alarms import ShortageWatch
 from amqpd.process.clock import SteadyClock
-from amqpd.process.free_memory import return_free_memory
 from amqpd.process.garbage import collect_garbage
+from amqpd.process.memory import return_free_memory
 from amqpd.process.node_name import NODE_NAME, settled
 from amqpd.process.node_settings import limits_of, server_properties
 from amqpd.process.notify import announce_ready, notify_stopping

@@ -2,10 +2,11 @@
 
 What comes in: runs of publishes and ranges of acks from the kernel's fast path, other frames one by one; messages
 from queues. What goes out: frames, into the connection's outbox; changes, to the node.
-Rules: 1. Everything a client does on a channel happens in the order sent: while a change waits for the metadata
-store the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel,
-and only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the
-end of a tick, and none before the journal's number covers it.
+Rules: 1. Everything a client does on a channel happens in the order sent: while a change waits for the metadata store
+the channel is *suspended* and holds its later frames; other channels go on. 2. A soft error closes the channel, and
+only it; then everything up to channel.close-ok is thrown away. 3. Confirms go out in tag order, each once, at the end
+of a tick, and none before the journal's number covers it: refusals first, one by one, then one basic.ack for all that
+is safe.
 Not here: what a publish does (`publishing/publish.py`) and each other method (`methods/`), consumers
 (`session/consumers.py`), the connection's methods (`connection.py`).
 
@@ -30,7 +31,7 @@ from pamqp.exceptions import (
 )
 
 from amqpd.audit.party import Party
-from amqpd.kernel import Mixed, Run
+from amqpd.kernel import Mixed, Run, encode_ack
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.node import Node
 from amqpd.publishing import batches
@@ -40,16 +41,16 @@ from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import RouteCache
 from amqpd.queues.fences import Fenced
 from amqpd.queues.port import unheard
-from amqpd.session.confirm_frames import tell
+from amqpd.session.confirms import Confirms
 from amqpd.session.credit import CreditQueue, Subscription
 from amqpd.session.delivery_ages import DeliveryAges, timed_out
-from amqpd.session.ports import ConnectionBase
+from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
 from amqpd.vocabulary.client import Begun
 from amqpd.vocabulary.states import State
-from amqpd.wire.frames import method_frame, read_method, reply_text
+from amqpd.wire.frames import method_frame, nack_frame, read_method, reply_text
 
 # What a held frame costs in memory beside its payload.
 HELD_FRAME_BYTES = 128
@@ -366,7 +367,7 @@ class Channel(PublishingChannel):
 
     def flush_confirms(self) -> None:
         if self.confirms is not None and not (self.closing or self.closed):
-            tell(self, self.confirms)
+            _tell(self, self.confirms)
 
     # Settling
 
@@ -426,3 +427,23 @@ class Channel(PublishingChannel):
         """There may be more space than before."""
         if self.shared_queue:
             self.node.waking.add(self.shared_queue)
+
+
+def _tell(channel: ChannelBase, confirms: Confirms) -> None:
+    """The client is told what became of its publishes."""
+    connection, audit = channel.connection, channel.shared.audit
+    if confirms.unsaid:
+        if confirms.recorded is not None:
+            for first, last in confirms.unsaid:
+                audit.refused(confirms, channel.id, first, last)
+        for tag in confirms.refused():
+            connection.write(nack_frame(channel.id, tag))
+    count = confirms.due()
+    if count > 0:
+        tags = confirms.singly(count) if count > 1 else None
+        if tags:
+            connection.write(b"".join([encode_ack(channel.id, tag, False) for tag in tags]))
+        else:
+            connection.write(encode_ack(channel.id, confirms.confirmed, count > 1))
+        if confirms.recorded is not None:
+            audit.confirmed(confirms, channel.id, confirms.confirmed)

@@ -35,14 +35,11 @@ from amqpd.session.liveness import LOOK_WORK
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.transport.acceptor import Acceptor
-from amqpd.transport.lingering import Lingering
 from amqpd.transport.link import LITTLE_BYTES, LITTLES_MIN, Link, SocketAddress, connection_name, is_loopback
-from amqpd.transport.paused import PausedLinks
-from amqpd.transport.readiness import awake, next_events
+from amqpd.transport.readiness import Wakeup, awake, next_events
 from amqpd.transport.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
 from amqpd.transport.tls_stream import TlsStream
-from amqpd.transport.unread import given_up
-from amqpd.transport.wakeup import Wakeup
+from amqpd.transport.waiting_links import Lingering, PausedLinks, given_up
 from amqpd.vocabulary.states import Peer, State
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.

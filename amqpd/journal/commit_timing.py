@@ -1,12 +1,20 @@
-"""When a commit begins, where the one who begins it has nothing else to do: at once, or after what comes next.
+"""When a commit begins, where the one who begins it has nothing else to do: at once, or after what comes next; and
+whether it may keep the pump's thread.
 
-What comes in: the buffer, the time, whether something came while a commit was put off. What goes out: until when to
-wait.
+What comes in: the buffer, the time, whether something came while a commit was put off; when commits on the pump's
+thread began and ended. What goes out: until when to wait; whether the next commit may be one of these.
 Rules: 1. A commit that nobody waits for is put off until nothing comes. 2. Where consumers lately settled messages
-before they were written, a commit is put off for a moment (`patience.py`). 3. If much less waits for this commit than
-did for the last ones, those clients have just had their confirms, and their next messages are one commit with this
-one: it is put off for them, for less than a sync takes.
-Not here: what is committed (`buffer.py`), and by which thread (`writer.py`).
+before they were written, a commit is put off for a moment: it spares the commit of the message, of the
+acknowledgement and of the deletion. Where none does, each try costs its time; so it is tried as long as one of some
+tries succeeds, and else only now and then. 3. If much less waits for this commit than did for the last ones, those
+clients have just had their confirms, and their next messages are one commit with this one: it is put off for them,
+for less than a sync takes. 4. While a commit lasts on the pump's thread, all clients wait: after one that took long,
+or when some took long on the average, the next ones go to a thread for a pause. A disk with a hiccup now and then is
+hardly noticed, neither by those that wait for confirms nor by others. 5. Each time that this happens soon after the
+last pause, the next is twice as long: a slow disk takes some hundredths of all clients' time. A process that the
+system does not let run looks like a slow disk, too.
+Not here: what is committed, and what is small enough for the pump's thread (`buffer.py`), what is settled before it
+is written (`unwritten.py`), who carries commits out (`writer.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +24,35 @@ from collections.abc import Callable
 from typing import Final
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.patience import Patience
+
+# A success is worth some three commits, and a try costs a third of one.
+SUCCESS: Final = 4
+CREDIT_MAX: Final = 32
+# Without credit one commit of this many is waited with: that costs them one part in two hundred.
+TRY_EACH: Final = 64
+
+
+class SettlingOdds:
+    """Decides whether a commit waits for a moment, by how often that was worth it."""
+
+    def __init__(self) -> None:
+        self._credit = CREDIT_MAX
+        self._refused = 0
+
+    def tries_next(self) -> bool:
+        """Whether to wait with the next commit; it counts as asked for that one."""
+        if self._credit > 0:
+            return True
+        self._refused += 1
+        if self._refused < TRY_EACH:
+            return False
+        self._refused = 0
+        return True
+
+    def tried(self, worth_it: bool) -> None:
+        """What was waited with is not needed any more, or it is."""
+        self._credit = min(self._credit + SUCCESS, CREDIT_MAX) if worth_it else max(self._credit - 1, 0)
+
 
 # Some part of what a disk takes.
 GATHER_S: Final = 0.0002
@@ -30,7 +66,7 @@ class CommitTiming:
         self._journal = journal
         self._settle_s = settle_s
         self._now_s = now_s
-        self._patience = Patience()
+        self._odds = SettlingOdds()
         self._tried = 0
         """the transaction that is put off by rule 2; 0: none is"""
         self._tried_until = 0.0
@@ -43,13 +79,13 @@ class CommitTiming:
         journal, index = self._journal, self._journal.index
         if self._tried and (self._tried != index or not journal.urgent):
             if self._tried == index:
-                self._patience.tried(True)
+                self._odds.tried(True)
             self._tried = 0
         if not (journal.pending and journal.urgent):
             return math.inf
         if not self._settle_s:
             return 0.0
-        if self._tried or self._patience.tries_next():
+        if self._tried or self._odds.tries_next():
             if not self._tried:
                 self._tried, self._tried_until = index, self._now_s() + self._settle_s
             return self._tried_until
@@ -63,4 +99,38 @@ class CommitTiming:
         """Before the time that `wait_until` said."""
         if self._tried:
             self._tried = 0
-            self._patience.tried(False)
+            self._odds.tried(False)
+
+
+TOOK_S_MAX: Final = 0.02
+AVERAGE_S_MAX: Final = 0.003
+AVERAGED: Final = 8
+PAUSE_S_MIN: Final = 0.25
+PAUSE_S_MAX: Final = 16.0
+
+
+class Promptness:
+    """Predicts whether the next commit on one disk is prompt enough for the pump's thread. Times are seconds of
+    one clock."""
+
+    def __init__(self) -> None:
+        self._average_s = 0.0
+        self._pause_s = PAUSE_S_MIN
+        """of the next one"""
+        self._paused_until = -math.inf
+
+    def expected(self, now_s: float) -> bool:
+        """No pause is on."""
+        return now_s >= self._paused_until
+
+    def took(self, began_s: float, ended_s: float) -> None:
+        """A commit on the pump's thread did."""
+        took_s = ended_s - began_s
+        self._average_s += (took_s - self._average_s) / AVERAGED
+        if took_s <= TOOK_S_MAX and self._average_s <= AVERAGE_S_MAX:
+            return
+        self._average_s = 0.0
+        if began_s - self._paused_until >= 2 * self._pause_s:
+            self._pause_s = PAUSE_S_MIN
+        self._paused_until = ended_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

@@ -8,20 +8,78 @@ crash leaves it where it was. It may come twice then, and is never lost. 2. Insi
 3. A row of which something is withheld is not settled as a whole before all of that. Beside that each waits for its
 own lanes only, and not for what was let go before. 4. A source whose leader goes elsewhere before it has committed
 may never do so: what waited for it stays unsettled, and comes again with the next leader or start.
-Not here: a node without replicas, where one transaction has both (`docs/decisions/dead-letters-twice.md`), what is
-found by its place in a queue (`journal/places.py`).
+Not here: a node without replicas, where one transaction has both (`docs/decisions/dead-letters-twice.md`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
 
 from amqpd.journal.lane import Lane
 from amqpd.journal.led_sources import LedSource
-from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import LOCAL, Range
 from amqpd.journal.transaction import Transaction
+
+Value = TypeVar("Value")
+
+
+class RangeMap(Generic[Value]):
+    """Ranges of sequence numbers, each with a value."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._found: dict[int, tuple[int, Value]] = {}
+        """first -> last, value"""
+
+    def add(self, first: int, last: int, value: Value) -> None:
+        self._found[first] = last, value
+        if not self._firsts or first > self._firsts[-1]:
+            self._firsts.append(first)  # they come in order mostly
+        else:
+            self._firsts.insert(bisect_left(self._firsts, first), first)
+
+    def remove(self, first: int) -> None:
+        """The range that begins there."""
+        del self._found[first], self._firsts[bisect_left(self._firsts, first)]
+
+    def within(self, first: int, last: int) -> list[Value]:
+        """Those of the ranges that have something of first..last."""
+        firsts, found = self._firsts, self._found
+        values: list[Value] = []
+        at = bisect_left(firsts, first)
+        if at and found[firsts[at - 1]][0] >= first:
+            at -= 1
+        while at < len(firsts) and firsts[at] <= last:
+            values.append(found[firsts[at]][1])
+            at += 1
+        return values
+
+
+class MergedRanges:
+    """Ranges of sequence numbers, merged where they touch."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def add(self, first: int, last: int) -> None:
+        firsts, lasts = self._firsts, self._lasts
+        # Those from `begin` to before `end` touch it.
+        begin, end = bisect_left(lasts, first - 1), bisect_left(firsts, last + 2)
+        if begin < end:
+            first, last = min(first, firsts[begin]), max(last, lasts[end - 1])
+        firsts[begin:end], lasts[begin:end] = [first], [last]
+
+    def meets(self, first: int, last: int) -> bool:
+        """Something of first..last is in one of them."""
+        at = bisect_left(self._lasts, first)
+        return at < len(self._lasts) and self._firsts[at] <= last
 
 
 class _Row:
@@ -59,9 +117,9 @@ class Withheld:
         """by the lanes that must have reported its transaction; there are few different ones"""
         self._parts: dict[int, dict[_Part, None]] = {}
         """by queue"""
-        self._places: dict[int, Places[_Part]] = {}
+        self._places: dict[int, RangeMap[_Part]] = {}
         """by queue: where what the parts have settled stands"""
-        self._lost: dict[int, Merged] = {}
+        self._lost: dict[int, MergedRanges] = {}
         """by queue: what is never settled by this leader, since where it went is not known to be safe"""
         self.strayed: set[int] = set()
         """queues that let something go to a source which this node left before that was taken"""
@@ -142,7 +200,7 @@ class Withheld:
         self._waiting.setdefault(lanes, deque()).extend(parts.values())
         for queue_id, part in parts.items():
             self._parts.setdefault(queue_id, {})[part] = None
-            places = self._places.setdefault(queue_id, Places())
+            places = self._places.setdefault(queue_id, RangeMap())
             for each in part.settled:
                 places.add(each.first_seq, each.last_seq, part)
         for each in gone:
@@ -154,7 +212,7 @@ class Withheld:
         """What these queues let go is in no transaction. What is left of `retired`."""
         for each in transaction.settled:
             if each.queue_id in queues:
-                self._lost.setdefault(each.queue_id, Merged()).add(each.first_seq, each.last_seq)
+                self._lost.setdefault(each.queue_id, MergedRanges()).add(each.first_seq, each.last_seq)
         transaction.settled = [each for each in transaction.settled if each.queue_id not in queues]
         return [each for each in retired if each.queue_id not in queues]
 
@@ -190,7 +248,7 @@ class Withheld:
             for part in left:
                 self._forget_part(part)
                 for each in [*part.settled, *[row.range for row in part.rows]]:
-                    self._lost.setdefault(part.queue_id, Merged()).add(each.first_seq, each.last_seq)
+                    self._lost.setdefault(part.queue_id, MergedRanges()).add(each.first_seq, each.last_seq)
             self._waiting[lanes] = deque(part for part in parts if source not in part.sources)
             if not self._waiting[lanes]:
                 del self._waiting[lanes]

@@ -21,9 +21,9 @@ import structlog
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
+from amqpd.journal.commit_timing import Promptness
 from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull, DisksLost
-from amqpd.journal.promptness import Promptness
 from amqpd.journal.records import Row
 from amqpd.journal.transaction import Transaction
 from amqpd.replication.replica import Write

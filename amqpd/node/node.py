@@ -46,7 +46,7 @@ from amqpd.node.queue_registry import QueueRegistry
 from amqpd.node.sources import Sources
 from amqpd.node.totals import Totals
 from amqpd.node.wakes import Wakes
-from amqpd.publishing import dead_lettering, history, releasing
+from amqpd.publishing import dead_lettering, history_replay, releasing
 from amqpd.publishing.firehose import Firehose
 from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies
@@ -364,7 +364,7 @@ class Node(LeaderNode):
         return releasing.release(self, self.delayed.get(vhost), vhost, run)
 
     def _give_history(self, binding: BindingRecord, runs: tuple[Run, ...]) -> None:
-        self.dispatching.carry_out(history.give(self, binding, runs), None)
+        self.dispatching.carry_out(history_replay.replay(self, binding, runs), None)
 
     # What queues ask of their host
 

@@ -1,4 +1,5 @@
-"""A queue out of service: a bug was met in its own work, and what it has in memory may not be true any more.
+"""A queue out of service: a bug was met in its own work, and what it has in memory may not be true any more; or it
+stops at a damaged message, which operators see here as plain values.
 
 What comes in: a queue, and the exception that its dispatch, a deadline, a dead letter, a policy, a publish or a
 settling raised. What goes out: its consumers' cancellation; a line of the log; the error for a client that asks for
@@ -7,7 +8,8 @@ Rules: 1. It is not dispatched and takes no message; a publish that is routed to
 a dead letter, which does not take the source out of service. 2. A client that names it gets RabbitMQ's 404 of a
 crashed queue. 3. What is on disk stays there and is served again after a restart; acknowledgements that come
 meanwhile are not taken, so those messages are delivered again. 4. Deleting it works.
-Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`).
+Not here: how it is found out (`faults.py`), what a queue does (`queues/queue.py`), where a damaged one stops and what
+its clients are told (`queues/fences.py`), what the operator does then (`management/damage/damaged_rows.py`).
 
 There is no way back into service without a restart: what is in memory cannot be trusted, and a new machine for it can
 only be made from the journal, by recovery. Source: rabbit_amqqueue.erl, priv_absent (crashed).
@@ -15,6 +17,7 @@ only be made from the journal, by recovery. Source: rabbit_amqqueue.erl, priv_ab
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pamqp.exceptions import AMQPNotFound
@@ -24,6 +27,8 @@ from amqpd.node.ports import LeaderNode
 from amqpd.queues.dispatchable import Dispatchable
 
 if TYPE_CHECKING:
+    from amqpd.queues.dispatchable import Paged
+    from amqpd.queues.port import QueuePort
     from amqpd.vocabulary.records import QueueRecord
 
 
@@ -64,3 +69,19 @@ def quarantined(node: LeaderNode) -> list[dict[str, Any]]:
         for queue in node.paged()
         if queue.crash_reason is not None
     ]
+
+
+def fence_facts(queue: QueuePort | Paged) -> dict[str, Any] | None:
+    """Its damage as plain values; None when there is none."""
+    fence = queue.fence
+    return None if fence is None else fence._asdict()
+
+
+def fenced(queues: Iterable[Paged]) -> list[dict[str, Any]]:
+    """Those with damage."""
+    found = []
+    for queue in queues:
+        facts = fence_facts(queue)
+        if facts is not None:
+            found.append({"vhost": queue.record.vhost, "name": queue.record.name, **facts})
+    return found

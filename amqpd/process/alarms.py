@@ -16,12 +16,10 @@ new messages" into "no progress at all", because deleting needs space first (SQL
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -29,6 +27,7 @@ import structlog
 import trio
 
 from amqpd.config import Settings
+from amqpd.process.memory import give_memory_back, memory_bytes
 
 AlarmKind = Literal["memory", "disk"]
 OnChange = Callable[[AlarmKind, bool], None]
@@ -167,45 +166,3 @@ def limits_from(settings: Settings) -> Limits:
     watermark = settings.memory_high_watermark
     fraction = isinstance(watermark, float)
     return Limits(int(watermark * memory_bytes()) if fraction else int(watermark), settings.disk_free_bytes_min)
-
-
-def memory_bytes(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
-    """The memory that this process may use: of the machine, or of the tightest of its control groups.
-
-    In a container psutil sees the whole machine; the kernel kills at the group's limit."""
-    total: int = psutil.virtual_memory().total
-    limits = [total]
-    for file in _limit_files(cgroups, membership):
-        # "max" in version 2, a number near 2**63 in version 1: no limit.
-        with contextlib.suppress(OSError, ValueError):
-            limits.append(int(file.read_text()))
-    return min(limits)
-
-
-def _limit_files(cgroups: Path, membership: Path) -> list[Path]:
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return []
-    files: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        base = cgroups / "memory" if controllers else cgroups
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        group = Path(path.lstrip("/"))
-        # A limit of a parent binds too. The last parent is ".", the root, which in a container is its own
-        # group.
-        files += [base / each / name for each in (group, *group.parents)]
-    return files
-
-
-def give_memory_back() -> None:
-    """Asks glibc to return free memory to the system.
-
-    Without it, memory that was freed but kept by malloc could hold the alarm on for ever, with nothing left
-    to free."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -6,7 +6,7 @@ Rules: 1. An exchange keeps its last messages, as many as its length says, and a
 them together keep `BYTES_MAX`, and what stands in an exchange that was quiet longest goes first. 2. In memory only:
 after a restart the history is empty, as in RabbitMQ 3. 3. A binding gets it once, when it is made.
 Not here: which exchanges keep what (`exchanges/recent_history.py`), the way of what was kept to its queues
-(`history.py`).
+(`history_replay.py`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ transaction.
 Rules: 1. No queue has a publish before all checks are passed and its whole route is known. 2. Routes are
 remembered by the raw arguments of the publish, and void when the topology moves. 3. A run is one decision: what is
 equal in bytes up to the body goes the same way, except where chance decides. 4. Plain publishes skip optional work.
+5. The tracer is told only of what is traced, and whether it is that decides.
 Not here: frames (`channels.py`, `message/content.py`), where it goes (`routing.py`, `exchanges/`), what a queue does
 with it (`queues/`).
 
@@ -36,9 +37,9 @@ from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
 from amqpd.publishing.routes import ROUTE_BYTES, Route
 from amqpd.publishing.routing import Steps, parts, queue_steps, resolve, resolve_alone
-from amqpd.publishing.telling import published, routed_to
 from amqpd.publishing.transaction import Routed, Transaction
 from amqpd.queues.port import QueuePort
+from amqpd.tracing.tracer import SPAN_WORK, Publishing
 
 # A publisher with more different (exchange, routing key, flags) at a time than fit into so much memory resolves them
 # again: some 25,000 with names of usual lengths, for a whole connection.
@@ -52,6 +53,8 @@ HEADER_BYTES_FREE: Final = 32
 HEADER_BYTES_A_WORK: Final = 16
 # What a new route takes beside looking up its queues: permissions, mostly.
 ROUTE_WORK: Final = 10
+# To tell the tracer of the publish and of its route.
+TOLD_WORK: Final = 2 * SPAN_WORK
 PUBLISH_ID = b"\x00\x3c\x00\x28"
 
 
@@ -210,7 +213,7 @@ def _charged(
 def _take(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None] | None:
     """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
     if channel.traced_publish is not None:
-        routed_to(node, channel.traced_publish, routed)
+        _tell_routed(node, channel.traced_publish, routed)
     taken = True
     if channel.tx is not None:
         _hold(channel, routed)
@@ -219,14 +222,14 @@ def _take(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> I
     else:
         return _accept_slowly(node, channel, routed)
     if channel.traced_publish is not None:
-        published(node, channel, channel.traced_publish, routed, taken)
+        _tell_published(node, channel, channel.traced_publish, routed, taken)
     return None
 
 
 def _accept_slowly(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None]:
     taken = yield from accept_slowly(node, channel, *routed)
     if channel.traced_publish is not None:
-        published(node, channel, channel.traced_publish, routed, taken)
+        _tell_published(node, channel, channel.traced_publish, routed, taken)
 
 
 def _hold(channel: PublishingChannel, routed: Routed) -> None:
@@ -360,3 +363,28 @@ def _rewritten(channel: PublishingChannel, run: Run, properties: Properties, del
     elif properties.has_bcc:
         changed.remove_headers((BCC,))
     return with_properties(run, changed.raw())
+
+
+def _tell_routed(node: PublishingNode, publishing: Publishing, routed: Routed) -> None:
+    """Its queues are known."""
+    if node.tracer is not None:
+        node.tracer.routed(publishing, [queue.record.name for queue in routed.queues])
+
+
+def _tell_published(
+    node: PublishingNode, channel: PublishingChannel, publishing: Publishing, routed: Routed, taken: bool
+) -> None:
+    """All that can be done with it at once is done. `taken`: all of it, by each queue, or by nobody because nobody
+    was to have it."""
+    if node.tracer is None:
+        return
+    if channel.tx is not None:
+        outcome = "held"
+    elif not taken:
+        outcome = "refused"
+    elif routed.delay_ms:
+        outcome = "delayed"
+    else:
+        outcome = "routed" if routed.queues or routed.replies else "unroutable"
+    node.tracer.published(publishing, routed.run, outcome)
+    node.turns.charge(channel.connection, TOLD_WORK)

@@ -8,7 +8,7 @@ dead letter exchange. 3. A damaged message that would have to be dead-lettered i
 Damage is told once, and once that it is gone. 5. A client that wants the next message of a blocked queue is refused
 with 406, and only that one: a passive declare, an acknowledgement and a deletion go on. If it tries again and again,
 that is no read of the disk, and one line of the log a minute.
-Not here: how damage is found (`paging.py`), what an operator is shown (`amqpd/node/fence.py`) and does about it
+Not here: how damage is found (`paging.py`), what an operator is shown (`amqpd/node/quarantine.py`) and does about it
 (`amqpd/management/damage/damaged_rows.py`).
 """
 

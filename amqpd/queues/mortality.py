@@ -4,7 +4,8 @@ What comes in: deadlines, limits and rejections of one queue. What goes out: mes
 Rules: 1. A message expires when its time is up, wherever in the queue it stands, and never before. With a TTL of 0 it
 goes to a consumer that waits, or nowhere. 2. The length limit counts what is ready, after consumers took theirs.
 3. What is to be dead-lettered needs its body in memory; until it is read, it counts as unacked, and nobody gets it.
-4. Delivery counts are kept for quorum queues only, and only of messages that have come back.
+4. Delivery counts are kept for quorum queues only, and only of messages that have come back,
+which say so in `x-delivery-count`.
 Not here: order and deadlines (`backlog.py`), what a dead letter looks like (`deadletters.py`), where it goes (the
 host).
 
@@ -21,9 +22,9 @@ from amqpd.audit import kinds
 from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
+from amqpd.message.rewriting import with_headers
 from amqpd.queues.backlog import INSTANT, Backlog
 from amqpd.queues.consumer import Piece
-from amqpd.queues.counted import take_counted, without
 from amqpd.queues.deadletters import ALONE, DEAD, DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from amqpd.queues.expiry import RETRY_MS
 from amqpd.queues.facts import Facts
@@ -406,3 +407,38 @@ class Mortality:
         self._facts.dead_lettered += dead_lettered
         self._pending_count -= dead_lettered
         return dead_lettered, instead
+
+
+def take_counted(backlog: Backlog, counts: dict[int, int], counted_below: int, limit: int) -> Piece | None:
+    """As `Backlog.take`. What came back before the last restart has smaller numbers than `counted_below`."""
+    returned = backlog.returned
+    if not returned:
+        if backlog.store.cursor >= counted_below:
+            return backlog.take(limit)
+        # What came back before a restart stands in its place again.
+        return _with_count(backlog.take(1), counts)
+    first = returned.first[0]
+    count = counts.get(first, 0)
+    alike, most = 1, backlog.next_returned(limit)
+    while alike < most and counts.get(first + alike, 0) == count:
+        alike += 1
+    return _with_count(backlog.take(alike), counts)
+
+
+def without(counts: dict[int, int], first: int, last: int) -> dict[int, int]:
+    """The counts, which may be changed for it, without those of first..last."""
+    if last - first >= len(counts):
+        return {seq: count for seq, count in counts.items() if not first <= seq <= last}
+    for seq in range(first, last + 1):
+        counts.pop(seq, None)
+    return counts
+
+
+def _with_count(piece: Piece | None, counts: dict[int, int]) -> Piece | None:
+    """All messages of the piece have come back equally often."""
+    count = 0 if piece is None else counts.get(piece[3], 0)
+    if piece is None or not count:
+        return piece
+    run, low, high, seq, redelivered = piece
+    counted = with_headers(run.part(low, high), {"x-delivery-count": count})
+    return counted, 0, high - low, seq, redelivered

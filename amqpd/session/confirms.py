@@ -7,7 +7,7 @@ was published before it; so one `multiple` acknowledges all of a tick. 3. Each t
 front of those that wait; a `multiple` covers a refused tag only after its basic.nack, and is never itself one. 4. A
 few are acknowledged one by one: some clients count the acknowledgements that come, and RabbitMQ, whose messages
 become safe one by one, hardly ever gathers so few.
-Not here: the frame (`confirm_frames.py`), when a lane reports (`journal/lane.py`, `durability.py`).
+Not here: the frame (`channels.py`), when a lane reports (`journal/lane.py`, `durability.py`).
 
 Source: https://www.rabbitmq.com/docs/confirms.
 """

@@ -10,9 +10,8 @@ import trio.testing
 
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
+from amqpd.journal.commit_timing import CREDIT_MAX, PAUSE_S_MIN, SUCCESS, TRY_EACH, SettlingOdds
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.patience import CREDIT_MAX, SUCCESS, TRY_EACH, Patience
-from amqpd.journal.promptness import PAUSE_S_MIN
 from amqpd.journal.records import SourceEntry
 from amqpd.journal.transaction import Transaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
@@ -363,7 +362,7 @@ async def test_what_is_committed_later_is_told_to_the_disk_when_no_commit_follow
 
 
 async def test_patience_lasts_while_some_tries_succeed() -> None:
-    patience = Patience()
+    patience = SettlingOdds()
     for _ in range(10 * CREDIT_MAX):
         for _ in range(SUCCESS):
             assert patience.tries_next()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.journal.promptness import PAUSE_S_MAX, PAUSE_S_MIN, TOOK_S_MAX, Promptness
+from amqpd.journal.commit_timing import PAUSE_S_MAX, PAUSE_S_MIN, TOOK_S_MAX, Promptness
 
 
 def commits(promptness: Promptness, begin_s: float, end_s: float, took_s: float, each_s: float) -> tuple[int, float]:

@@ -19,10 +19,9 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.led_sources import LedSource
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
-from amqpd.journal.places import Merged, Places
 from amqpd.journal.records import Range, SourceEntry
 from amqpd.journal.transaction import Transaction
-from amqpd.journal.withheld import Withheld
+from amqpd.journal.withheld import MergedRanges, RangeMap, Withheld
 from amqpd.queues.backlog import Backlog
 from tests.journal.test_numbers import run
 
@@ -282,7 +281,7 @@ def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> N
 
 
 def test_ranges_that_touch_are_one() -> None:
-    merged = Merged()
+    merged = MergedRanges()
     for first in (8, 0, 4, 2, 6, 20):
         merged.add(first, first + 1)
     assert len(merged) == 2
@@ -293,7 +292,7 @@ def test_ranges_that_touch_are_one() -> None:
 
 
 def test_places_find_what_meets_a_range() -> None:
-    places = Places[str]()
+    places = RangeMap[str]()
     for first, last, name in ((10, 19, "b"), (0, 4, "a"), (30, 30, "c")):
         places.add(first, last, name)
     assert places.within(4, 10) == ["a", "b"]

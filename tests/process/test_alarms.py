@@ -22,9 +22,9 @@ from amqpd.process.alarms import (
     ShortageWatch,
     decide,
     limits_from,
-    memory_bytes,
     next_look_s,
 )
+from amqpd.process.memory import memory_bytes
 from amqpd.setting_types import GIB, MIB
 
 LIMITS = Limits(resident_bytes_max=1000, disk_free_bytes_min=100)

@@ -17,7 +17,7 @@ from amqpd.flow import turns
 from amqpd.kernel import scan_publishes
 from amqpd.node import dispatching
 from amqpd.node import node as node_module
-from amqpd.publishing import acceptance, batches, dead_lettering, history, releasing, routes, routing
+from amqpd.publishing import acceptance, batches, dead_lettering, history_replay, releasing, routes, routing
 from amqpd.publishing import publish as publishing
 from amqpd.publishing.routes import Route
 from amqpd.queues.port import unheard
@@ -323,7 +323,7 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatching, "QUEUES_SHARE_MIN", SHARE)
     for module in (acceptance, batches, publishing, dead_lettering):
         monkeypatch.setattr(module, "COPIES_AT_ONCE", STEP)
-    for module in (routing, releasing, history):
+    for module in (routing, releasing, history_replay):
         monkeypatch.setattr(module, "COPIES_A_STEP", STEP)
     monkeypatch.setattr(routes, "LIGHT_MAX", STEP)
     monkeypatch.setattr("amqpd.topology.routes.STEP_WORK", STEP)

@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from amqpd.transport.link import Link
-from amqpd.transport.paused import LOOKS_MAX, PausedLinks
+from amqpd.transport.waiting_links import LOOKS_MAX, PausedLinks
 from tests.harness.harness import Harness
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from amqpd.connection import Connection
 from amqpd.transport.link import Link
-from amqpd.transport.unread import given_up, overdue
+from amqpd.transport.waiting_links import given_up, overdue
 from amqpd.vocabulary.states import Peer
 from tests.harness.harness import Harness
 

@@ -12,7 +12,7 @@ Not here: the transaction itself (`disk.py`).
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from amqpd.journal.records import Range
 from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.schema import SEQ_MAX
-from amqpd.peers.entry import START
+from amqpd.peers.entry import START, Position
 
 PIECE_BYTES_MAX = 2 << 20
 """Deleting 2 MB of cold rows takes 0.9 ms here, about three fsyncs: what a commit may be late by."""
@@ -195,3 +195,27 @@ def _take_rows(piece: Piece, discard: Discard, rows: list[tuple[int, int]], byte
     if until is not None:
         piece.row_discards.append((discard.queue_id, discard.first_seq, until, *discard.position))
     return whole
+
+
+class Gone:
+    """The discarded ranges of a journal, asked in ascending order of (queue_id, first_seq): one sweep over both
+    lists."""
+
+    def __init__(self, discards: list[Discard]) -> None:
+        self._waiting: dict[int, list[Discard]] = defaultdict(list)
+        for discard in sorted(discards, key=lambda discard: -discard.first_seq):
+            self._waiting[discard.queue_id].append(discard)
+        self._queue_id: int | None = None
+        self._open: list[Discard] = []
+
+    def by(self, queue_id: int, first_seq: int, last_seq: int, position: Position) -> list[Discard]:
+        """The discards that the range belongs to."""
+        if queue_id not in self._waiting:
+            return []
+        if queue_id != self._queue_id:
+            self._queue_id, self._open = queue_id, []
+        waiting = self._waiting[queue_id]
+        while waiting and waiting[-1].first_seq <= first_seq:
+            self._open.append(waiting.pop())
+        self._open = [discard for discard in self._open if discard.last_seq >= first_seq]
+        return [discard for discard in self._open if last_seq <= discard.last_seq and position <= discard.position]

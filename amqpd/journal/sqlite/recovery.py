@@ -22,8 +22,7 @@ from typing import Any
 
 from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
 from amqpd.journal.sqlite import checksums, queries, replicas, trust
-from amqpd.journal.sqlite.discards import Discard
-from amqpd.journal.sqlite.gone import Gone
+from amqpd.journal.sqlite.discards import Discard, Gone
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 
 from amqpd.journal.sqlite import checksums, queries, state
-from amqpd.journal.sqlite.gone import Gone
+from amqpd.journal.sqlite.discards import Gone
 from amqpd.journal.sqlite.replicas import staged_from
 from amqpd.journal.sqlite.schema import FORMER_MARK
 from amqpd.journal.sqlite.small_tables import discard_of, mark_of

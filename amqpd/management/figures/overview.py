@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from amqpd.node.fence import fenced
-from amqpd.node.quarantine import quarantined
+from amqpd.node.quarantine import fenced, quarantined
 
 if TYPE_CHECKING:
     from amqpd.node.node import Node

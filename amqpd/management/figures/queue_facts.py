@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import Any
 
 from amqpd.management.figures.conditions import conditions
-from amqpd.node.fence import fence_facts
+from amqpd.node.quarantine import fence_facts
 from amqpd.node.totals import TAKEN
 from amqpd.queues.contents import head_timestamp
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, TOTALS, taken
@@ -90,7 +90,7 @@ def state_of(queue: QueuePort) -> str:
 
 
 def _state(queue: QueuePort, fence: dict[str, Any] | None) -> str:
-    """RabbitMQ's words, except `fenced` (`amqpd/node/fence.py`) and `remote` (`amqpd/node/sources.py`). Why it
+    """RabbitMQ's words, except `fenced` (`amqpd/node/quarantine.py`) and `remote` (`amqpd/node/sources.py`). Why it
     crashed: `amqpd/node/quarantine.py`."""
     if queue.crash_reason is not None:
         return "crashed"

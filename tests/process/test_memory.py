@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqpd.process.free_memory import LOOK_S, QUIET_SHARE, WORK_S_MIN, FreeMemory
+from amqpd.process.memory import LOOK_S, QUIET_SHARE, WORK_S_MIN, FreeMemory
 
 QUIET_S = LOOK_S * QUIET_SHARE / 2
 BUSY_S = LOOK_S * QUIET_SHARE * 2

@@ -26,7 +26,7 @@ from amqpd.vocabulary.records import BindingRecord
 GIVE_WORK = 4
 
 
-def give(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
+def replay(node: PublishingNode, binding: BindingRecord, runs: tuple[Run, ...]) -> Iterator[None]:
     """For `Dispatching.carry_out`."""
     told = False
     for run in runs:
