@@ -210,7 +210,8 @@ class Broker:
             METHODS,
             server_properties(self._settings),
             identity,
-            *(self._audit.recorder, self._audit.coverage),
+            self._audit.recorder,
+            self._audit.coverage,
             None if self._spans is None else self._spans.tracer(clock.us),
             self._cluster or Alone(identity.name if self._settings.cluster_store else ""),
         )
@@ -289,7 +290,11 @@ class Broker:
 
     def _make_writer(self, journal: JournalBuffer) -> JournalWriter:
         return JournalWriter(
-            *(journal, self._disk, self._durable, self._disk_full, self._pair.full),
+            journal,
+            self._disk,
+            self._durable,
+            self._disk_full,
+            self._pair.full,
             left_to_caller=lambda: self.pump.takes_commit(),
             cut=self._cut,
             alone=lambda: self._cluster is not None and self._alone(),
@@ -306,7 +311,7 @@ class Broker:
         """Accept and serve until `stop`, then drain."""
         self.node.event_exchange.start(self._settings.events.published_in)
         self._backups = Backups(
-            *(self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing)
+            self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing
         )
         self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
         on = Running(self.node, self.pump.settle, self._board)

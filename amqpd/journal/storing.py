@@ -42,6 +42,13 @@ def bytes_of(write: Write) -> int:
 def _row(queue_id: int, segment: Entry) -> Row:
     assert segment.runs is not None
     return Row(
-        *(queue_id, segment.first, segment.last, b"", segment.persistent),
-        *(0, segment.published_ms, segment.packed_deadlines(), segment.runs),
+        queue_id,
+        segment.first,
+        segment.last,
+        b"",
+        segment.persistent,
+        0,
+        segment.published_ms,
+        segment.packed_deadlines(),
+        segment.runs,
     )

@@ -186,6 +186,12 @@ def _read(raw: bytes, when_asked: bool) -> Properties:
     if not texts:
         return Properties(persistent, headers, priority, None, None, None)
     return Properties(
-        *(persistent, headers, priority, texts.get(_EXPIRATION), texts.get(_USER_ID), texts.get(_REPLY_TO)),
-        *(texts.get(_MESSAGE_ID), texts.get(_CORRELATION_ID)),
+        persistent,
+        headers,
+        priority,
+        texts.get(_EXPIRATION),
+        texts.get(_USER_ID),
+        texts.get(_REPLY_TO),
+        texts.get(_MESSAGE_ID),
+        texts.get(_CORRELATION_ID),
     )

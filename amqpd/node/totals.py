@@ -25,9 +25,23 @@ from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts, taken
 from amqpd.session.ports import ChannelBase, ConnectionBase
 
 COUNTED = (
-    *("accepted", "recovered", "delivered", "redelivered", "got", "got_nothing", "got_auto_acked"),
-    *("auto_acked", "acked_by_clients", "rejected", "expired", "dropped", "delivery_limit", "purged", "withdrawn"),
-    *("dead_lettered", "refused"),
+    "accepted",
+    "recovered",
+    "delivered",
+    "redelivered",
+    "got",
+    "got_nothing",
+    "got_auto_acked",
+    "auto_acked",
+    "acked_by_clients",
+    "rejected",
+    "expired",
+    "dropped",
+    "delivery_limit",
+    "purged",
+    "withdrawn",
+    "dead_lettered",
+    "refused",
 )
 """of `Facts`"""
 TAKEN = ("deliver_get", "redeliver", "ack", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty")

@@ -39,8 +39,20 @@ OWN_HEADERS_BYTES_MAX = 48 * 1024
 
 _TEXT, _NUMBER = range(2)
 _NAMES = (
-    *("content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to"),
-    *("expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id"),
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
 )
 _KINDS = dict.fromkeys(("delivery_mode", "priority", "timestamp"), _NUMBER)
 

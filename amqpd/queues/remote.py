@@ -132,8 +132,20 @@ class RemoteQueue(QueuePort):
     def statistics(self, now_ms: int) -> Statistics:
         nothing = Facts(now_ms)
         return Statistics(
-            *(settings_of(self.record.arguments, {}), 0, 0, 0, 0, 0, None, 0, 0.0, None),
-            *(nothing.totals(), nothing.rates(now_ms), nothing.time_in_queue, 0),
+            settings=settings_of(self.record.arguments, {}),
+            ready=0,
+            unacked=0,
+            ready_bytes=0,
+            unacked_bytes=0,
+            memory_bytes=0,
+            oldest_ms=None,
+            consumers=0,
+            utilisation=0.0,
+            active=None,
+            totals=nothing.totals(),
+            rates=nothing.rates(now_ms),
+            time_in_queue=nothing.time_in_queue,
+            dying=0,
         )
 
     @property

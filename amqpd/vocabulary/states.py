@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 TLS_FIELDS = (
-    *("ssl_protocol", "ssl_key_exchange", "ssl_cipher", "ssl_hash"),
-    *("peer_cert_subject", "peer_cert_issuer", "peer_cert_serial_number", "peer_cert_validity"),
+    "ssl_protocol",
+    "ssl_key_exchange",
+    "ssl_cipher",
+    "ssl_hash",
+    "peer_cert_subject",
+    "peer_cert_issuer",
+    "peer_cert_serial_number",
+    "peer_cert_validity",
 )
 """what is told of TLS, by RabbitMQ's names"""
 

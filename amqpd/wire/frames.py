@@ -34,8 +34,13 @@ _TUNE: Final = Struct(">BHIIHIHB")
 # changed; those with tables are none of them, and no secrets are kept.
 _REMEMBERED = frozenset(
     (
-        *(commands.Connection.TuneOk, commands.Connection.Open, commands.Connection.Close),
-        *(commands.Channel.Open, commands.Channel.Close, commands.Confirm.Select, commands.Basic.Qos),
+        commands.Connection.TuneOk,
+        commands.Connection.Open,
+        commands.Connection.Close,
+        commands.Channel.Open,
+        commands.Channel.Close,
+        commands.Confirm.Select,
+        commands.Basic.Qos,
     )
 )
 REMEMBERED_MAX: Final = 256
@@ -46,11 +51,22 @@ _known: dict[bytes, base.Frame] = {}
 _BARE: dict[type[base.Frame], bytes] = {
     method: _METHOD_ID.pack(method.index) + method().marshal()
     for method in (
-        *(commands.Connection.OpenOk, commands.Connection.CloseOk, commands.Connection.UpdateSecretOk),
-        *(commands.Channel.OpenOk, commands.Channel.CloseOk, commands.Confirm.SelectOk, commands.Basic.QosOk),
-        *(commands.Queue.BindOk, commands.Queue.UnbindOk, commands.Exchange.DeclareOk, commands.Exchange.DeleteOk),
-        *(commands.Exchange.BindOk, commands.Exchange.UnbindOk),
-        *(commands.Tx.SelectOk, commands.Tx.CommitOk, commands.Tx.RollbackOk),
+        commands.Connection.OpenOk,
+        commands.Connection.CloseOk,
+        commands.Connection.UpdateSecretOk,
+        commands.Channel.OpenOk,
+        commands.Channel.CloseOk,
+        commands.Confirm.SelectOk,
+        commands.Basic.QosOk,
+        commands.Queue.BindOk,
+        commands.Queue.UnbindOk,
+        commands.Exchange.DeclareOk,
+        commands.Exchange.DeleteOk,
+        commands.Exchange.BindOk,
+        commands.Exchange.UnbindOk,
+        commands.Tx.SelectOk,
+        commands.Tx.CommitOk,
+        commands.Tx.RollbackOk,
     )
 }
 # Its one argument is reserved, a long string. RabbitMQ sends an empty one, pamqp "0"; amqp-client.js reads a fixed

@@ -94,7 +94,7 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
             if (revision := _known_revision(path, writer)) != REVISIONS[-1]:
                 if revision in SAME_TABLES:
                     before = OpenedJournal(
-                        *(writer, writer, trust.read_names(path, writer), trust.read_source(path, writer))
+                        writer, writer, trust.read_names(path, writer), trust.read_source(path, writer)
                     )
                     accepted += _judged(path, before, end, promise, accept_loss=accept_loss)
                 elif end.damage:

@@ -45,16 +45,37 @@ from amqpd.journal.sqlite.statements import (
 # --- an entry
 
 _ENTRY = (
-    *("source", "epoch", "idx", "first_row", "inserted", "rows", "numbers", "deadlines", "data", "settled"),
-    *("before_epoch", "before_idx", "checksum", "control", "entry_rows", "entry_first_row", "tail_crc"),
+    "source",
+    "epoch",
+    "idx",
+    "first_row",
+    "inserted",
+    "rows",
+    "numbers",
+    "deadlines",
+    "data",
+    "settled",
+    "before_epoch",
+    "before_idx",
+    "checksum",
+    "control",
+    "entry_rows",
+    "entry_first_row",
+    "tail_crc",
 )
 
 
 def _program() -> list[str]:
     of, first_row = [new("source"), new("epoch"), new("idx")], new("first_row")
     said = [
-        *(*of, new("before_epoch"), new("before_idx"), new("checksum"), new("entry_first_row")),
-        *(new("entry_rows"), literal_column("NEW.control"), new("tail_crc")),
+        *of,
+        new("before_epoch"),
+        new("before_idx"),
+        new("checksum"),
+        new("entry_first_row"),
+        new("entry_rows"),
+        literal_column("NEW.control"),
+        new("tail_crc"),
     ]
     keep = insert(tail).from_select(
         [each.name for each in tail.c], select(*said).where(literal_column("NEW.control").is_not(None))

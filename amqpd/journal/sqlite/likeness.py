@@ -199,8 +199,14 @@ def _fits(record: Key, data: object) -> bool:
         if not 0 <= said["deadline_bytes"] <= min(most, DEADLINES_BYTES_MAX):
             return False  # so much memory is taken for them
         row = Row(
-            *(said["queue_id"], said["first_seq"], said["last_seq"], data, bool(said["persistent"])),
-            *(said["body_bytes"], said["published_ms"], bytes(said["deadline_bytes"])),
+            said["queue_id"],
+            said["first_seq"],
+            said["last_seq"],
+            data,
+            bool(said["persistent"]),
+            said["body_bytes"],
+            said["published_ms"],
+            bytes(said["deadline_bytes"]),
         )
         return bool(len(data) == said["nbytes"] and checksum(row) == said["crc"] & checksums.BODY_MASK)
     except (struct.error, TypeError, ValueError, OverflowError):

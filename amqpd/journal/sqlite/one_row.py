@@ -26,8 +26,17 @@ PAGES = 3
 """What it changes: the last page of the table and one of its index, and now and then a new one."""
 
 _ROW = (
-    *("epoch", "idx", "queue_id", "first_seq", "last_seq", "nbytes", "persistent"),
-    *("body_bytes", "published_ms", "crc", "data"),
+    "epoch",
+    "idx",
+    "queue_id",
+    "first_seq",
+    "last_seq",
+    "nbytes",
+    "persistent",
+    "body_bytes",
+    "published_ms",
+    "crc",
+    "data",
 )
 _HEAD = ("source_crc", "rows")
 

@@ -29,8 +29,16 @@ class Outcome:
         with self._lock:
             whole = self._transaction
             left = Transaction(
-                *(whole.index, whole.rows, whole.settled, whole.deletes, whole.delivered, whole.counts),
-                *(whole.dropped, whole.entries, whole.writes, whole.committed),
+                whole.index,
+                whole.rows,
+                whole.settled,
+                whole.deletes,
+                whole.delivered,
+                whole.counts,
+                whole.dropped,
+                whole.entries,
+                whole.writes,
+                whole.committed,
             )
             left.own, left.unusable = whole.own, whole.unusable
             return left

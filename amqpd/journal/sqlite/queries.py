@@ -8,6 +8,8 @@ Not here: what writes (`statements.py`), who calls them (`disk.py`, `recovery.py
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import Column, ColumnElement, Integer, Table, and_, exists, func, literal_column, select, tuple_
 
 from amqpd.journal.sqlite.schema import SOURCE as LOCAL
@@ -34,100 +36,42 @@ def _of_sources(of: Table) -> ColumnElement[bool]:
     return of.c.source.in_(select(chosen.c.value))
 
 
+def _columns(of: Table, names: str) -> tuple[Column[Any], ...]:
+    """Columns of the table, by their names in one text."""
+    return tuple(of.c[name] for name in names.split())
+
+
 def _given(name: str) -> ColumnElement[int]:
     return literal_column(f":{name}", Integer)
 
 
 # --- recovery
 
-SOURCE = _text(
-    select(
-        *(source.c.source, source.c.epoch, source.c.idx, source.c.reserved, source.c.replicated),
-        *(source.c.committed_epoch, source.c.committed_idx, source.c.crc),
-        *(source.c.rows, source.c.rows_check, source.c.settled, source.c.settled_check),
-    ).order_by(source.c.source)
-)
-# Of the local source above an (epoch, idx), by the index, which recovery goes by.
-ROWS_ABOVE = _text(
-    select(batch.c.epoch, batch.c.idx)
-    .with_hint(batch, "INDEXED BY batch_index", "sqlite")
-    .where(
-        batch.c.source == literal_column(str(LOCAL)),
-        tuple_(batch.c.epoch, batch.c.idx) > tuple_(_given("epoch"), _given("idx")),
-    )
-    .order_by(batch.c.epoch, batch.c.idx)
-)
-# By the table, in the order of `checksums.of_head`.
-LAST_ROW = _text(
-    select(
-        *(batch.c.queue_id, batch.c.first_seq, batch.c.last_seq, batch.c.persistent, batch.c.nbytes),
-        *(batch.c.source, batch.c.epoch, batch.c.idx),
-        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.crc),
-    )
-    .order_by(batch.c.batch_id.desc())
-    .limit(1)
-)
-USED = _text(select(exists().select_from(batch) | exists().select_from(settled)))
-NAMES = _text(select(names.c.name, names.c.value, names.c.crc))
-_mark = (
-    queue.c.queue_id,
-    queue.c.next_seq,
-    queue.c.delivered,
-    queue.c.source,
-    queue.c.epoch,
-    queue.c.idx,
-    queue.c.crc,
-)
-QUEUES = _text(select(*_mark))
-_kept = (
-    *(former.c.source, former.c.epoch, former.c.idx, former.c.kind, former.c.queue_id, former.c.one, former.c.two),
-    *(former.c.was_epoch, former.c.was_idx, former.c.crc),
-)
-FORMER = _text(select(*_kept).order_by(*_kept[:7]))
-_discard = (
-    *(discard.c.discard_id, discard.c.queue_id, discard.c.first_seq, discard.c.last_seq),
-    *(discard.c.source, discard.c.epoch, discard.c.idx, discard.c.crc),
-)
-DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
-_rows = select(
-    *(
-        batch.c.queue_id,
-        batch.c.last_seq,
-        batch.c.first_seq,
-        batch.c.nbytes,
-        batch.c.persistent,
-        batch.c.source,
-        batch.c.epoch,
-        batch.c.idx,
-        batch.c.body_bytes,
-        batch.c.published_ms,
-        batch.c.deadline_bytes,
-        batch.c.crc,
-        batch.c.batch_id,
-    )
-).order_by(batch.c.queue_id, batch.c.last_seq)
-ROWS, ROWS_OF = _text(_rows), _text(_rows.where(_of_sources(batch)))
-DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
-_settled = (
-    *(settled.c.queue_id, settled.c.first_seq, settled.c.last_seq),
-    *(settled.c.source, settled.c.epoch, settled.c.idx, settled.c.crc),
-)
-SETTLED = _text(select(*_settled).order_by(*_settled[:3]))
-SETTLED_OF = _text(select(*_settled).where(_of_sources(settled)).order_by(*_settled[:3]))
-_returned = (
-    *(returned.c.queue_id, returned.c.seq, returned.c.count),
-    *(returned.c.source, returned.c.epoch, returned.c.idx, returned.c.crc),
-)
-RETURNED = _text(select(*_returned).order_by(*_returned[:2]))
-RETURNED_OF = _text(select(*_returned).where(_of_sources(returned)).order_by(*_returned[:2]))
+SOURCE = _text( select( *_columns( source, "source epoch idx reserved replicated committed_epoch committed_idx crc
+rows rows_check settled settled_check", ) ).order_by(source.c.source) ) # Of the local source above an (epoch, idx),
+by the index, which recovery goes by. ROWS_ABOVE = _text( select(batch.c.epoch, batch.c.idx) .with_hint(batch,
+"INDEXED BY batch_index", "sqlite") .where( batch.c.source == literal_column(str(LOCAL)), tuple_(batch.c.epoch,
+batch.c.idx) > tuple_(_given("epoch"), _given("idx")), ) .order_by(batch.c.epoch, batch.c.idx) ) # By the table, in
+the order of `checksums.of_head`. LAST_ROW = _text( select( *_columns( batch, "queue_id first_seq last_seq persistent
+nbytes source epoch idx body_bytes published_ms deadline_bytes crc", ) ) .order_by(batch.c.batch_id.desc()) .limit(1)
+) USED = _text(select(exists().select_from(batch) | exists().select_from(settled))) NAMES = _text(select(names.c.name,
+names.c.value, names.c.crc)) _mark = _columns(queue, "queue_id next_seq delivered source epoch idx crc") QUEUES =
+_text(select(*_mark)) _kept = _columns(former, "source epoch idx kind queue_id one two was_epoch was_idx crc") FORMER
+= _text(select(*_kept).order_by(*_kept[:7])) _discard = _columns(discard, "discard_id queue_id first_seq last_seq
+source epoch idx crc") DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id)) _rows = select( *_columns(
+batch, "queue_id last_seq first_seq nbytes persistent source epoch idx body_bytes published_ms deadline_bytes crc
+batch_id", ) ).order_by(batch.c.queue_id, batch.c.last_seq) ROWS, ROWS_OF = _text(_rows),
+_text(_rows.where(_of_sources(batch))) DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
+_settled = _columns(settled, "queue_id first_seq last_seq source epoch idx crc") SETTLED =
+_text(select(*_settled).order_by(*_settled[:3])) SETTLED_OF =
+_text(select(*_settled).where(_of_sources(settled)).order_by(*_settled[:3])) _returned = _columns(returned, "queue_id
+seq count source epoch idx crc") RETURNED = _text(select(*_returned).order_by(*_returned[:2])) RETURNED_OF =
+_text(select(*_returned).where(_of_sources(returned)).order_by(*_returned[:2]))
 """Each of all sources, and of those in the JSON list `sources`."""
 
 # --- replicas
 
-_link = (
-    *(tail.c.source, tail.c.epoch, tail.c.idx, tail.c.before_epoch, tail.c.before_idx, tail.c.checksum),
-    *(tail.c.first_row, tail.c.rows, tail.c.control, tail.c.crc),
-)
+_link = _columns(tail, "source epoch idx before_epoch before_idx checksum first_row rows control crc")
 TAIL = _text(select(*_link).order_by(*_link[:3]))
 _vote = (vote.c.source, vote.c.epoch, vote.c.forwarder, vote.c.life, vote.c.crc)
 VOTES = _text(select(*_vote).order_by(vote.c.source))
@@ -143,7 +87,9 @@ DATA_OF = _text(
     .select_from(batch.outerjoin(deadline, and_(deadline.c.batch_id == batch.c.batch_id, batch.c.deadline_bytes > 0)))
     .where(
         batch.c.batch_id.between(_given("first_row"), _given("last_row")),
-        *(batch.c.source == _given("source"), batch.c.epoch == _given("epoch"), batch.c.idx == _given("idx")),
+        batch.c.source == _given("source"),
+        batch.c.epoch == _given("epoch"),
+        batch.c.idx == _given("idx"),
     )
     .order_by(batch.c.batch_id)
 )
@@ -151,8 +97,10 @@ DATA_OF = _text(
 
 STATE_ROW = _text(
     select(
-        *(batch.c.queue_id, batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
-        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes, batch.c.epoch, batch.c.idx, batch.c.crc),
+        *_columns(
+            batch,
+            "queue_id first_seq last_seq nbytes persistent body_bytes published_ms deadline_bytes epoch idx crc",
+        ),
         func.coalesce(deadline.c.crc, literal_column("0")),
         batch.c.data,
         func.coalesce(deadline.c.data, literal_column("x''")),
@@ -277,9 +225,9 @@ _discarded = exists().where(
 )
 FIND = _text(
     select(
-        *(batch.c.first_seq, batch.c.last_seq, batch.c.nbytes, batch.c.persistent),
-        *(batch.c.body_bytes, batch.c.published_ms, batch.c.deadline_bytes),
-        *(batch.c.source, batch.c.epoch, batch.c.idx, batch.c.crc),
+        *_columns(
+            batch, "first_seq last_seq nbytes persistent body_bytes published_ms deadline_bytes source epoch idx crc"
+        )
     )
     .where(batch.c.queue_id == _queue_id, batch.c.last_seq >= _first, ~_discarded)
     .order_by(batch.c.last_seq)
@@ -320,18 +268,9 @@ SLICES = {
     "staged": (2, _slice(2, *_staged)),
 }
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
-_entry = (
-    *(batch.c.queue_id, batch.c.last_seq, batch.c.first_seq, batch.c.nbytes, batch.c.persistent),
-    *(
-        batch.c.source,
-        batch.c.epoch,
-        batch.c.idx,
-        batch.c.body_bytes,
-        batch.c.published_ms,
-        batch.c.deadline_bytes,
-        batch.c.crc,
-        batch.c.batch_id,
-    ),
+_entry = _columns(
+    batch,
+    "queue_id last_seq first_seq nbytes persistent source epoch idx body_bytes published_ms deadline_bytes crc batch_id",
 )
 ENTRIES = _slice(2, *_entry)
 """From the index alone."""

@@ -125,8 +125,11 @@ class RowReader:
         try:
             upper = head_crc >> checksums.HEAD_SHIFT
             whole = (
-                *(head_crc, len(row.data), len(row.deadlines), checksum(row)),
-                *(checksums.of_head(*said) if upper else 0,),
+                head_crc,
+                len(row.data),
+                len(row.deadlines),
+                checksum(row),
+                checksums.of_head(*said) if upper else 0,
                 checksum_of_deadlines(queue_id, first, last, row.deadlines) if deadline_bytes else None,
             ) == (crc, nbytes, deadline_bytes, head_crc & checksums.BODY_MASK, upper, deadline_crc)
         except (struct.error, TypeError):

@@ -136,8 +136,19 @@ def find(
     recovered = Recovered(source.idx, queues)
     timed = deadlines.queues
     return Found(
-        *(recovered, heads, discards, dead, held, orphans, timed, counted, marks, sides.sources, sides.staged),
-        *(source.behind, source.rows),
+        recovered=recovered,
+        heads=heads,
+        discards=discards,
+        dead=dead,
+        held=held,
+        orphans=orphans,
+        timed=timed,
+        counted=counted,
+        marks=marks,
+        sources=sides.sources,
+        staged=sides.staged,
+        behind=source.behind,
+        rows=source.rows,
     )
 
 

@@ -71,8 +71,19 @@ batch = Table(
     Column("data", LargeBinary, nullable=False),
     # last_seq before first_seq: rows of a queue are disjoint, so `last_seq >= x` seeks to the row that holds x.
     Index(
-        *("batch_index", "queue_id", "last_seq", "first_seq", "nbytes", "persistent", "source", "epoch", "idx"),
-        *("body_bytes", "published_ms", "deadline_bytes", "crc"),
+        "batch_index",
+        "queue_id",
+        "last_seq",
+        "first_seq",
+        "nbytes",
+        "persistent",
+        "source",
+        "epoch",
+        "idx",
+        "body_bytes",
+        "published_ms",
+        "deadline_bytes",
+        "crc",
     ),
 )
 

@@ -17,7 +17,17 @@ from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.storage.probe import could_not_read
 
 TABLES = (
-    *("settled", "queue", "discard", "returned", "deadline", "source", "former", "tail", "seal", "staged", "names"),
+    "settled",
+    "queue",
+    "discard",
+    "returned",
+    "deadline",
+    "source",
+    "former",
+    "tail",
+    "seal",
+    "staged",
+    "names",
 )
 
 

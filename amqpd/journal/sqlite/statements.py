@@ -111,12 +111,32 @@ def insert_rows(of: list[Any], first_row: Any = None) -> Any:
     chosen = {} if first_row is None else {"batch_id": first_row + rows.c.key}
     return insert(batch).from_select(
         [
-            *(*chosen, "queue_id", "first_seq", "last_seq", "nbytes", "persistent", "source", "epoch", "idx", "crc"),
-            *("body_bytes", "published_ms", "deadline_bytes", "data"),
+            *chosen,
+            "queue_id",
+            "first_seq",
+            "last_seq",
+            "nbytes",
+            "persistent",
+            "source",
+            "epoch",
+            "idx",
+            "crc",
+            "body_bytes",
+            "published_ms",
+            "deadline_bytes",
+            "data",
         ],
         select(
-            *(*chosen.values(), queue_id, first, last, nbytes, persistent, *of, crc),
-            *(*facts, _piece(at, nbytes)),
+            *chosen.values(),
+            queue_id,
+            first,
+            last,
+            nbytes,
+            persistent,
+            *of,
+            crc,
+            *facts,
+            _piece(at, nbytes),
         ).select_from(rows),
     )
 
@@ -290,8 +310,16 @@ def _program(*, rare: bool) -> list[str]:
 
 LISTS = ("rows", "deletes", "settled", "marks")
 RARE_LISTS = (
-    *("deadlines", "deadline_deletes", "row_discards", "settled_discards", "settled_again"),
-    *("returned", "returned_deletes", "dropped", "discards", "discarded"),
+    "deadlines",
+    "deadline_deletes",
+    "row_discards",
+    "settled_discards",
+    "settled_again",
+    "returned",
+    "returned_deletes",
+    "dropped",
+    "discards",
+    "discarded",
 )
 _COLUMNS = ("epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 

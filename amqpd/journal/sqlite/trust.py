@@ -146,10 +146,12 @@ def read_record(journal: Path, connection: sqlite3.Connection, identity: str | N
         # SQLite returns what type a damaged record says.
         numbers = all(type(value) is int for value in (*said, crc, rows, rows_check, settled, settled_check))
         if not numbers or (
-            *(crc, rows, settled),
+            crc,
+            rows,
+            settled,
             rows >= 0,
             settled >= 0,
-        ) != (checksums.of_source(*(*said, str(identity))), -rows_check, -settled_check, True, True):
+        ) != (checksums.of_source(*said, str(identity)), -rows_check, -settled_check, True, True):
             raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
         others.append(said)
     local = others.pop()
