@@ -39,7 +39,7 @@ from amqpd.publishing import publish as publishing
 from amqpd.publishing.ports import PublishingChannel
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import RouteCache
-from amqpd.queues.fences import Fenced
+from amqpd.queues.fences import QueueFenced
 from amqpd.queues.port import unheard
 from amqpd.session.confirms import Confirms
 from amqpd.session.credit import CreditQueue, Subscription
@@ -49,7 +49,7 @@ from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
 from amqpd.vocabulary.client import Begun
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.frames import method_frame, nack_frame, read_method, reply_text
 
 # What a held frame costs in memory beside its payload.
@@ -183,7 +183,7 @@ class Channel(PublishingChannel):
 
     def _set_plain(self) -> None:
         stops = self.closing or self.suspended or self.closed or self.content is not None
-        self.plain = not stops and self.connection.state is State.RUNNING
+        self.plain = not stops and self.connection.state is ConnectionState.RUNNING
 
     def suspend(self, continuation: Callable[..., None]) -> Callable[..., Any]:
         """Hold later frames until the returned function is called: it runs the continuation, then the held frames.
@@ -226,7 +226,7 @@ class Channel(PublishingChannel):
         """Take the frames that were held, until it is suspended again or the client does not take the answers."""
         connection, held = self.connection, self.held
         # Behind channel.close the number may be open again: what is left is for that channel.
-        while held and not self.suspended and connection.state is State.RUNNING:
+        while held and not self.suspended and connection.state is ConnectionState.RUNNING:
             if (connection.choked or connection.intake.throttled) and not self.closed:
                 self._stop()
                 return
@@ -264,7 +264,7 @@ class Channel(PublishingChannel):
             return
         self.node.durability.flush(self)
         text = reply_text(error)
-        if not (isinstance(error, Fenced) and error.told):
+        if not (isinstance(error, QueueFenced) and error.told):
             self.node.log("channel_error", connection=self.connection.name, channel=self.id, reply=text)
         if isinstance(error, AMQPAccessRefused):
             self.node.acts.refused(self.connection, text)

@@ -42,7 +42,7 @@ from amqpd.session.intake import Intake
 from amqpd.session.liveness import Liveness
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.steps import leaving
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 from amqpd.wire.frames import PROTOCOL_HEADER, method_frame, reply_text
 
 _HEAD: Final = Struct(">BHI")
@@ -50,12 +50,12 @@ _PUBLISH_ID: Final = b"\x00\x3c\x00\x28"
 _ACK_ID: Final = b"\x00\x3c\x00\x50"
 
 # By the name of its class a member is looked up through the metaclass each time: 900 instructions.
-_HEADER: Final = State.HEADER
-_HANDSHAKE: Final = State.HANDSHAKE
-_RUNNING: Final = State.RUNNING
-_CLOSING: Final = State.CLOSING
-_LINGERING: Final = State.LINGERING
-_CLOSED: Final = State.CLOSED
+_HEADER: Final = ConnectionState.HEADER
+_HANDSHAKE: Final = ConnectionState.HANDSHAKE
+_RUNNING: Final = ConnectionState.RUNNING
+_CLOSING: Final = ConnectionState.CLOSING
+_LINGERING: Final = ConnectionState.LINGERING
+_CLOSED: Final = ConnectionState.CLOSED
 
 # A publish that is not complete waits for the rest of its bytes up to this size, to go through the kernel whole: any
 # whose body is in one frame. A larger one is assembled frame by frame, so that its beginning is not copied again.
@@ -68,7 +68,7 @@ WAITS_MAX: Final = 8
 class Connection(ConnectionBase):
     """The state machine of one connection."""
 
-    def __init__(self, node: Node, peer: Peer, connection_id: str, now: float) -> None:
+    def __init__(self, node: Node, peer: PeerAddress, connection_id: str, now: float) -> None:
         super().__init__(peer.name, connection_id, _HEADER)
         self.node = node
         self.shared = node
@@ -519,7 +519,7 @@ class Connection(ConnectionBase):
         except Exception as error:  # noqa: BLE001 - it ends as it is; faults reports it, or raises it on
             self.node.faults.contain(CONNECTION, self.name, error)
 
-    def _leave(self, state: State) -> None:
+    def _leave(self, state: ConnectionState) -> None:
         """The connection has ended for the node. While it is LINGERING the client still has to end the stream, and a
         connection.close that crossed ours, or came twice, is answered (as in RabbitMQ: a client whose stream ends
         in the middle of its own close takes that for an error)."""

@@ -34,13 +34,13 @@ from amqpd.node.node import Node
 from amqpd.session.liveness import LOOK_WORK
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
-from amqpd.transport.acceptor import Acceptor
+from amqpd.transport.acceptor import ClientAcceptor
 from amqpd.transport.link import LITTLE_BYTES, LITTLES_MIN, Link, SocketAddress, connection_name, is_loopback
 from amqpd.transport.readiness import Wakeup, awake, next_events
 from amqpd.transport.tls_handshakes import STEP_BYTES_MAX, TlsHandshakes
 from amqpd.transport.tls_stream import TlsStream
 from amqpd.transport.waiting_links import Lingering, PausedLinks, given_up
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 
 # Read at most so much of one socket in one tick: larger costs the others latency, smaller costs throughput.
 RECEIVE_BYTES_MAX: Final = 256 * 1024
@@ -55,11 +55,11 @@ YOUNG_LOOKS: Final = 3
 # Of a change to the topology: a queue that is declared leaves some thirty objects, and takes about as many with it.
 CHANGE_WORK: Final = 30
 # By the name of its class a member is looked up through the metaclass each time: 900 instructions.
-_HEADER: Final = State.HEADER
-_HANDSHAKE: Final = State.HANDSHAKE
-_RUNNING: Final = State.RUNNING
-_LINGERING: Final = State.LINGERING
-_CLOSED: Final = State.CLOSED
+_HEADER: Final = ConnectionState.HEADER
+_HANDSHAKE: Final = ConnectionState.HANDSHAKE
+_RUNNING: Final = ConnectionState.RUNNING
+_LINGERING: Final = ConnectionState.LINGERING
+_CLOSED: Final = ConnectionState.CLOSED
 # Half an interval of the shortest heartbeat there is.
 TIMERS_S = 0.5
 # In the log, why a connection was given up.
@@ -112,7 +112,7 @@ class Pump:
         """since the young objects were looked at; how often that was"""
         self._unserved: dict[int, int] = {}
         """sockets that were ready when the budget of a tick was used up, and how"""
-        self.acceptor = Acceptor(
+        self.acceptor = ClientAcceptor(
             self._epoll, connections_max, self._add, partial(node.faults.contain, CONNECTION, "accept")
         )
         self._links: dict[int, Link] = {}
@@ -500,7 +500,7 @@ class Pump:
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = connection_name(address, client.getsockname())
-        peer = Peer(name, is_loopback(str(address[0])), tls=context is not None)
+        peer = PeerAddress(name, is_loopback(str(address[0])), tls=context is not None)
         tls = TlsStream(context) if context is not None else None
         # What may fail comes first; a socket that is closed leaves the epoll by itself.
         self._epoll.register(client.fileno(), _IN)

@@ -24,15 +24,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.sqlite import intake
 from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES, Checkpoints
 from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES
-from amqpd.journal.sqlite.sources import Head, Sources
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
+from amqpd.journal.transaction import JournalTransaction
 
 
 class Shape(NamedTuple):
@@ -60,15 +60,15 @@ BACKLOGS = (
 )
 
 
-def incarnation(shape: Shape, *, deletes: bool = True) -> Iterator[Transaction]:
+def incarnation(shape: Shape, *, deletes: bool = True) -> Iterator[JournalTransaction]:
     """The transactions of queues whose consumers keep up (or, without `deletes`, stay away)."""
     body = os.urandom(shape.row_bytes)
-    settled: list[Range] = []
-    deletable: list[Range] = []
+    settled: list[SeqRange] = []
+    deletable: list[SeqRange] = []
     index = first = 0
     while True:
         index += 1
-        cut = Transaction(index)
+        cut = JournalTransaction(index)
         for at in range(shape.rows):
             start = first + at // shape.queues * shape.row_messages
             row = Row(at % shape.queues, start, start + shape.row_messages - 1, body)
@@ -77,7 +77,7 @@ def incarnation(shape: Shape, *, deletes: bool = True) -> Iterator[Transaction]:
         if deletes:
             cut.settled, cut.deletes = settled, deletable
             deletable = settled
-            settled = [Range(row.queue_id, row.first_seq, row.last_seq) for row in cut.rows]
+            settled = [SeqRange(row.queue_id, row.first_seq, row.last_seq) for row in cut.rows]
         first += -(-shape.rows // shape.queues) * shape.row_messages
         yield cut
 
@@ -130,7 +130,7 @@ def interpreter_us(shape: Shape) -> float:
     disk = object.__new__(SqliteDisk)
     connection: Any = Nothing()
     disk.__dict__.update(_recovered=True, _failure=None, kept=None, _mark=None, path=Path())
-    sources = Sources({0: Head(0, 2)})
+    sources = SourceProgress({0: SourceHead(0, 2)})
     disk.__dict__.update(_sources=sources, _discards=Discards([], sources.is_committed))
     disk.__dict__.update(_marks=QueueMarks({}), names={"identity": ""})
     disk.__dict__.update(_writer=connection, _timed=set(), _counted=set(), _noted={})
@@ -202,7 +202,7 @@ def backlog(directory: Path, name: str, shape: Shape, count: int) -> None:
             found[-1].last_seq + 1,
         )
     clock.lap(f"queue 0 read back, 4 MB at a time ({rows} rows, {nbytes >> 20} MB)")
-    disk.commit(Transaction(recovered.index + 1, dropped=list(recovered.queues)))
+    disk.commit(JournalTransaction(recovered.index + 1, dropped=list(recovered.queues)))
     clock.lap("queues dropped")
     steps = _steps(disk)
     clock.lap(

@@ -141,7 +141,7 @@ def test_what_somebody_waits_for_is_committed_when_nothing_is_ready() -> None:
 def test_a_commit_waits_for_those_whose_confirms_went_out_with_the_last_one() -> None:
     with Committing(busy_wait_s=0.001) as committing:
         journal, pump = committing.harness.node.journal, committing.pump
-        pump._timing._patience._credit = 0
+        pump._timing._odds._credit = 0
         journal.force()
         journal.came_before, journal.came = 50, 24
         committing.theirs.send(b"x")
@@ -229,7 +229,7 @@ def test_acknowledgements_wait_for_what_comes_next_and_not_for_long() -> None:
 
 def test_a_commit_waits_a_moment_while_that_turns_out_well() -> None:
     with Committing(busy_wait_s=0.001) as committing:
-        journal, patience = committing.harness.node.journal, committing.pump._timing._patience
+        journal, patience = committing.harness.node.journal, committing.pump._timing._odds
         for _ in range(100):
             journal.force()
             committing.theirs.send(b"x")

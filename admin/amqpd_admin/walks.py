@@ -20,7 +20,7 @@ from amqpd.node.node import Node
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.topology.state import Topology
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd_admin.login import Who
 
 Wanted = Callable[[ConnectionBase], bool]
@@ -45,7 +45,7 @@ async def seen_vhosts(who: Who) -> list[str]:
 
 def connections(node: Node, wanted: Wanted) -> Iterator[ConnectionBase | None]:
     for connection in list(node.connections.values()):
-        yield connection if connection.state is not State.CLOSED and wanted(connection) else None
+        yield connection if connection.state is not ConnectionState.CLOSED and wanted(connection) else None
 
 
 def channels(node: Node, wanted: Wanted) -> Iterator[ChannelBase | None]:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from amqpd.backup.copying import REMEDY, explained
 from amqpd.backup.manifest import METADATA, BackupError
 from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
-from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
+from amqpd.journal.errors import DiskFailure, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched
@@ -48,7 +48,7 @@ def check_journal(path: Path, name: str) -> None:
             if _format_of(connection) == REVISIONS[-1]:
                 trust.read_names(path, connection)
                 examine(path, connection)
-    except (NotAJournal, NewerFormat, JournalDamaged) as error:
+    except (NotAJournal, NewerJournalFormat, JournalDamaged) as error:
         sentence = str(error).replace(str(path), name)
         raise BackupError(sentence if name in sentence else f"{name} is damaged: {sentence}") from error
 

@@ -19,7 +19,7 @@ from amqpd.checking.reading import each, fits, has_columns, opened, structure
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import RowFacts, check_bodies, check_rows
-from amqpd.journal.errors import DiskFailure, NewerFormat, NotAJournal
+from amqpd.journal.errors import DiskFailure, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged, Recovered
 from amqpd.journal.sqlite import checksums, queries, small_tables, trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched, newer_format
@@ -86,7 +86,7 @@ class _Check:
                     text = f"it is of the older format {found}, whose records are not looked at"
                     self.report.note(JOURNAL, "format", text, "the next start brings it to the new one")
                     self._structure(connection, "")
-        except NewerFormat as error:
+        except NewerJournalFormat as error:
             self._newer(error.formats)
         except (sqlite3.Error, NotAJournal, TypeError, ValueError, OSError) as error:
             text = str(error).replace(str(self.path), "it")

@@ -22,7 +22,7 @@ from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.database import create_file
 from amqpd.journal.sqlite.replicas import check_tails
 from amqpd.journal.sqlite.schema import GENERATION, HEAD_COLUMNS, SOURCE
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.sqlite.trust import Source
 from amqpd.storage.files import sync_file
 
@@ -125,11 +125,11 @@ def _source(connection: sqlite3.Connection, found: Salvage, index: int, source: 
         _insert(connection, "source", columns, (*head.record(found.names.get("identity", "")), *counts))
 
 
-def _heads(found: Salvage) -> dict[int, Head]:
+def _heads(found: Salvage) -> dict[int, SourceHead]:
     """As far as their records show. Of sources that are not the local one nothing is known to be committed; numbers
     of messages that left no record may have been given."""
     reserved = max(queues_of(found).values(), default=0) + NUMBERS_STEP
     return {
-        number: Head(number, *position, reserved if number != SOURCE else 0, number != SOURCE)
+        number: SourceHead(number, *position, reserved if number != SOURCE else 0, number != SOURCE)
         for number, position in ({SOURCE: (1, 0)} | found.positions()).items()
     }

@@ -26,7 +26,7 @@ from amqpd.checking.reading import opened
 from amqpd.checking.rebuild import rebuild
 from amqpd.checking.report import DAMAGE, NEWER, Finding, Report
 from amqpd.checking.salvage import Salvage, salvage
-from amqpd.journal.errors import DiskFailure, DiskFull, NewerFormat, NotAJournal
+from amqpd.journal.errors import DiskFailure, DiskFull, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import trust
 from amqpd.journal.sqlite.database import JOURNAL
@@ -93,7 +93,7 @@ def repair(directory: Path, progress: Progress) -> Repaired:
     work = _Repair(directory, checked, progress)
     try:
         work.rebuild() if kinds & REBUILDS else work.only_mark()
-    except (OSError, sqlite3.Error, DiskFull, DiskFailure, JournalDamaged, NotAJournal, NewerFormat) as error:
+    except (OSError, sqlite3.Error, DiskFull, DiskFailure, JournalDamaged, NotAJournal, NewerJournalFormat) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise RepairError(
             f"the repair of {directory / JOURNAL} did not end ({reason}): "

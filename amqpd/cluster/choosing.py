@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.placement import bound_of, next_member, ranked
 from amqpd.cluster.records import KnownRecord, MemberRecord
-from amqpd.node.cluster import LOCAL, Wanted
+from amqpd.node.cluster import LOCAL, WantedSource
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 
@@ -37,7 +37,7 @@ class Heard:
     records: Mapping[int, SourceRecord]
     linkage: Linkage = WELL
 
-    def copies_of(self, wanted: Wanted, copies: int) -> int:
+    def copies_of(self, wanted: WantedSource, copies: int) -> int:
         """On how many nodes. `copies`: as the cluster has it. An even number that was asked for would survive no more
         losses than one less, so it is one more, if there are the nodes."""
         there = len(self.known.keys() - self.linkage.newcomers)
@@ -48,13 +48,13 @@ class Heard:
         return self.linkage.usable(self.living, leader)
 
 
-def leader_for(wanted: Wanted, heard: Heard, queues: Mapping[int, int]) -> str:
+def leader_for(wanted: WantedSource, heard: Heard, queues: Mapping[int, int]) -> str:
     """The node that a new queue is to be led by. `queues`: of each source."""
     return Choices(heard, queues, (), 0).leader_for(wanted)
 
 
 def choose(
-    wanted: Wanted, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int
+    wanted: WantedSource, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int
 ) -> tuple[int, str]:
     """See `Choices.choose`, for one queue."""
     return Choices(heard, queues, served, copies).choose(wanted)
@@ -77,7 +77,7 @@ class Choices:
         self._fitting: dict[tuple[str, int, bool], int] = {}
         """by leader, number of copies, and whether exactly that is wanted"""
 
-    def choose(self, wanted: Wanted) -> tuple[int, str]:
+    def choose(self, wanted: WantedSource) -> tuple[int, str]:
         """The source for a new queue and where it has its leader; `LOCAL` if there is none that is as it is
         wanted."""
         leader, size, exact = self.leader_for(wanted), self.copies_of(wanted), wanted.copies > 0
@@ -86,11 +86,11 @@ class Choices:
             found = self._fitting[leader, size, exact] = self._fits(leader, size, exact)
         return found, leader
 
-    def copies_of(self, wanted: Wanted) -> int:
+    def copies_of(self, wanted: WantedSource) -> int:
         """See `Heard.copies_of`."""
         return self._heard.copies_of(wanted, self._copies)
 
-    def leader_for(self, wanted: Wanted) -> str:
+    def leader_for(self, wanted: WantedSource) -> str:
         """The node that a new queue is to be led by."""
         if not wanted.balanced:
             return self._heard.me

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from amqpd.cluster.choosing import Heard, choose
 from amqpd.cluster.records import MemberRecord
-from amqpd.node.cluster import Wanted
+from amqpd.node.cluster import WantedSource
 
 
 class ImportedQueues:
@@ -31,7 +31,7 @@ class ImportedQueues:
         self._able: dict[int, dict[str, MemberRecord]] = {}
         """by the number of copies that is asked for: nodes that are the leader of such a source"""
 
-    def source_for(self, queue: Hashable, wanted: Wanted) -> int | None:
+    def source_for(self, queue: Hashable, wanted: WantedSource) -> int | None:
         """None: no node serves one that is as wanted. `queue`: what tells it from others."""
         source = self._said.get(queue)
         if source is None:
@@ -43,7 +43,7 @@ class ImportedQueues:
             self._queues[source] += 1
         return source
 
-    def _able_for(self, wanted: Wanted) -> dict[str, MemberRecord]:
+    def _able_for(self, wanted: WantedSource) -> dict[str, MemberRecord]:
         able = self._able.get(wanted.copies)
         if able is None:
             heard = self._heard

@@ -46,7 +46,7 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
-from amqpd.node.cluster import Cluster, Wanted
+from amqpd.node.cluster import Cluster, WantedSource
 from amqpd.node.node import Node
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.links.link import Link
@@ -150,10 +150,10 @@ class ClusterRunner(Shell, Cluster):
         led_sources = None if self.forwarder is None else self.forwarder.led_sources
         return 0 if led_sources is None else len(led_sources.cut_off) + len(led_sources.given_up)
 
-    def source_for(self, wanted: Wanted) -> int:
+    def source_for(self, wanted: WantedSource) -> int:
         return self.search.choose(wanted)
 
-    def want_source(self, wanted: Wanted, answer: Callable[[bool], None]) -> None:
+    def want_source(self, wanted: WantedSource, answer: Callable[[bool], None]) -> None:
         self.search.want(wanted, answer)
 
     def has_unknown_queues(self, source: int) -> None:

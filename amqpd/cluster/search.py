@@ -27,8 +27,8 @@ from amqpd.cluster.directory import Directory
 from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.records import SOURCES, source_of_key
 from amqpd.cluster.succession import successors
-from amqpd.node.cluster import LOCAL, Wanted
-from amqpd.node.sources import Sources
+from amqpd.node.cluster import LOCAL, WantedSource
+from amqpd.node.sources import ServedSources
 from amqpd.peers.entry import NO_VOTE
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
@@ -52,7 +52,7 @@ log = structlog.get_logger(component="cluster")
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    wanted: Wanted
+    wanted: WantedSource
     until_s: float
     answer: Answer
 
@@ -68,7 +68,7 @@ class SourceSearch:
         start: Callable[[Callable[[], Awaitable[None]]], None],
         is_leader: Callable[[int], bool],
         created: Callable[[SourceRecord], None],
-        sources: Sources,
+        sources: ServedSources,
         linkage: Callable[[], Linkage] = lambda: WELL,
         has_link: Callable[[str], bool] = lambda name: True,
     ) -> None:
@@ -102,11 +102,11 @@ class SourceSearch:
     def _choices(self) -> Choices:
         return Choices(self._heard, self._sources.queues, self._sources.serving, self._copies_max)
 
-    def choose(self, wanted: Wanted) -> int:
+    def choose(self, wanted: WantedSource) -> int:
         """See `Cluster.source_for`."""
         return self._choices.choose(wanted)[0]
 
-    def want(self, wanted: Wanted, answer: Answer) -> None:
+    def want(self, wanted: WantedSource, answer: Answer) -> None:
         """See `Cluster.want_source`."""
         self._wants.append(_Want(wanted, self._now_s() + WANT_S, answer))
         self._is_there(wanted, self._choices)
@@ -138,7 +138,7 @@ class SourceSearch:
             self._wants = deque(each for each in self._wants if each.until_s > now_s)
         return late
 
-    def _is_there(self, wanted: Wanted, choices: Choices) -> bool:
+    def _is_there(self, wanted: WantedSource, choices: Choices) -> bool:
         """There is a source, or one begins to be made."""
         found, leader = choices.choose(wanted)
         if found != LOCAL:

@@ -24,11 +24,11 @@ from amqpd.datadir.pairing import METADATA, METADATA_REVISION, WAY_OUT, JournalF
 from amqpd.datadir.reserves import hold_for_metadata, hold_for_next_start, index_is_safe, release_for_metadata
 from amqpd.errors import NotYet, StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NotAJournal
-from amqpd.journal.errors import NewerFormat as NewerJournal
+from amqpd.journal.errors import NewerJournalFormat as NewerJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.node_disk import NodeDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.storage.probe import disk_error
 from amqpd.storage.wal import why_less
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS
@@ -104,7 +104,7 @@ class Pair:
         self._clock_ms = clock_ms
         self._note_clock()
         with suppress(DiskFull):
-            await trio.to_thread.run_sync(self.disk.commit, Transaction(self.disk.index + 1))
+            await trio.to_thread.run_sync(self.disk.commit, JournalTransaction(self.disk.index + 1))
         return self.disk.index
 
     def applied(self, revision: int) -> None:

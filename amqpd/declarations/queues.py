@@ -27,7 +27,7 @@ from amqpd.declarations.names import (
     require_equal,
     require_equal_arguments,
 )
-from amqpd.node.cluster import LOCAL, Wanted
+from amqpd.node.cluster import LOCAL, WantedSource
 from amqpd.queues.arguments import (
     DECLARE_ARGUMENTS,
     check_dead_letter_exchange,
@@ -152,7 +152,9 @@ def _refuse_isolated(asker: Asker, record: QueueRecord) -> None:
         raise AMQPPreconditionFailed(f"{described_queue(record)} cannot be declared here: {reason}")
 
 
-def _source_came(asker: Asker, record: QueueRecord, request: Wanted, again: Callable[..., None], found: bool) -> None:
+def _source_came(
+    asker: Asker, record: QueueRecord, request: WantedSource, again: Callable[..., None], found: bool
+) -> None:
     if not found:
         _refuse_isolated(asker, record)
     if not found and request.balanced:

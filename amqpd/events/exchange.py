@@ -24,7 +24,7 @@ from amqpd.events.messages import event_message
 from amqpd.events.sessions import Facts
 from amqpd.faults import TASK
 from amqpd.kernel import Run
-from amqpd.publishing.copies import PENDING_BYTES_MAX, Copies
+from amqpd.publishing.copies import PENDING_BYTES_MAX, OwnPublishes
 from amqpd.publishing.ports import PublishingNode
 from amqpd.session.credit import Subscription
 from amqpd.session.durability import ConfirmingChannel
@@ -47,7 +47,7 @@ class EventExchange(SessionEvents):
         self._name = node.identity.name
         self._before: dict[Key, Record | None] = {}
         """what was there before the changes that are being applied"""
-        self.copies: Copies | None = None
+        self.copies: OwnPublishes | None = None
         """None: it is off"""
 
     def start(self, vhost: str | None) -> None:
@@ -55,7 +55,7 @@ class EventExchange(SessionEvents):
         if vhost is None:
             return
         node = self._node
-        self.copies = Copies(node, vhost, EVENT_EXCHANGE, "events", "event", _as_it_is)
+        self.copies = OwnPublishes(node, vhost, EVENT_EXCHANGE, "events", "event", _as_it_is)
         node.topology.before_changes = self._remember
         node.acts.told_changes = self._changed
 

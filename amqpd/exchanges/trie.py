@@ -25,28 +25,28 @@ from amqpd.exchanges.patterns import HASH, STAR
 STEP_VISITS = 10_000
 
 
-class Node(Generic[T]):
+class TrieNode(Generic[T]):
     """A position in the trie: its literal children, those for `*` and `#`, and the values whose pattern ends here."""
 
     __slots__ = ("hash", "literals", "star", "values")
 
     def __init__(self) -> None:
-        self.literals: dict[str, Node[T]] | None = None
-        self.star: Node[T] | None = None
-        self.hash: Node[T] | None = None
+        self.literals: dict[str, TrieNode[T]] | None = None
+        self.star: TrieNode[T] | None = None
+        self.hash: TrieNode[T] | None = None
         self.values: CountedSet[T] | None = None
 
     def is_bare(self) -> bool:
         return self.values is None and self.star is None and self.hash is None and self.literals is None
 
-    def child(self, word: str) -> Node[T] | None:
+    def child(self, word: str) -> TrieNode[T] | None:
         if word == STAR:
             return self.star
         if word == HASH:
             return self.hash
         return None if self.literals is None else self.literals.get(word)
 
-    def attach(self, word: str, node: Node[T]) -> None:
+    def attach(self, word: str, node: TrieNode[T]) -> None:
         if word == STAR:
             self.star = node
         elif word == HASH:
@@ -74,7 +74,7 @@ class Trie(Generic[T]):
     __slots__ = ("_root", "nodes", "visits")
 
     def __init__(self) -> None:
-        self._root: Node[T] = Node()
+        self._root: TrieNode[T] = TrieNode()
         self.nodes = 0
         self.visits = 0
 
@@ -85,7 +85,7 @@ class Trie(Generic[T]):
         for word in words:
             child = node.child(word)
             if child is None:
-                child = Node()
+                child = TrieNode()
                 node.attach(word, child)
                 self.nodes += 1
             node = child
@@ -116,8 +116,8 @@ class Trie(Generic[T]):
         """Appends to `found` the values of every pattern that matches; each pattern's once. Those that are made or
         removed between two steps count or do not."""
         entered = [self._root]
-        hashes: set[Node[T]] = set()
-        branching: list[dict[str, Node[T]]] = []  # the branches of the entered `#` nodes that have any
+        hashes: set[TrieNode[T]] = set()
+        branching: list[dict[str, TrieNode[T]]] = []  # the branches of the entered `#` nodes that have any
         visits = 0
         step = 0
         while True:

@@ -39,7 +39,7 @@ class LimitReached(AMQPPreconditionFailed):
     """A limit of connections, channels, consumers, queues or exchanges is reached: one more would be too many."""
 
 
-class Names(Protocol):
+class KnownQueues(Protocol):
     """The names of all queues of a node, as (virtual host, name)."""
 
     def __len__(self) -> int: ...
@@ -50,7 +50,7 @@ class Names(Protocol):
 class Census:
     """Counts of what clients have, held against the limits."""
 
-    def __init__(self, limits: Limits, topology: Topology, queues: Names, node_name: str) -> None:
+    def __init__(self, limits: Limits, topology: Topology, queues: KnownQueues, node_name: str) -> None:
         self._node_name = node_name
         self._limits = limits
         self._topology = topology

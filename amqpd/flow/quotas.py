@@ -34,7 +34,7 @@ from amqpd.topology.limit_keys import (
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import Change, Key, Put
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 if TYPE_CHECKING:
     from amqpd.kernel import Run
@@ -131,7 +131,9 @@ class Quotas:
             return
         self._looked_ms = now_ms
         for connection in list(self.waiting):
-            if connection.state in (State.LINGERING, State.CLOSED) or self._allowed(connection, 1, now_ms):
+            if connection.state in (ConnectionState.LINGERING, ConnectionState.CLOSED) or self._allowed(
+                connection, 1, now_ms
+            ):
                 # Before it goes on: it may have to wait again, behind the others.
                 del self.waiting[connection]
                 connection.guard(connection.turn.go_on)

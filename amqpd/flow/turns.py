@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Final
 
 from amqpd.vocabulary.client import Client
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # A client may have to wait for one tick that has just begun and for its own, each of which has this budget twice, for
 # connections and for queues: 16 ms of the 50 ms that nobody is to wait. Messages that all differ, in backlogs of
@@ -95,7 +95,7 @@ class Turns:
         for client in waiting:
             served += 1
             turn = client.turn
-            if turn.unfinished or (client.state is not State.CLOSED and client not in self._slowed):
+            if turn.unfinished or (client.state is not ConnectionState.CLOSED and client not in self._slowed):
                 client.guard(turn.go_on)
             if self.tick_left <= 0:
                 break

@@ -1,8 +1,8 @@
 """What gathers for the next group commit: the pure half of the journal.
 
 What comes in: segments of durable queues as they are filled, settled ranges, delivered marks, counts of messages that
-came back, deleted queues. What goes out: one `Transaction` at a time for the disk, and two numbers back: everything
-that was handed in while `index` had the value of `stored_index`, or a smaller one, is on this disk; and of
+came back, deleted queues. What goes out: one `JournalTransaction` at a time for the disk, and two numbers back:
+everything that was handed in while `index` had the value of `stored_index`, or a smaller one, is on this disk; and of
 `committed_index`, cannot be undone any more. Confirms wait for committed, what leaves memory for stored. A node
 without replicas commits what it stores.
 Rules: 1. `take` is called only when the transaction before is stored: one writer, in order. 2. A message that is
@@ -19,14 +19,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from amqpd.journal.entry import Entry
+from amqpd.journal.entry import PendingRow
 from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.led_sources import LedSource, divide, lanes_of
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import LOCAL, Range
+from amqpd.journal.records import LOCAL, SeqRange
 from amqpd.journal.storing import bytes_of, store, store_settled
-from amqpd.journal.transaction import Transaction
-from amqpd.journal.unwritten import Unwritten
+from amqpd.journal.transaction import JournalTransaction
+from amqpd.journal.unwritten import UnwrittenQueues
 from amqpd.journal.withheld import Withheld, going_elsewhere
 from amqpd.peers.entry import Position
 from amqpd.replication.replica import Write, source_of
@@ -83,19 +83,19 @@ class JournalBuffer:
         wait for it, if they send one message at a time"""
         self.came_before = 0
         """in the last ones: the largest number, which fades"""
-        self.unwritten = Unwritten()
+        self.unwritten = UnwrittenQueues()
         """what of it is settled before it is taken"""
-        self._segments: list[tuple[int, Entry]] = []
-        self._paged: deque[tuple[int, Entry, int]] = deque()
+        self._segments: list[tuple[int, PendingRow]] = []
+        self._paged: deque[tuple[int, PendingRow, int]] = deque()
         """what is only to leave memory, with its bytes; hundreds of thousands, maybe, so nothing walks through all"""
         self._paged_bytes = 0
         self._paged_dropped: set[int] = set()
         """queues that were deleted while something waits in `_paged`"""
-        self._settled: list[Range] = []
-        self._last_settled: Range | None = None
-        self._last_segment: Entry | None = None
-        self._retired: list[Range] = []
-        self._deletable: list[Range] = []
+        self._settled: list[SeqRange] = []
+        self._last_settled: SeqRange | None = None
+        self._last_segment: PendingRow | None = None
+        self._retired: list[SeqRange] = []
+        self._deletable: list[SeqRange] = []
         self._delivered: dict[int, int] = {}
         self._counts: dict[int, dict[int, int]] = {}
         """queue_id -> seq -> count"""
@@ -233,9 +233,9 @@ class JournalBuffer:
     def _short(self) -> bool:
         return any(led.numbers.short for led in self.led_sources.values())
 
-    def append(self, queue_id: int, segment: Entry) -> None:
+    def append(self, queue_id: int, segment: PendingRow) -> None:
         """The segment will be in the transaction that gathers now, with all that is added to it until then; or in a
-        later one, if it is not persistent: then `Entry.index` is true when it is `stored`."""
+        later one, if it is not persistent: then `PendingRow.index` is true when it is `stored`."""
         segment.index = self.index
         if self.led_sources and (source := self._sources.get(queue_id)) is not None:
             # Also of what is settled before it is written: with replicas, a confirm waits for their word.
@@ -268,20 +268,20 @@ class JournalBuffer:
             self.gathered_bytes = self._paged_bytes + self.writes_bytes
         return settled
 
-    def settle(self, queue_id: int, segment: Entry, first: int, last: int) -> None:
+    def settle(self, queue_id: int, segment: PendingRow, first: int, last: int) -> None:
         """first..last, inside the stored segment, of which something is left, are settled."""
         previous = self._last_settled
         if previous is not None:
             # Acks come one by one and in order mostly. A range stays inside one row.
             if self._last_segment is segment and previous.last_seq + 1 == first:
-                self._last_settled = Range(queue_id, previous.first_seq, last)
+                self._last_settled = SeqRange(queue_id, previous.first_seq, last)
                 return
             self._settled.append(previous)
-        self._last_settled, self._last_segment = Range(queue_id, first, last), segment
+        self._last_settled, self._last_segment = SeqRange(queue_id, first, last), segment
 
     def retire(self, queue_id: int, first: int, last: int) -> None:
         """All of the stored segment first..last is settled: its rows may go, once that is on disk."""
-        self._retired.append(Range(queue_id, first, last))
+        self._retired.append(SeqRange(queue_id, first, last))
 
     def delivered(self, queue_id: int, below: int) -> None:
         """Everything below this sequence number has been delivered at least once."""
@@ -321,9 +321,9 @@ class JournalBuffer:
         """Commit even when there is nothing to write: somebody waits for `index` to be durable."""
         self._forced = True
 
-    def take(self) -> Transaction:
+    def take(self) -> JournalTransaction:
         """Cut the transaction that has gathered, and begin the next one."""
-        transaction = Transaction(self.index)
+        transaction = JournalTransaction(self.index)
         self.index += 1
         self.lane.gathering = self.index
         for lane in self._lanes:
@@ -376,7 +376,7 @@ class JournalBuffer:
             self._gone = [queue_id for entry in transaction.entries for queue_id in entry.dropped]
         return transaction
 
-    def _take_paged(self, transaction: Transaction) -> None:
+    def _take_paged(self, transaction: JournalTransaction) -> None:
         """As much as goes with one transaction."""
         paged, space = self._paged, PAGED_BYTES_MAX
         while paged and space > 0:
@@ -411,7 +411,7 @@ class JournalBuffer:
         """The same of another source, of which this node is the leader. Its lane is not told by this."""
         self.led_sources[source].numbers.committed(index)
 
-    def _forget_counts(self, queue_id: int, segment: Entry) -> None:
+    def _forget_counts(self, queue_id: int, segment: PendingRow) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""
         counts = self._counts.get(queue_id)
         if counts:

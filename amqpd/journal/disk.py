@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from amqpd.journal.records import Recovered, Row, SourceEntry
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry, Position, Vote
 from amqpd.replication.log import Link
 
@@ -27,7 +27,7 @@ class Disk(Protocol):
         """Called once, before anything else. Deletes transient rows; reads the index only, never all bodies."""
         ...
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         """Returns when everything is on stable storage (fsync). Any exception but `errors.DiskFull` means that the
         outcome is unknown: the caller stops the node and never tries again. DiskFull means that nothing was written:
         the same transaction may be committed again when there is space. ValueError: `index` is not the next one.
@@ -77,9 +77,9 @@ class ReplicaState(NamedTuple):
 
 
 class SourcesDisk(Disk, Protocol):
-    """A disk that keeps sources which are replicated: what `Transaction.writes` has of them may be undone until it is
-    committed, and until then nothing of it leaves. `recover` gives no queue of theirs. A source that is met for the
-    first time is kept from then on.
+    """A disk that keeps sources which are replicated: what `JournalTransaction.writes` has of them may be undone
+    until it is committed, and until then nothing of it leaves. `recover` gives no queue of theirs. A source that is
+    met for the first time is kept from then on.
 
     `commit` raises ValueError, too, for a write that does not follow what is there, and nothing of the transaction is
     written. Any thread may call the others, one at a time; what was committed before is in the answer. They raise

@@ -1,6 +1,6 @@
 """What the journal has to know of a stretch of messages that becomes one of its rows.
 
-What comes in: nothing. What goes out: `Entry`, the base of `queues.segment.Segment`.
+What comes in: nothing. What goes out: `PendingRow`, the base of `queues.segment.Segment`.
 Rules: 1. Messages first..last of the queue, of which `left` are not settled. 2. What is added to it until its
 transaction is cut is in that transaction; then it is `sealed`. 3. A compiled class and no Protocol: acknowledgements
 meet it.
@@ -14,7 +14,7 @@ from abc import abstractmethod
 from amqpd.kernel import Run
 
 
-class Entry:
+class PendingRow:
     """A stretch of messages that becomes a row of the journal. `__init__` is the subclass's: all attributes have
     to be set."""
 

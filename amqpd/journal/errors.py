@@ -38,7 +38,7 @@ class UnusableWrites(Exception):
         self.reason = reason
 
 
-class NewerFormat(Exception):
+class NewerJournalFormat(Exception):
     """The data directory was written by a newer amqpd. Nothing was changed."""
 
     def __init__(self, sentence: str, formats: str) -> None:

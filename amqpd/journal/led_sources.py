@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
-from amqpd.journal.records import Range, SourceEntry
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.records import SeqRange, SourceEntry
+from amqpd.journal.transaction import JournalTransaction
 
 
 class LedSource:
@@ -33,8 +33,8 @@ def lanes_of(led_sources: Mapping[int, LedSource]) -> list[Lane]:
 
 
 def divide(
-    transaction: Transaction, retired: list[Range], led_sources: dict[int, LedSource], of: dict[int, int]
-) -> list[Range]:
+    transaction: JournalTransaction, retired: list[SeqRange], led_sources: dict[int, LedSource], of: dict[int, int]
+) -> list[SeqRange]:
     """What is of these sources becomes entries of theirs; `of`: queue_id -> source. Of what is `retired` with this
     transaction, that of the local source."""
     entries: dict[int, SourceEntry] = {}
@@ -71,7 +71,7 @@ def divide(
 
 
 def _entry(
-    entries: dict[int, SourceEntry], source: int, led_sources: dict[int, LedSource], transaction: Transaction
+    entries: dict[int, SourceEntry], source: int, led_sources: dict[int, LedSource], transaction: JournalTransaction
 ) -> SourceEntry:
     """Made when there is something for it."""
     entry = entries.get(source)

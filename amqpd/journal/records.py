@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(slots=True, frozen=True)
-class Range:
+class SeqRange:
     """The messages first_seq..last_seq (both included) of a queue."""
 
     queue_id: int
@@ -82,14 +82,14 @@ class SourceEntry:
     `retired` are those of `settled` that cover whole rows, of which nothing is left then: each disk that has the
     entry lets the rows go when it knows that the entry is committed. `reserved`: sequence numbers below it may be
     given in the source's queues, once this entry is committed; 0: as before. For the other fields see
-    `Transaction`."""
+    `JournalTransaction`."""
 
     source: int
     epoch: int
     idx: int
     rows: list[Row] = field(default_factory=list)
-    settled: list[Range] = field(default_factory=list)
-    retired: list[Range] = field(default_factory=list)
+    settled: list[SeqRange] = field(default_factory=list)
+    retired: list[SeqRange] = field(default_factory=list)
     delivered: dict[int, int] = field(default_factory=dict)
     counts: list[tuple[int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
@@ -119,9 +119,9 @@ class RecoveredRow:
 
 @dataclass(slots=True)
 class RecoveredQueue:
-    """What is on disk of one queue: its rows in order (rows that are wholly settled left out), the next free
-    sequence number, the delivered mark (see `Transaction.delivered`), and seq -> count of messages that came back
-    (see `Transaction.counts`) and are neither settled nor gone."""
+    """What is on disk of one queue: its rows in order (rows that are wholly settled left out), the next free sequence
+    number, the delivered mark (see `JournalTransaction.delivered`), and seq -> count of messages that came back (see
+    `JournalTransaction.counts`) and are neither settled nor gone."""
 
     rows: list[RecoveredRow]
     next_seq: int
@@ -129,7 +129,7 @@ class RecoveredQueue:
     counts: dict[int, int] = field(default_factory=dict)
 
 
-class Standing(NamedTuple):
+class StandingMessages(NamedTuple):
     """What stands in queues before they are built, by their ids; those in which nothing stands left out."""
 
     messages: dict[int, int]
@@ -146,9 +146,9 @@ class Recovered:
     index: int
     """of the last transaction, 0 when there is none"""
     queues: dict[int, RecoveredQueue]
-    _standing: Standing | None = field(default=None, repr=False, compare=False)
+    _standing: StandingMessages | None = field(default=None, repr=False, compare=False)
 
-    def standing(self) -> Standing:
+    def standing(self) -> StandingMessages:
         """Found when it is first asked for, which takes as long as there are rows: what reads a disk that is in
         use asks in the thread that reads."""
         if self._standing is None:
@@ -156,7 +156,7 @@ class Recovered:
         return self._standing
 
 
-def _standing_in(queues: dict[int, RecoveredQueue]) -> Standing:
+def _standing_in(queues: dict[int, RecoveredQueue]) -> StandingMessages:
     messages: dict[int, int] = {}
     eras: dict[int, list[tuple[int, int]]] = {}
     for queue_id, found in queues.items():
@@ -168,7 +168,7 @@ def _standing_in(queues: dict[int, RecoveredQueue]) -> Standing:
                 if row.epoch != epoch:
                     epoch = row.epoch
                     begun.append((epoch, row.first_seq))
-    return Standing(messages, sum(messages.values()), eras)
+    return StandingMessages(messages, sum(messages.values()), eras)
 
 
 class JournalDamaged(StorageFailure):

@@ -8,28 +8,30 @@ Not here: which segments (`buffer.py`), rows on the disk (`sqlite/`).
 
 from __future__ import annotations
 
-from amqpd.journal.entry import Entry
-from amqpd.journal.records import Range, Row
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.entry import PendingRow
+from amqpd.journal.records import Row, SeqRange
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.replication.replica import Appended, StatePart, Write
 
 
-def store(transaction: Transaction, queue_id: int, segment: Entry) -> int:
+def store(transaction: JournalTransaction, queue_id: int, segment: PendingRow) -> int:
     """How many ranges of it are settled."""
     segment.stored = True
     transaction.rows.append(_row(queue_id, segment))
     if segment.whole:
         return 0
-    settled = [Range(queue_id, *part) for part in segment.settled_ranges()]
+    settled = [SeqRange(queue_id, *part) for part in segment.settled_ranges()]
     transaction.settled += settled
     return len(settled)
 
 
-def store_settled(transaction: Transaction, queue_id: int, segment: Entry, retired: list[Range]) -> None:
+def store_settled(
+    transaction: JournalTransaction, queue_id: int, segment: PendingRow, retired: list[SeqRange]
+) -> None:
     """All of it is settled, and the row is written all the same: what became of its messages is not safe yet."""
     segment.stored = True
     transaction.rows.append(_row(queue_id, segment))
-    retired.append(Range(queue_id, segment.first, segment.last))
+    retired.append(SeqRange(queue_id, segment.first, segment.last))
 
 
 def bytes_of(write: Write) -> int:
@@ -39,7 +41,7 @@ def bytes_of(write: Write) -> int:
     return len(write.part) if isinstance(write, StatePart) else 0
 
 
-def _row(queue_id: int, segment: Entry) -> Row:
+def _row(queue_id: int, segment: PendingRow) -> Row:
     assert segment.runs is not None
     return Row(
         queue_id,

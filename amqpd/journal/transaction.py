@@ -1,6 +1,6 @@
 """One group commit.
 
-What comes in: what `buffer.py` cuts. What goes out: `Transaction`, which a disk commits.
+What comes in: what `buffer.py` cuts. What goes out: `JournalTransaction`, which a disk commits.
 Rules: 1. Everything of it is on the disk, or nothing. 2. A compiled class: a client that waits for each confirm makes
 one with each message.
 Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
@@ -8,14 +8,14 @@ Not here: rows and ranges (`records.py`), when it is cut (`buffer.py`).
 
 from __future__ import annotations
 
-from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.journal.records import Row, SeqRange, SourceEntry
 from amqpd.peers.entry import Position
 from amqpd.replication.replica import Appended, Write, source_of
 
 BRIEF_RECORDS = 64
 
 
-class Transaction:
+class JournalTransaction:
     """The numbered batch of records of the local source, and what is written of other sources.
 
     `index` grows by one with each transaction of this journal. `settled` ranges never cross a row's edge, or
@@ -34,8 +34,8 @@ class Transaction:
         self,
         index: int,
         rows: list[Row] | None = None,
-        settled: list[Range] | None = None,
-        deletes: list[Range] | None = None,
+        settled: list[SeqRange] | None = None,
+        deletes: list[SeqRange] | None = None,
         delivered: dict[int, int] | None = None,
         counts: list[tuple[int, int, int]] | None = None,
         dropped: list[int] | None = None,

@@ -15,7 +15,7 @@ from __future__ import annotations
 _NEVER = 1 << 60
 
 
-class Unwritten:
+class UnwrittenQueues:
     """The queues of one journal that have persistent entries in the transaction which gathers now."""
 
     def __init__(self) -> None:

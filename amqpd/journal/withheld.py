@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 
 from amqpd.journal.lane import Lane
 from amqpd.journal.led_sources import LedSource
-from amqpd.journal.records import LOCAL, Range
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.records import LOCAL, SeqRange
+from amqpd.journal.transaction import JournalTransaction
 
 Value = TypeVar("Value")
 
@@ -87,7 +87,7 @@ class _Row:
 
     __slots__ = ("range", "waits")
 
-    def __init__(self, row: Range) -> None:
+    def __init__(self, row: SeqRange) -> None:
         self.range = row
         self.waits = 0
         """for this many parts; one that is lost is never taken off"""
@@ -102,7 +102,7 @@ class _Part:
         self.index = index
         self.queue_id = queue_id
         self.sources = sources
-        self.settled: list[Range] = []
+        self.settled: list[SeqRange] = []
         """without whole rows"""
         self.rows: list[_Row] = []
         """that wait for it, and for others maybe"""
@@ -129,7 +129,7 @@ class Withheld:
         """Some of it may be settled with the next transaction."""
         return any(_are_due(lanes, parts) for lanes, parts in self._waiting.items())
 
-    def release(self, transaction: Transaction, retired: list[Range]) -> None:
+    def release(self, transaction: JournalTransaction, retired: list[SeqRange]) -> None:
         """What is due goes with this transaction."""
         for lanes, parts in list(self._waiting.items()):
             while _are_due(lanes, parts):
@@ -137,7 +137,7 @@ class Withheld:
             if not parts:
                 del self._waiting[lanes]
 
-    def _release(self, part: _Part, transaction: Transaction, retired: list[Range]) -> None:
+    def _release(self, part: _Part, transaction: JournalTransaction, retired: list[SeqRange]) -> None:
         self._forget_part(part)
         transaction.settled += part.settled
         for row in part.rows:
@@ -160,13 +160,13 @@ class Withheld:
 
     def withhold(
         self,
-        transaction: Transaction,
-        retired: list[Range],
+        transaction: JournalTransaction,
+        retired: list[SeqRange],
         going: Collection[int],
         entered: Collection[int],
         led_sources: Mapping[int, LedSource],
         local: Lane,
-    ) -> list[Range]:
+    ) -> list[SeqRange]:
         """The queues `going` let messages go to other sources of `entered`: what they settled stays out of this
         transaction. What is left of `retired`."""
         if self.strayed:
@@ -178,12 +178,12 @@ class Withheld:
 
     def _put_off(
         self,
-        transaction: Transaction,
-        retired: list[Range],
+        transaction: JournalTransaction,
+        retired: list[SeqRange],
         going: Collection[int],
         entered: Collection[int],
         lanes: tuple[Lane, ...],
-    ) -> list[Range]:
+    ) -> list[SeqRange]:
         gone = [each for each in retired if each.queue_id in going]
         whole, parts, sources = set(gone), dict[int, _Part](), frozenset(entered)
         for each in transaction.settled:
@@ -208,7 +208,9 @@ class Withheld:
         transaction.settled = [each for each in transaction.settled if each.queue_id not in going]
         return [each for each in retired if each.queue_id not in going]
 
-    def _lose(self, transaction: Transaction, retired: list[Range], queues: Collection[int]) -> list[Range]:
+    def _lose(
+        self, transaction: JournalTransaction, retired: list[SeqRange], queues: Collection[int]
+    ) -> list[SeqRange]:
         """What these queues let go is in no transaction. What is left of `retired`."""
         for each in transaction.settled:
             if each.queue_id in queues:
@@ -216,7 +218,7 @@ class Withheld:
         transaction.settled = [each for each in transaction.settled if each.queue_id not in queues]
         return [each for each in retired if each.queue_id not in queues]
 
-    def _keep_rows(self, transaction: Transaction, retired: list[Range]) -> list[Range]:
+    def _keep_rows(self, transaction: JournalTransaction, retired: list[SeqRange]) -> list[SeqRange]:
         """Rows of which only what is withheld is not settled wait with that. What is left of `retired`."""
         kept = {row for row in retired if self._wait(row)}
         if kept:
@@ -224,7 +226,7 @@ class Withheld:
             return [each for each in retired if each not in kept]
         return retired
 
-    def _wait(self, row: Range, own: _Part | None = None) -> bool:
+    def _wait(self, row: SeqRange, own: _Part | None = None) -> bool:
         """The row waits for all parts that have some of it, and its own; for ever, if some of it is lost. False if
         there is nothing to wait for."""
         lost, places = self._lost.get(row.queue_id), self._places.get(row.queue_id)

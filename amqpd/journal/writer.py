@@ -25,7 +25,7 @@ from amqpd.journal.commit_timing import Promptness
 from amqpd.journal.disk import Disk, SourcesDisk
 from amqpd.journal.errors import DiskFull, DisksLost
 from amqpd.journal.records import Row
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.replication.replica import Write
 
 # How long after a full disk refused a transaction it is tried again: an operator's `rm` is noticed at once.
@@ -84,7 +84,7 @@ class JournalWriter:
         self._reserve_released = False
         self._flushed: trio.Event | None = None
         """somebody waits until nothing is left to commit"""
-        self._refused: Transaction | None = None
+        self._refused: JournalTransaction | None = None
         """by a full disk, when it was to be committed at once"""
         self._committing = self._resting = False
         """a transaction is on its way to the disk; housekeeping has nothing left to do"""
@@ -175,7 +175,7 @@ class JournalWriter:
         self._committing = False
         self._tell(transaction)
 
-    def _commit_here(self, transaction: Transaction) -> bool:
+    def _commit_here(self, transaction: JournalTransaction) -> bool:
         """On the thread of the loop, where that is not for long; False: it is not done."""
         began = perf_counter()
         if self._full or self.threads.borrowed_tokens or not (self._promptness.expected(began) and self._disk.prompt):
@@ -190,7 +190,7 @@ class JournalWriter:
         self._kept_thread = True
         return True
 
-    async def _make_entries(self, transaction: Transaction, little: bool) -> None:
+    async def _make_entries(self, transaction: JournalTransaction, little: bool) -> None:
         """Of what it has of leaders here, as far as they are those that it had when it was taken. `little`: not worth
         a turn of the thread."""
         entries, transaction.entries = transaction.entries, []
@@ -211,7 +211,7 @@ class JournalWriter:
     def _pending(self) -> bool:
         return self._buffer.pending or self._refused is not None
 
-    def _tell(self, transaction: Transaction) -> None:
+    def _tell(self, transaction: JournalTransaction) -> None:
         if transaction.unusable and self._on_unusable is not None:  # before anything is said of what was left out
             self._on_unusable(transaction.unusable)
         self._buffer.stored(transaction.index)
@@ -267,7 +267,7 @@ class JournalWriter:
             await self._end_shortage()
         return self._full
 
-    async def _commit(self, transaction: Transaction) -> None:
+    async def _commit(self, transaction: JournalTransaction) -> None:
         while True:
             try:
                 await self._in_thread(self._disk.commit, transaction)

@@ -21,7 +21,7 @@ from amqpd.management.figures import inventory
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
 from amqpd.session.ports import ConnectionBase
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # Closing one deletes its exclusive queues and returns what it had not acknowledged: some 50 us each.
 CLOSED_AT_ONCE = 200
@@ -55,7 +55,7 @@ async def close(
     reason = reason or DEFAULT_REASON
     closed = 0
     for at, connection in enumerate(_meant(on, which, user, vhost, everything), 1):
-        if connection.state not in (State.CLOSING, State.LINGERING, State.CLOSED):
+        if connection.state not in (ConnectionState.CLOSING, ConnectionState.LINGERING, ConnectionState.CLOSED):
             closed += 1
             connection.force_close(reason)
         if at % CLOSED_AT_ONCE == 0:

@@ -22,7 +22,7 @@ from amqpd.queues.levels import SEQ_MASK
 from amqpd.queues.port import Got
 from amqpd.session.consumers import Consumer
 from amqpd.session.steps import recovering
-from amqpd.tracing.tracer import Sent
+from amqpd.tracing.tracer import SentRange
 from amqpd.vocabulary.records import Arguments
 
 # Consumers of one channel; RabbitMQ has such a bound (consumer_max_per_channel), but none by default. Each costs half
@@ -162,7 +162,7 @@ def get(channel: Channel, method: commands.Basic.Get) -> None:
         if not no_ack:
             channel.unacked.add(tag, 1, seq, queue, None)
         if channel.watched:
-            node.trace(channel, queue, Sent(run, low, low + 1, redelivered, tag, "get", no_ack))
+            node.trace(channel, queue, SentRange(run, low, low + 1, redelivered, tag, "get", no_ack))
         payload = b"\x00\x3c\x00\x47" + _TAG_REDELIVERED.pack(tag, redelivered) + run.names_of(low)
         payload += _COUNT.pack(ready)
         connection.write(_HEAD.pack(1, channel.id, len(payload)) + payload + b"\xce")

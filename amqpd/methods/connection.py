@@ -17,7 +17,7 @@ from pamqp.exceptions import AMQPChannelError, AMQPNotAllowed, AMQPUnexpectedFra
 from amqpd.session.handshake import Handshake
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.steps import checking_consumers
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.frames import read_method
 
 _CONNECTION_CLASS = b"\x00\x0a"
@@ -34,7 +34,7 @@ def connection_method(connection: ConnectionBase, handshake: Handshake, kind: in
     if isinstance(method, commands.Connection.Close):
         connection.close_wanted = connection.suspended = True
         connection.channel_went_on()
-    elif connection.state is State.HANDSHAKE:
+    elif connection.state is ConnectionState.HANDSHAKE:
         handshake.method(method)
     elif isinstance(method, commands.Connection.UpdateSecret):
         update_secret(connection)
@@ -61,7 +61,7 @@ def update_secret(connection: ConnectionBase) -> None:
         raise AMQPNotAllowed(f"access to vhost '{connection.vhost}' refused for user '{connection.user}'")
 
     def checked() -> None:
-        if connection.state is State.RUNNING:
+        if connection.state is ConnectionState.RUNNING:
             connection.send(commands.Connection.UpdateSecretOk())
 
     connection.intake.begin(checking_consumers(connection, checked))

@@ -16,7 +16,7 @@ from amqpd.flow.turns import COPY_WORK
 from amqpd.node.node import MOVED, Handlers
 from amqpd.publishing.acceptance import accept_slowly
 from amqpd.publishing.routing import MAKING_WORK
-from amqpd.publishing.transaction import Transaction
+from amqpd.publishing.transaction import ChannelTransaction
 from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
 from amqpd.session.durability import CommonReceipt, Decision
@@ -42,25 +42,25 @@ def tx_select(channel: Channel, method: commands.Tx.Select) -> None:
     if channel.confirms is not None:
         raise AMQPPreconditionFailed("cannot switch from confirm to tx mode")
     if channel.tx is None:
-        channel.tx = Transaction(channel)
+        channel.tx = ChannelTransaction(channel)
     channel.send(commands.Tx.SelectOk())
 
 
 def tx_commit(channel: Channel, method: commands.Tx.Commit) -> None:
     """Answered when all that was published is on disk, as a confirm would be."""
     transaction = _required(channel)
-    channel.tx = Transaction(channel)
+    channel.tx = ChannelTransaction(channel)
     steps = channel.node.holds.commit(channel.connection, _work(transaction), _commit(channel, transaction))
     channel.connection.intake.carry_out(channel, steps, b"\x00\x5a\x00\x14")
 
 
-def _work(transaction: Transaction) -> int:
+def _work(transaction: ChannelTransaction) -> int:
     """What its commit will be charged, about."""
     pieces = len(transaction.publishes) + sum(len(entries) for entries, _ in transaction.settled)
     return COMMIT_WORK * pieces + COPY_WORK * transaction.copies
 
 
-def _commit(channel: Channel, transaction: Transaction) -> Iterator[None]:
+def _commit(channel: Channel, transaction: ChannelTransaction) -> Iterator[None]:
     """See `Holds.commit`."""
     node, complete, delayed, receipt = channel.node, True, False, CommonReceipt()
     used: dict[QueuePort, None] = {}
@@ -145,7 +145,7 @@ def tx_rollback(channel: Channel, method: commands.Tx.Rollback) -> None:
     channel.connection.intake.begin(_rollback(channel, _required(channel)))
 
 
-def _rollback(channel: Channel, transaction: Transaction) -> Iterator[None]:
+def _rollback(channel: Channel, transaction: ChannelTransaction) -> Iterator[None]:
     settled, transaction.settled = transaction.settled, []
     for entries, _ in settled:
         for at in range(0, len(entries), SETTLED_AT_ONCE):
@@ -155,14 +155,14 @@ def _rollback(channel: Channel, transaction: Transaction) -> Iterator[None]:
             yield
     transaction.end()
     if not (channel.closed or channel.closing):
-        channel.tx = Transaction(channel)
+        channel.tx = ChannelTransaction(channel)
         channel.send(commands.Tx.RollbackOk())
 
 
-def _required(channel: Channel) -> Transaction:
+def _required(channel: Channel) -> ChannelTransaction:
     if channel.tx is None:
         raise AMQPPreconditionFailed("channel is not transactional")
-    assert isinstance(channel.tx, Transaction)
+    assert isinstance(channel.tx, ChannelTransaction)
     return channel.tx
 
 

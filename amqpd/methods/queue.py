@@ -16,7 +16,7 @@ from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.node import Handlers
 from amqpd.node.quarantine import crashed
-from amqpd.queues.port import Counts, QueuePort
+from amqpd.queues.port import DeclareCounts, QueuePort
 from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
 
 
@@ -56,7 +56,7 @@ def _declared(channel: Channel, method: commands.Queue.Declare, queue: QueuePort
         queue.used()
         dispatched(channel.node, queue)
 
-    def answered(counts: Counts | AMQPSoftError) -> None:
+    def answered(counts: DeclareCounts | AMQPSoftError) -> None:
         if isinstance(counts, AMQPSoftError):
             raise counts
         channel.connection.write(declare_ok_frame(channel.id, queue.record.name, counts.ready, counts.consumers))

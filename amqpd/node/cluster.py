@@ -21,7 +21,7 @@ LOCAL = 0
 Answer = Callable[[bool], None]
 
 
-class Wanted(NamedTuple):
+class WantedSource(NamedTuple):
     """The properties that a new queue asks of its source."""
 
     copies: int = 0
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
     """It is led by a node by hash of this text, with bounded loads; empty: by this one."""
 
 
-HERE = Wanted()
+HERE = WantedSource()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -68,11 +68,11 @@ class Cluster(ABC):
         """How many sources this node leads, or led and gave up, of which no majority answers."""
 
     @abstractmethod
-    def source_for(self, wanted: Wanted) -> int:
+    def source_for(self, wanted: WantedSource) -> int:
         """The source for a new queue; `LOCAL`: there is none yet that is as it is wanted."""
 
     @abstractmethod
-    def want_source(self, wanted: Wanted, answer: Answer) -> None:
+    def want_source(self, wanted: WantedSource, answer: Answer) -> None:
         """There is to be such a source; the answer: whether there is one."""
 
     @abstractmethod
@@ -111,10 +111,10 @@ class Alone(Cluster):
     def cut_off_count(self) -> int:
         return 0
 
-    def source_for(self, wanted: Wanted) -> int:
+    def source_for(self, wanted: WantedSource) -> int:
         return LOCAL
 
-    def want_source(self, wanted: Wanted, answer: Answer) -> None:
+    def want_source(self, wanted: WantedSource, answer: Answer) -> None:
         answer(False)
 
     def has_unknown_queues(self, source: int) -> None:

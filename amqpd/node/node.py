@@ -43,7 +43,7 @@ from amqpd.node.ports import LeaderNode
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
-from amqpd.node.sources import Sources
+from amqpd.node.sources import ServedSources
 from amqpd.node.totals import Totals
 from amqpd.node.wakes import Wakes
 from amqpd.publishing import dead_lettering, history_replay, releasing
@@ -69,7 +69,7 @@ from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.world import Read, Resume, Services
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
-from amqpd.tracing.tracer import Sent, Tracer
+from amqpd.tracing.tracer import SentRange, Tracer
 from amqpd.vocabulary.audit_levels import OFF
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity
@@ -123,7 +123,7 @@ class Node(LeaderNode):
         self.token, self.new_queue_id, self.chance = services.token, services.queue_id, services.chance
         self.queues, self.remote, self.active, self.delayed = {}, {}, {}, {}
         self.cluster = Alone() if cluster is None else cluster
-        self.sources = Sources(self.cluster)
+        self.sources = ServedSources(self.cluster)
         self.ports = QueuePorts(
             self.queues, self.remote, self.sources.serving, lambda key: self.registry.begin_queue(key)
         )
@@ -368,7 +368,7 @@ class Node(LeaderNode):
 
     # What queues ask of their host
 
-    def trace(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
+    def trace(self, channel: ChannelBase, queue: QueuePort, sent: SentRange) -> None:
         """See `SessionNode.trace`."""
         if channel.traced:
             self.firehose.delivered(channel, queue, sent)

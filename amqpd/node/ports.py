@@ -18,7 +18,7 @@ from amqpd.flow.congestion import MemoryShares
 from amqpd.kernel import Run
 from amqpd.node.cluster import Cluster
 from amqpd.node.queue_ports import QueuePorts
-from amqpd.node.sources import Sources
+from amqpd.node.sources import ServedSources
 from amqpd.node.totals import Totals
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
@@ -37,7 +37,7 @@ class LeaderNode(PublishingNode):
     holds: Holds
     shares: MemoryShares
     cluster: Cluster
-    sources: Sources
+    sources: ServedSources
     queues: dict[tuple[str, str], Queue]
     """by virtual host and name: those of this node"""
     ports: QueuePorts

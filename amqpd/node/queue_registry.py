@@ -35,7 +35,7 @@ from amqpd.queues.settings import PRIORITY_MAX, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.journal_numbers import delayed_id, delayed_numbers, dropped_on
 from amqpd.vocabulary.records import Key, QueueRecord, UnreadableQueue
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # To make a queue of a source that begins, and for each row that is on disk of it, in the unit of `flow/turns.py`.
 BEGIN_WORK, ROW_WORK = 40, 4
@@ -170,7 +170,7 @@ class QueueRegistry:
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = node.connections.get(record.owner)
-            if owner is None or owner.state is not State.RUNNING:
+            if owner is None or owner.state is not ConnectionState.RUNNING:
                 # The connection went while its declaration was on the way.
                 node.end_queue(queue)
 

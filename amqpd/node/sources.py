@@ -18,7 +18,7 @@ from amqpd.node.cluster import Cluster
 from amqpd.vocabulary.records import QueueRecord, UnreadableQueue
 
 
-class Sources:
+class ServedSources:
     """The queues that one node leads."""
 
     def __init__(self, cluster: Cluster) -> None:

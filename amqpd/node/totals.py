@@ -19,8 +19,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter
 
-from amqpd.node.traffic import Traffic, confirmed
-from amqpd.publishing.unroutable import Outcome, Unroutable
+from amqpd.node.connection_rates import ConnectionRates, confirmed
+from amqpd.publishing.unroutable import Unroutable, UnroutableOutcome
 from amqpd.queues.facts import TIME_IN_QUEUE_MS, Facts, taken
 from amqpd.session.ports import ChannelBase, ConnectionBase
 
@@ -160,7 +160,7 @@ class Totals:
         """what of `sums` is in none of `sums_by_vhost`"""
         self.rated: dict[tuple[str, str], Rated] = {}
         """by virtual host and name, of what was counted there: `publish` (of clients and operators), and `LOST`"""
-        self.traffic = Traffic()
+        self.traffic = ConnectionRates()
         """of the connections that are there"""
 
     def channel_gone(self, channel: ChannelBase) -> None:
@@ -243,7 +243,7 @@ class Totals:
         """What reached no queue since the last look, in each virtual host."""
         for vhost in unroutable.vhosts():
             of_vhost = unroutable.of_vhost(vhost)
-            for name, outcome in zip(LOST, (Outcome.RETURNED, Outcome.DROPPED), strict=True):
+            for name, outcome in zip(LOST, (UnroutableOutcome.RETURNED, UnroutableOutcome.DROPPED), strict=True):
                 rated = self.rated.get((vhost, name))
                 count = of_vhost[outcome] - (0 if rated is None else rated.count)
                 if not count:

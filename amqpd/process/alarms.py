@@ -53,14 +53,14 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AlarmLimits:
     """The limits of memory and of free disk space at which the alarms begin, in bytes."""
 
     resident_bytes_max: int
     disk_free_bytes_min: int
 
 
-def decide(readings: Readings, limits: Limits, on: frozenset[AlarmKind]) -> frozenset[AlarmKind]:
+def decide(readings: Readings, limits: AlarmLimits, on: frozenset[AlarmKind]) -> frozenset[AlarmKind]:
     """The alarms that are on after these readings, given those that are on now."""
     result: set[AlarmKind] = set()
     if readings.resident_bytes > limits.resident_bytes_max:
@@ -71,7 +71,7 @@ def decide(readings: Readings, limits: Limits, on: frozenset[AlarmKind]) -> froz
     return frozenset(result)
 
 
-def next_look_s(readings: Readings, limits: Limits) -> float:
+def next_look_s(readings: Readings, limits: AlarmLimits) -> float:
     """Seconds until half of the smaller reserve could be used up."""
     headroom = min(
         limits.resident_bytes_max - readings.resident_bytes,
@@ -161,8 +161,8 @@ class ShortageWatch:
         return Readings(self._resident_bytes, self._disk_free_bytes)
 
 
-def limits_from(settings: Settings) -> Limits:
+def limits_from(settings: Settings) -> AlarmLimits:
     """The settings in bytes of this machine."""
     watermark = settings.memory_high_watermark
     fraction = isinstance(watermark, float)
-    return Limits(int(watermark * memory_bytes()) if fraction else int(watermark), settings.disk_free_bytes_min)
+    return AlarmLimits(int(watermark * memory_bytes()) if fraction else int(watermark), settings.disk_free_bytes_min)

@@ -21,7 +21,7 @@ import trio
 
 from amqpd.faults import ENDS_NODE
 from amqpd.security.authentication.attempts import Attempts
-from amqpd.security.authentication.logins import Accepted, Logins, Refused
+from amqpd.security.authentication.logins import Accepted, LoginRefused, Logins
 from amqpd.security.authentication.tally import AMQP
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
 from amqpd.session.world import Resume
@@ -147,20 +147,20 @@ class BrokerServices:
             else:
                 self._answer(self._conclude, connection, mechanism, verdict)
 
-    def _known(self, connection: LoginClient, parsed: Response | None) -> Accepted | Refused | Credentials:
+    def _known(self, connection: LoginClient, parsed: Response | None) -> Accepted | LoginRefused | Credentials:
         """The verdict; or the credentials, when they have to be verified."""
         peer = connection.peer
         if isinstance(parsed, Credentials):
             return self._logins.known(parsed.user, parsed.password, peer.loopback) or parsed
         if isinstance(parsed, CertificateIdentity) and peer.certificate_user is not None:
             if parsed.authzid not in ("", peer.certificate_user):
-                return Refused(f"the certificate is not that of '{parsed.authzid}'")
+                return LoginRefused(f"the certificate is not that of '{parsed.authzid}'")
             return self._logins.verify_certificate(peer.certificate_user, peer.loopback)
         if isinstance(parsed, Malformed):
-            return Refused(parsed.reason)
-        return Refused("no verified client certificate")
+            return LoginRefused(parsed.reason)
+        return LoginRefused("no verified client certificate")
 
-    def _conclude(self, connection: LoginClient, mechanism: str, verdict: Accepted | Refused) -> None:
+    def _conclude(self, connection: LoginClient, mechanism: str, verdict: Accepted | LoginRefused) -> None:
         accepted = isinstance(verdict, Accepted)
         user = verdict.user if isinstance(verdict, Accepted) else connection.claimed_user
         self._logins.tally.count(AMQP, address_of(connection.peer.name), user, accepted)

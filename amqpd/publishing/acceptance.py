@@ -28,7 +28,7 @@ from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import count_unroutable
-from amqpd.publishing.unroutable import NACK, Outcome
+from amqpd.publishing.unroutable import NACK, UnroutableOutcome
 from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
 from amqpd.session.durability import CommonReceipt, ConfirmReceipt
@@ -191,13 +191,13 @@ def _unroutable(node: PublishingNode, channel: PublishingChannel, run: Run, rout
     if route.mandatory:
         for i in range(run.count):
             connection.write(_return(channel, run, i))
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.RETURNED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, UnroutableOutcome.RETURNED, run.count)
     taken = run.count
     if route.unroutable == NACK and channel.confirms is not None:
         told, taken = True, 0
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.NACKED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, UnroutableOutcome.NACKED, run.count)
     if not told:
-        count_unroutable(node, connection.vhost, route.exchange, Outcome.DROPPED, run.count)
+        count_unroutable(node, connection.vhost, route.exchange, UnroutableOutcome.DROPPED, run.count)
     return taken
 
 

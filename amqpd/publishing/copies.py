@@ -34,7 +34,7 @@ MAKE_WORK, BYTES_A_WORK = 20, 1000
 DROPS_TOLD_MS = 60_000
 
 
-class Copies(Dispatchable):
+class OwnPublishes(Dispatchable):
     """The messages that the node itself is to publish to one exchange, which it looks at when there are some."""
 
     def __init__(

@@ -39,7 +39,7 @@ from amqpd.queues.deadletters import DeadLetter, cycle_of, dead_letter_of
 from amqpd.queues.delayed import AWAY_REASON
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
-from amqpd.queues.templates import State, template_of
+from amqpd.queues.templates import TemplateState, template_of
 
 # What a dead letter takes, in the unit of `flow/turns.py`, beside what its size and its copies take; and one that
 # is made from the last one's template.
@@ -64,7 +64,7 @@ def dead_letter(
     if settings.dead_letter_exchange is None:
         return count, 0
     templates = queue.dead_letter_templates
-    state = State(node.now_ms // 1000, node.topology.version, settings)
+    state = TemplateState(node.now_ms // 1000, node.topology.version, settings)
     template = templates.get(reason) if count == 1 else None
     if template is not None:
         copied = template.copy(run, low, state)

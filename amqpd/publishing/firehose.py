@@ -19,11 +19,11 @@ from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.message.propertylist import FLAGS, HEADERS, PropertyList
 from amqpd.message.rewriting import readdressed, run_names
-from amqpd.publishing.copies import Copies
+from amqpd.publishing.copies import OwnPublishes
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ChannelBase
-from amqpd.tracing.tracer import Sent
+from amqpd.tracing.tracer import SentRange
 from amqpd.vocabulary.records import Change, Delete
 from amqpd.wire.fieldtypes import SignedInt
 from amqpd.wire.fieldwriter import Encoded, join_table, write_table
@@ -71,7 +71,7 @@ class Tap:
 
     def __init__(self, vhost: str, node: PublishingNode) -> None:
         self._node_name = node.identity.name
-        self.copies = Copies(node, vhost, EXCHANGE, "firehose", "trace", self._made)
+        self.copies = OwnPublishes(node, vhost, EXCHANGE, "firehose", "trace", self._made)
 
     def add(self, traced: Traced) -> None:
         self.copies.add(traced, traced.key, traced.run.count, traced.run.nbytes)
@@ -130,7 +130,7 @@ class Firehose:
             about["routing_keys"] = _as_many_as_fit(keys)
             tap.add(Traced(run, _key(f"publish.{exchange}"), about))
 
-    def delivered(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
+    def delivered(self, channel: ChannelBase, queue: QueuePort, sent: SentRange) -> None:
         """It goes to a client."""
         run, low, high = sent.run, sent.low, sent.high
         tap = self.taps.get(channel.connection.vhost)

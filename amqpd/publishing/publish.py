@@ -37,7 +37,7 @@ from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
 from amqpd.publishing.routes import ROUTE_BYTES, Route
 from amqpd.publishing.routing import Steps, parts, queue_steps, resolve, resolve_alone
-from amqpd.publishing.transaction import Routed, Transaction
+from amqpd.publishing.transaction import ChannelTransaction, Routed
 from amqpd.queues.port import QueuePort
 from amqpd.tracing.tracer import SPAN_WORK, Publishing
 
@@ -235,7 +235,7 @@ def _accept_slowly(node: PublishingNode, channel: PublishingChannel, routed: Rou
 def _hold(channel: PublishingChannel, routed: Routed) -> None:
     """Until tx.commit."""
     transaction = channel.tx
-    assert isinstance(transaction, Transaction)
+    assert isinstance(transaction, ChannelTransaction)
     transaction.publish(routed)
 
 

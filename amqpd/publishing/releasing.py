@@ -36,7 +36,7 @@ from amqpd.publishing.routing import (
     remote_of,
     without_bcc,
 )
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.deadletters import cycle_of, deaths_of, is_dead_letter
 from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.host import Released
@@ -95,7 +95,7 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
         if queues is None:
             queues = queues_of(node, vhost, route, keys, part, properties)
         if not queues:
-            count_unroutable(node, vhost, exchange, Outcome.DROPPED, part.count)
+            count_unroutable(node, vhost, exchange, UnroutableOutcome.DROPPED, part.count)
         piece, recorded = _piece(run, part, delivered, publication, at)
         node.work_left -= COPY_WORK * len(queues)
         if len(queues) > 1 and not node.disk_space.fits(piece, queues, read):
@@ -144,6 +144,6 @@ def _release_slowly(
                 reached = reached or bool(there)
             yield
         if not queues:
-            count_unroutable(node, vhost, route.exchange, Outcome.DROPPED, part.count)
+            count_unroutable(node, vhost, route.exchange, UnroutableOutcome.DROPPED, part.count)
         if recorded is not None:
             node.audit.end(recorded, piece.body_size, reached)

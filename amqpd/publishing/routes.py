@@ -14,7 +14,7 @@ from sys import getsizeof
 from amqpd.audit.publication import Address
 from amqpd.exchanges import Reads
 from amqpd.exchanges.cache_memory import CacheMemory
-from amqpd.publishing.traffic import Passed, Traffic
+from amqpd.publishing.exchange_counts import ExchangeCounts, Passed
 from amqpd.publishing.unroutable import DROP, NACK
 from amqpd.queues.port import QueuePort
 from amqpd.topology.parameters import unroutable
@@ -62,7 +62,7 @@ class Entrance:
         "unroutable",
     )
 
-    def __init__(self, contents: VhostTopology, exchange: str, traffic: Traffic) -> None:
+    def __init__(self, contents: VhostTopology, exchange: str, traffic: ExchangeCounts) -> None:
         state = contents.exchanges.get(exchange)
         # What is not there is never published to: a dead letter may look for it.
         self.passed = traffic.of(contents.name, exchange) if state is not None or not exchange else Passed()
@@ -152,7 +152,7 @@ class Routes:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self.traffic = Traffic()
+        self.traffic = ExchangeCounts()
         """what is published to exchanges; entrances count there"""
         self.memory = CacheMemory(ALL_ROUTES_BYTES_MAX)
         """where connections' routes are charged"""

@@ -20,7 +20,7 @@ from amqpd.message.properties import Properties
 from amqpd.message.rewriting import run_names, with_headers
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.port import QueuePort
 from amqpd.topology.routes import match_alone
 from amqpd.topology.state import VhostTopology
@@ -77,7 +77,7 @@ def queue_steps(
     if stays and awaited_of(queues) is not None:
         return queues
     if rerouted and queues and count:
-        count_unroutable(node, vhost, route.exchange, Outcome.REROUTED, run.count)
+        count_unroutable(node, vhost, route.exchange, UnroutableOutcome.REROUTED, run.count)
     if message.kept_by:
         yield from _kept(node, contents, message.kept_by, without_bcc(run, properties))
         return of_now(node, vhost, queues)
@@ -225,7 +225,9 @@ def parts(route: Route, run: Run) -> Iterator[Run]:
         yield run
 
 
-def count_unroutable(node: PublishingNode, vhost: str, exchange: str, outcome: Outcome, messages: int) -> None:
+def count_unroutable(
+    node: PublishingNode, vhost: str, exchange: str, outcome: UnroutableOutcome, messages: int
+) -> None:
     """Of an exchange that has gone meanwhile nothing is counted any more, but in its virtual host."""
     contents = node.topology.vhosts.get(vhost)
     if contents is None:

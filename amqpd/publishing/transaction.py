@@ -50,7 +50,7 @@ class Routed(NamedTuple):
     delay_ms: int = 0
 
 
-class Held(NamedTuple):
+class HeldPublish(NamedTuple):
     """A publish that a transaction holds back: as `Routed`, without the properties, since these, decoded, may be
     many times as large as their bytes, which count."""
 
@@ -61,7 +61,7 @@ class Held(NamedTuple):
     delay_ms: int
 
 
-class Transaction(HeldBack):
+class ChannelTransaction(HeldBack):
     """The publishes and settlements of a channel in tx mode since the last commit or rollback."""
 
     def __init__(self, channel: ChannelBase) -> None:
@@ -70,7 +70,7 @@ class Transaction(HeldBack):
         self.nbytes = 0
         """what it holds, about"""
         self.copies = 0
-        self.publishes: list[Held] = []
+        self.publishes: list[HeldPublish] = []
 
     @property
     def messages(self) -> int:
@@ -82,7 +82,7 @@ class Transaction(HeldBack):
         self.copies += len(queues)
         if self.copies > COPIES_MAX:
             raise AMQPPreconditionFailed(f"transaction of {self.copies} copies into queues is too large")
-        self.publishes.append(Held(run, queues, route, replies, delay_ms))
+        self.publishes.append(HeldPublish(run, queues, route, replies, delay_ms))
         self._charge(run.nbytes + RUN_BYTES + QUEUE_BYTES * len(queues))
 
     def settle(self, entries: list[Delivered], requeue: bool | None) -> None:

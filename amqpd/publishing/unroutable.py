@@ -17,7 +17,7 @@ from amqpd.vocabulary.records import Change, Delete
 DROP, NACK = "drop", "nack"
 
 
-class Outcome(Enum):
+class UnroutableOutcome(Enum):
     """The outcome of a message that reached no queue."""
 
     RETURNED = "returned"
@@ -33,12 +33,12 @@ class Unroutable:
     """Counts unroutable messages, by virtual host, by exchange and by outcome."""
 
     def __init__(self) -> None:
-        self._by_exchange: dict[tuple[str, str], dict[Outcome, int]] = {}
-        self._by_vhost: dict[str, dict[Outcome, int]] = {}
-        self._totals: dict[Outcome, int] = {}
+        self._by_exchange: dict[tuple[str, str], dict[UnroutableOutcome, int]] = {}
+        self._by_vhost: dict[str, dict[UnroutableOutcome, int]] = {}
+        self._totals: dict[UnroutableOutcome, int] = {}
         self._touched: set[tuple[str, str]] = set()
 
-    def count(self, vhost: str, exchange: str | None, outcome: Outcome, messages: int) -> None:
+    def count(self, vhost: str, exchange: str | None, outcome: UnroutableOutcome, messages: int) -> None:
         """`exchange` is None when it is not there any more."""
         _add(self._totals, outcome, messages)
         _add(self._by_vhost.setdefault(vhost, {}), outcome, messages)
@@ -51,7 +51,7 @@ class Unroutable:
         touched, self._touched = self._touched, set()
         return touched
 
-    def totals(self) -> dict[Outcome, int]:
+    def totals(self) -> dict[UnroutableOutcome, int]:
         """Since the start, those of virtual hosts that are gone included."""
         return _all(self._totals)
 
@@ -59,11 +59,11 @@ class Unroutable:
         """Those in which something was counted."""
         return list(self._by_vhost)
 
-    def of_vhost(self, vhost: str) -> dict[Outcome, int]:
+    def of_vhost(self, vhost: str) -> dict[UnroutableOutcome, int]:
         """The count of each outcome."""
         return _all(self._by_vhost.get(vhost, {}))
 
-    def of_exchange(self, vhost: str, exchange: str) -> dict[Outcome, int]:
+    def of_exchange(self, vhost: str, exchange: str) -> dict[UnroutableOutcome, int]:
         return _all(self._by_exchange.get((vhost, exchange), {}))
 
     def applied(self, changes: Iterable[Change]) -> None:
@@ -80,9 +80,9 @@ class Unroutable:
                             del self._by_exchange[key]
 
 
-def _add(counts: dict[Outcome, int], outcome: Outcome, messages: int) -> None:
+def _add(counts: dict[UnroutableOutcome, int], outcome: UnroutableOutcome, messages: int) -> None:
     counts[outcome] = counts.get(outcome, 0) + messages
 
 
-def _all(counts: dict[Outcome, int]) -> dict[Outcome, int]:
-    return {outcome: counts.get(outcome, 0) for outcome in Outcome}
+def _all(counts: dict[UnroutableOutcome, int]) -> dict[UnroutableOutcome, int]:
+    return {outcome: counts.get(outcome, 0) for outcome in UnroutableOutcome}

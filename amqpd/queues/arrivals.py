@@ -17,7 +17,7 @@ ARRIVAL_MS = 1
 COARSE_MS = 20
 
 
-class Arrivals:
+class ArrivalTimes:
     """The times at which the messages of one segment came, in milliseconds since the epoch; offsets count from the
     segment's first message on."""
 
@@ -45,24 +45,24 @@ class Arrivals:
                 return self._at[index - 1]
         return self.first_ms
 
-    def extend(self, size: int, behind: Arrivals) -> None:
+    def extend(self, size: int, behind: ArrivalTimes) -> None:
         """Take over those of the segment behind this one of `size` messages, coarsely."""
         self.add(size, behind.first_ms, COARSE_MS)
         if behind._offsets is not None and behind._at is not None:
             for offset, at in zip(behind._offsets, behind._at, strict=True):
                 self.add(size + offset, at, COARSE_MS)
 
-    def coarse(self) -> Arrivals | None:
+    def coarse(self) -> ArrivalTimes | None:
         """These, to COARSE_MS; None when the first one says it all."""
-        found = Arrivals(self.first_ms)
+        found = ArrivalTimes(self.first_ms)
         if self._offsets is not None and self._at is not None:
             for offset, at in zip(self._offsets, self._at, strict=True):
                 found.add(offset, at, COARSE_MS)
         return None if found._at is None else found
 
-    def cut_from(self, offset: int) -> Arrivals:
+    def cut_from(self, offset: int) -> ArrivalTimes:
         """Those from the offset on, which is another segment's first message now."""
-        rest = Arrivals(self.at(offset))
+        rest = ArrivalTimes(self.at(offset))
         if self._offsets is not None and self._at is not None:
             index = bisect_right(self._offsets, offset)
             if index < len(self._offsets):

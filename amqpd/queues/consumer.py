@@ -34,7 +34,7 @@ class Subscriber(ABC):
     priority: int
     unacked: int
     parked: bool
-    """found without credit, and not looked at until it may have some; only `Turns` sets it"""
+    """found without credit, and not looked at until it may have some; only `ConsumerTurns` sets it"""
 
     @abstractmethod
     def credit(self) -> int:
@@ -42,8 +42,8 @@ class Subscriber(ABC):
 
     @abstractmethod
     def wait_for_credit(self) -> None:
-        """It was found without credit: when it may have some, it asks for `Turns.restore` and a dispatch of the
-        queue."""
+        """It was found without credit: when it may have some, it asks for `ConsumerTurns.restore` and a dispatch of
+        the queue."""
 
     @abstractmethod
     def deliver(self, run: Run, low: int, high: int, seq: int, redelivered: bool) -> None:

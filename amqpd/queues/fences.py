@@ -53,7 +53,7 @@ class Fence(NamedTuple):
     """the queue has come to it"""
 
 
-class Fenced(AMQPPreconditionFailed):
+class QueueFenced(AMQPPreconditionFailed):
     """A client is refused because the next message of the queue is damaged. `told`: the log says so already."""
 
     def __init__(self, record: QueueRecord, ids: tuple[int, int], told: bool) -> None:

@@ -24,7 +24,7 @@ from amqpd.queues.arguments import described_queue
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.dispatchable import LEVELS_LOOK_WORK, Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.port import Counts, QueuePort, TakeOut
+from amqpd.queues.port import DeclareCounts, QueuePort, TakeOut
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.templates import Template
 from amqpd.vocabulary.records import QueueRecord
@@ -71,8 +71,8 @@ class LeaderQueue(QueuePort, Paged):
             return AMQPAccessRefused(f"{described_queue(self.record)} in exclusive use")
         return None
 
-    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
-        answer(Counts(self.ready_count, self.consumer_count))
+    def count(self, answer: Callable[[DeclareCounts | AMQPSoftError], object]) -> None:
+        answer(DeclareCounts(self.ready_count, self.consumer_count))
 
     def remove(
         self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]

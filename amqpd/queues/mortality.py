@@ -33,7 +33,7 @@ from amqpd.queues.host import Host
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
 from amqpd.queues.settings import DROP_HEAD, REJECT_PUBLISH_DLX, QueueSettings
-from amqpd.queues.turns import Turns
+from amqpd.queues.turns import ConsumerTurns
 
 # 10 years, RabbitMQ's bound on all times: a later deadline is none that anybody waits for.
 TTL_MS_MAX = 315_360_000_000
@@ -58,7 +58,7 @@ class Mortality:
         settings: QueueSettings,
         messages: Messages | Levels,
         backlog: Backlog | Levels,
-        consumers: Turns,
+        consumers: ConsumerTurns,
         facts: Facts,
         host: Host,
     ) -> None:

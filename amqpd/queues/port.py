@@ -49,7 +49,7 @@ Getter = Callable[[Got | AMQPSoftError | None], bool]
 when nobody is there any more to take it"""
 
 
-class Counts(NamedTuple):
+class DeclareCounts(NamedTuple):
     """The numbers of ready messages and of consumers that queue.declare-ok tells."""
 
     ready: int
@@ -209,7 +209,7 @@ class QueuePort(Dispatchable):
         """Somebody declared it, or asked it for a message: an unused queue with `x-expires` goes."""
 
     @abstractmethod
-    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
+    def count(self, answer: Callable[[DeclareCounts | AMQPSoftError], object]) -> None:
         """What is ready, and who consumes, now."""
 
     @abstractmethod

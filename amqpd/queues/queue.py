@@ -30,7 +30,7 @@ from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Piece, Subscriber, cancelling
 from amqpd.queues.deadletters import MAXLEN
 from amqpd.queues.dispatchable import Paged
-from amqpd.queues.fences import FENCED_TOLD_MS, Damage, Fence, Fenced, blocked_at, damage_of, fence_of, tell
+from amqpd.queues.fences import FENCED_TOLD_MS, Damage, Fence, QueueFenced, blocked_at, damage_of, fence_of, tell
 from amqpd.queues.host import QueueHost
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
@@ -39,7 +39,7 @@ from amqpd.queues.mortality import Mortality
 from amqpd.queues.port import Getter, Got, Receipt, Statistics
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
-from amqpd.queues.turns import Turns
+from amqpd.queues.turns import ConsumerTurns
 from amqpd.vocabulary.records import QueueRecord
 
 # The portion of one turn grows to this: large enough for batches, small enough that a slow consumer next to a fast
@@ -79,7 +79,7 @@ class Queue(LeaderQueue):
             self.messages, self.backlog = level, level.backlog
         self._plain: Backlog | None = None
         """its backlog, while a transient message without a deadline of its own is just the next one"""
-        self.consumers = Turns(self.settings.single_active_consumer, self.settings.quorum)
+        self.consumers = ConsumerTurns(self.settings.single_active_consumer, self.settings.quorum)
         # An empty deque takes 760 bytes, and most queues need none.
         self.getters: deque[tuple[bool, Getter]] | None = None
         self.mortality = Mortality(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
@@ -556,7 +556,7 @@ class Queue(LeaderQueue):
     def damaged(self) -> list[Damage]:
         return damage_of(self.messages)
 
-    def _fenced(self) -> Fenced | None:
+    def _fenced(self) -> QueueFenced | None:
         damage = blocked_at(self.messages) if self.damage else None
         if damage is None:
             return None
@@ -564,7 +564,7 @@ class Queue(LeaderQueue):
         told = now_ms - self.refusal_told_ms < FENCED_TOLD_MS
         if not told:
             self.refusal_told_ms = now_ms
-        return Fenced(self.record, damage.left, told)
+        return QueueFenced(self.record, damage.left, told)
 
     @property
     def blocked(self) -> bool:

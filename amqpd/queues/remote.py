@@ -21,7 +21,7 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.facts import Facts
 from amqpd.queues.fences import Fence
-from amqpd.queues.port import Counts, Getter, QueuePort, Receipt, Statistics, TakeOut
+from amqpd.queues.port import DeclareCounts, Getter, QueuePort, Receipt, Statistics, TakeOut
 from amqpd.queues.settings import PLAIN, QueueSettings, settings_of, type_of
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Arguments, QueueRecord
@@ -84,8 +84,8 @@ class RemoteQueue(QueuePort):
     def used(self) -> None:
         pass
 
-    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
-        answer(Counts(0, 0))
+    def count(self, answer: Callable[[DeclareCounts | AMQPSoftError], object]) -> None:
+        answer(DeclareCounts(0, 0))
 
     def remove(
         self, if_unused: bool, if_empty: bool, take_out: TakeOut, answer: Callable[[int | AMQPSoftError], object]

@@ -15,9 +15,9 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
-from amqpd.journal.entry import Entry
+from amqpd.journal.entry import PendingRow
 from amqpd.kernel import Run
-from amqpd.queues.arrivals import Arrivals
+from amqpd.queues.arrivals import ArrivalTimes
 from amqpd.queues.deadlines import Deadlines
 
 # Survivors are copied out of a segment when fewer than one in this many of the messages that it holds in memory is
@@ -32,7 +32,7 @@ COMPACT_BYTES_MIN = 4096
 RUN_BYTES = 144
 
 
-class Segment(Entry):
+class Segment(PendingRow):
     """Messages with consecutive numbers, in memory or on disk: what of them is left, and how large it is."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Segment(Entry):
         """when its first message came, in ms since the epoch"""
         self.arrived_ms = 0
         """when its last message came"""
-        self.arrivals: Arrivals | None = None
+        self.arrivals: ArrivalTimes | None = None
         """of the later ones, if they came later"""
         self.deadlines: Deadlines | None = None
         self.due_ms: int | None = None
@@ -119,7 +119,7 @@ class Segment(Entry):
             if now_ms != self.arrived_ms:
                 self.arrived_ms = now_ms
                 if self.arrivals is None:
-                    self.arrivals = Arrivals(self.published_ms)
+                    self.arrivals = ArrivalTimes(self.published_ms)
                 self.arrivals.add(offset, now_ms)
             if self.offsets is None:
                 self.offsets = array("I")
@@ -134,8 +134,8 @@ class Segment(Entry):
     def absorb(self, behind: Segment) -> None:
         """Become one with the segment behind, when `mergeable`."""
         if self.arrivals is None:
-            self.arrivals = Arrivals(self.published_ms)
-        self.arrivals.extend(self.last - self.first + 1, behind.arrivals or Arrivals(behind.published_ms))
+            self.arrivals = ArrivalTimes(self.published_ms)
+        self.arrivals.extend(self.last - self.first + 1, behind.arrivals or ArrivalTimes(behind.published_ms))
         self.last = behind.last
         self.left += behind.left
         self.body_bytes += behind.body_bytes

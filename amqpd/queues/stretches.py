@@ -29,7 +29,7 @@ class Stretches:
         self._lasts: dict[int, int] = {}
         """of each stretch, by its first number"""
         # It takes 600 bytes, and of most queues nothing ever comes back.
-        self._arrivals: Arrivals | None = None
+        self._arrivals: ReturnOrder | None = None
 
     def __bool__(self) -> bool:
         return bool(self._lasts)
@@ -59,7 +59,7 @@ class Stretches:
         self._lasts[first] = last
         if self._fifo:
             if self._arrivals is None:
-                self._arrivals = Arrivals()
+                self._arrivals = ReturnOrder()
             self._arrivals.add(first)
 
     def clear(self) -> None:
@@ -99,7 +99,7 @@ class Stretches:
             self._arrivals.replace(low, rest)
 
 
-class Arrivals:
+class ReturnOrder:
     """The first numbers of stretches in the order in which those came back; the parts of one stay at its place."""
 
     def __init__(self) -> None:

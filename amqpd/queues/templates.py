@@ -28,7 +28,7 @@ Target = TypeVar("Target")
 _BLANK = b"\x7f"
 
 
-class State(NamedTuple):
+class TemplateState(NamedTuple):
     """The second, the state of the topology and the settings for which a template is good."""
 
     second: int
@@ -43,7 +43,7 @@ class Template(Generic[Target]):
 
     def __init__(
         self,
-        state: State,
+        state: TemplateState,
         run: Run,
         ends: tuple[bytes, bytes],
         dead_letter: tuple[bytes, bytes, int, int],
@@ -64,10 +64,10 @@ class Template(Generic[Target]):
         self.used = False
         """something was alike"""
 
-    def good_for(self, state: State) -> bool:
+    def good_for(self, state: TemplateState) -> bool:
         return state == self._state
 
-    def copy(self, run: Run, low: int, state: State) -> Run | None:
+    def copy(self, run: Run, low: int, state: TemplateState) -> Run | None:
         """The dead letter of message `low` of the run, if it is alike."""
         data, start, stride = run.data, run.start, run.stride
         header_at = start + run.method_size
@@ -95,7 +95,11 @@ class Template(Generic[Target]):
 
 
 def template_of(
-    state: State, run: Run, properties: Properties, targets: Sequence[Target], dead_letter_from: Callable[[Run], Run]
+    state: TemplateState,
+    run: Run,
+    properties: Properties,
+    targets: Sequence[Target],
+    dead_letter_from: Callable[[Run], Run],
 ) -> Template[Target] | None:
     """The template for messages like the run's. `properties` are the dead letter's, `dead_letter_from` makes a run's
     dead letter."""

@@ -40,7 +40,7 @@ Due = tuple[int, int, Run, int]
 """the messages first..last are the run's, from this number on"""
 
 
-class Batch:
+class CopyBatch:
     """A batch of copies in a timetable: its number, by which segments name it; of how many segments that still
     have messages; its rows."""
 
@@ -57,7 +57,7 @@ class _Copies:
 
     __slots__ = ("at", "batch", "entries", "first_ms", "segment")
 
-    def __init__(self, segment: Segment, first_ms: int, batch: Batch) -> None:
+    def __init__(self, segment: Segment, first_ms: int, batch: CopyBatch) -> None:
         self.segment = segment
         self.batch = batch
         self.first_ms = first_ms
@@ -87,7 +87,7 @@ class Timetable:
         self._gathered: list[Entry] = []
         """a heap"""
         self._gathered_bytes = 0
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, CopyBatch] = {}
         """those of which some segment still has messages"""
         self._batch = self._next_batch()
         self._writing: list[Entry] = []
@@ -113,9 +113,9 @@ class Timetable:
         self._begin()
         self.due_ms = None
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> CopyBatch:
         self._number += 1
-        return Batch(self._number)
+        return CopyBatch(self._number)
 
     def take_over(self, segment: Segment) -> None:
         """The segment, whose bodies are about to leave memory: its deadlines are kept here from now on, except what
@@ -255,7 +255,7 @@ class Timetable:
                 self.damaged = damage
                 self._give_up(copies.batch)
 
-    def _give_up(self, batch: Batch) -> None:
+    def _give_up(self, batch: CopyBatch) -> None:
         if batch is self._written:
             self._writing = []
         for copies in batch.rows:

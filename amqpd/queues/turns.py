@@ -23,7 +23,7 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.sorted_keys import SortedKeys
 
 
-class Group:
+class PriorityGroup:
     """The consumers of one priority, each in one of two places: the rotation, or parked."""
 
     __slots__ = ("key", "parked", "rotation")
@@ -37,18 +37,18 @@ class Group:
         self.parked: dict[Subscriber, None] = {}
 
 
-class Turns:
+class ConsumerTurns:
     """Says which consumer gets the next messages, and is told what each can take."""
 
     def __init__(self, single_active: bool = False, gives_way: bool = False) -> None:
         self._single_active = single_active
         self.gives_way = gives_way and single_active
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, PriorityGroup] = {}
         self._keys = SortedKeys()
         """of all groups"""
         self._rotating = SortedKeys()
         """of those whose rotation is not empty; with a single active consumer it is not looked at"""
-        self._acting: Group | None = None
+        self._acting: PriorityGroup | None = None
         """of the single active consumer alone"""
         self.count = 0
         self.sole: Subscriber | None = None
@@ -67,7 +67,7 @@ class Turns:
         return any(each is consumer for each in self)
 
     @property
-    def next_group(self) -> Group | None:
+    def next_group(self) -> PriorityGroup | None:
         """To be served now: its rotation is not empty. None when no consumer can have credit."""
         if self._single_active:
             acting = self._acting
@@ -99,7 +99,7 @@ class Turns:
         key = -consumer.priority
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(key)
+            group = self._groups[key] = PriorityGroup(key)
             self._keys.add(key)
         if not group.rotation:
             self._rotating.add(key)
@@ -141,7 +141,7 @@ class Turns:
         self.count, self.active, self.sole = 0, None, None
         return _in_order(keys, groups)
 
-    def park(self, group: Group, consumer: Subscriber) -> None:
+    def park(self, group: PriorityGroup, consumer: Subscriber) -> None:
         """One of the group's rotation was found without credit: it is not visited until `restore`."""
         consumer.parked = True
         consumer.wait_for_credit()
@@ -183,12 +183,12 @@ class Turns:
         waits = self.gives_way and active is not None and best is not None and best.priority > active.priority
         self._acting = None
         if active is not None and not waits:
-            self._acting = Group(0)
+            self._acting = PriorityGroup(0)
             if not active.parked:
                 self._acting.rotation[active] = None
 
 
-def _in_order(keys: SortedKeys, groups: dict[int, Group]) -> Iterator[Subscriber]:
+def _in_order(keys: SortedKeys, groups: dict[int, PriorityGroup]) -> Iterator[Subscriber]:
     for key in keys:
         yield from groups[key].rotation
         yield from groups[key].parked

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import trio
 
 from amqpd.config import Settings
-from amqpd.journal.sqlite.scrubbing import Found, Step
+from amqpd.journal.sqlite.scrubbing import ScrubbedDamage, ScrubStep
 from amqpd.journal.writer import BacklogReader
 from amqpd.management.errors import BadArgument
 from amqpd.node.node import Node
@@ -52,7 +52,7 @@ class ScrubScan(Protocol):
     (`datadir.disks.scan.DisksScan`)."""
 
     def begin(self) -> int: ...
-    def step(self) -> Step: ...
+    def step(self) -> ScrubStep: ...
     def close(self) -> None: ...
 
 
@@ -140,7 +140,7 @@ class Scrub:
         try:
             while True:
                 await self._give_way()
-                step: Step = await self._in_thread(self._scan.step)
+                step: ScrubStep = await self._in_thread(self._scan.step)
                 self._rows += step.rows
                 self._read_bytes += step.nbytes
                 self._total_bytes = step.total_bytes
@@ -164,7 +164,7 @@ class Scrub:
                 return
             await trio.sleep(YIELD_S)
 
-    def _tell(self, found: list[Found]) -> None:
+    def _tell(self, found: list[ScrubbedDamage]) -> None:
         """Fence the queues; and say what was not said."""
         # Each time: what was in memory may be on disk only by now.
         rows = [each for each in found if each.messages]
@@ -182,7 +182,7 @@ class Scrub:
             if not each.messages and self._new(each):
                 self._log(each, RECORDS_REMEDY, {})
 
-    def _new(self, found: Found) -> bool:
+    def _new(self, found: ScrubbedDamage) -> bool:
         """It was not told; it is now."""
         known = (found.table, *found.key, found.messages)
         if known in self._told or len(self._told) >= TOLD_MAX:
@@ -192,7 +192,7 @@ class Scrub:
             self._shown.append(found.reason)
         return True
 
-    def _log(self, found: Found, remedy: str, where: dict[str, object]) -> None:
+    def _log(self, found: ScrubbedDamage, remedy: str, where: dict[str, object]) -> None:
         self._node.log("journal_damaged", table=found.table, **where, reason=found.reason, remedy=remedy)
 
 

@@ -24,7 +24,7 @@ from amqpd.queues.consumer import CREDIT_UNLIMITED
 from amqpd.queues.port import QueuePort
 from amqpd.session.credit import Subscription
 from amqpd.session.ports import ChannelBase
-from amqpd.tracing.tracer import Sent
+from amqpd.tracing.tracer import SentRange
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -131,7 +131,9 @@ class Consumer(Subscription):
         channel.next_tag = tag + count
         frame_max = connection.frame_max
         if channel.watched:
-            channel.shared.trace(channel, self.queue, Sent(run, low, high, redelivered, tag, "deliver", self.no_ack))
+            channel.shared.trace(
+                channel, self.queue, SentRange(run, low, high, redelivered, tag, "deliver", self.no_ack)
+            )
         try:
             if run.body_size_max < LARGE_BYTES_MIN:
                 connection.write(
@@ -182,7 +184,7 @@ class Consumer(Subscription):
         if channel.watched:
             at = first
             for run in runs[:taken]:
-                sent = Sent(run, 0, run.count, False, at, "deliver", self.no_ack)
+                sent = SentRange(run, 0, run.count, False, at, "deliver", self.no_ack)
                 channel.shared.trace(channel, self.queue, sent)
                 at += run.count
         connection.write_all(frames, nbytes)

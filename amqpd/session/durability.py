@@ -20,7 +20,7 @@ from enum import Enum
 
 from amqpd.faults import TASK, Faults
 from amqpd.journal.lane import Lane, Lanes
-from amqpd.journal.unwritten import Unwritten
+from amqpd.journal.unwritten import UnwrittenQueues
 from amqpd.queues.port import Receipt
 from amqpd.session.confirms import Confirms
 from amqpd.vocabulary.client import UnfinishedChannel
@@ -89,7 +89,7 @@ class Decision(Enum):
     """nobody will know whether it is safe"""
 
 
-class Call:
+class LaneCall:
     """A call to be made when all of its lanes have reported, or one of them is lost."""
 
     def __init__(self, decided: Callable[[Decision], object], lanes: int, receipt: CommonReceipt | None) -> None:
@@ -111,7 +111,7 @@ class Call:
 class Durability:
     """The waiters for what makes messages safe, of one node."""
 
-    def __init__(self, local: Lane, unwritten: Unwritten, faults: Faults) -> None:
+    def __init__(self, local: Lane, unwritten: UnwrittenQueues, faults: Faults) -> None:
         """`local`: the lane of what is this node's alone; `unwritten`: of its journal."""
         self._local = local
         self._unwritten = unwritten
@@ -123,7 +123,7 @@ class Durability:
         self._unsettled: dict[int, dict[ConfirmingChannel, None]] = {}
         """queue_id -> channels that do not wait for the commit of `_number` when their queues are settled before"""
         self._number = 0
-        self._calls: dict[Lane, deque[tuple[int, Call]]] = {}
+        self._calls: dict[Lane, deque[tuple[int, LaneCall]]] = {}
 
     def wait(self, channel: ConfirmingChannel, confirms: Confirms) -> None:
         """Some of the channel's publishes wait."""
@@ -141,7 +141,7 @@ class Durability:
 
     def accepted(self, channel: ConfirmingChannel, confirms: Confirms, waits: Lanes, at_once: bool) -> None:
         """Some of the channel's publishes have just been accepted, and wait for these lanes. `at_once`: they went to
-        all of their queues since the last call, so these are the ones that `Unwritten` knows."""
+        all of their queues since the last call, so these are the ones that `UnwrittenQueues` knows."""
         if waits is not self._local.alone and not _gathers_here(waits):
             if confirms.registered is None:
                 self.wait(channel, confirms)
@@ -204,7 +204,7 @@ class Durability:
         to the local one. `receipt`: of all that was handed to them, if it may be refused later."""
         lanes = lanes or self._local.alone
         left = tuple([lane for lane in lanes if lane.reported < lane.gathering])
-        call = Call(decided, len(left), receipt)
+        call = LaneCall(decided, len(left), receipt)
         # A lane that was collected some turns ago may have ended: then it has reported all, or is lost.
         if any(lane.lost for lane in lanes):
             call.lost()
@@ -253,7 +253,7 @@ class Durability:
         if calls is not None:
             self._call(lane, calls)
 
-    def _call(self, lane: Lane, calls: deque[tuple[int, Call]]) -> None:
+    def _call(self, lane: Lane, calls: deque[tuple[int, LaneCall]]) -> None:
         while calls and calls[0][0] <= lane.reported:
             call = calls.popleft()[1]
             call.lanes -= 1

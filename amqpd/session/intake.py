@@ -23,7 +23,7 @@ from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd.session.ports import ChannelBase, ConnectionBase, IntakeBase
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 if TYPE_CHECKING:
     pass
@@ -166,7 +166,7 @@ class Intake(IntakeBase):
         """Its next turn begins, or it may publish again."""
         connection = self._connection
         turns = connection.shared.turns
-        self.throttled = self.parked and connection.state is State.RUNNING
+        self.throttled = self.parked and connection.state is ConnectionState.RUNNING
         self.work_left = work = turns.turn_work
         if self.unfinished and not self.parked:
             connection.guard(self._finish)
@@ -183,7 +183,7 @@ class Intake(IntakeBase):
         store, that would be most of what a turn does."""
         connection = self._connection
         for _ in range(len(stopped)):
-            if self.throttled or connection.state is not State.RUNNING:
+            if self.throttled or connection.state is not ConnectionState.RUNNING:
                 break
             channel = stopped.popitem(last=False)[0]
             if channel.held and not channel.suspended and not channel.closed:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.frames import HEARTBEAT
 
 # How long the client may take to answer connection.close, or to end the stream after its own was answered; the
@@ -44,16 +44,16 @@ class Liveness:
         state = connection.state
         if heartbeat_only:
             self._send_heartbeat(now)
-        elif state in (State.HEADER, State.HANDSHAKE):
+        elif state in (ConnectionState.HEADER, ConnectionState.HANDSHAKE):
             if now >= self._handshake_until:
                 connection.shared.log("connection_timeout", connection=connection.name, waiting_for=state.value)
                 connection.lost()
-        elif state is State.CLOSING:
+        elif state is ConnectionState.CLOSING:
             if self._closing_until is None:
                 self._closing_until = now + self.close_timeout_s
             elif now >= self._closing_until:
                 connection.abort()
-        elif state is State.RUNNING:
+        elif state is ConnectionState.RUNNING:
             connection.give_back_old_routes()  # its next publish would, but one that is idle has none
             # What is not read now may be the acknowledgements.
             if not connection.reading_paused:
@@ -73,7 +73,7 @@ class Liveness:
 
     def _send_heartbeat(self, now: float) -> None:
         connection = self._connection
-        if connection.outbox or not self._connection.heartbeat_s or connection.state is not State.RUNNING:
+        if connection.outbox or not self._connection.heartbeat_s or connection.state is not ConnectionState.RUNNING:
             return
         if now - self.sent_at >= self._connection.heartbeat_s / 2:
             connection.write(HEARTBEAT)

@@ -38,8 +38,8 @@ from amqpd.session.outboxes import Outboxes
 from amqpd.session.unacked import Delivered, Unacked
 from amqpd.session.world import Services
 from amqpd.topology.state import Topology
-from amqpd.tracing.tracer import Deliveries, Sent, Tracer
-from amqpd.vocabulary.client import Client, LoginClient, Turn
+from amqpd.tracing.tracer import Deliveries, SentRange, Tracer
+from amqpd.vocabulary.client import Client, ClientTurn, LoginClient
 from amqpd.vocabulary.limits import Limits
 
 
@@ -129,11 +129,11 @@ class SessionNode(ABC):
         """A consumer of this client left."""
 
     @abstractmethod
-    def trace(self, channel: ChannelBase, queue: QueuePort, sent: Sent) -> None:
+    def trace(self, channel: ChannelBase, queue: QueuePort, sent: SentRange) -> None:
         """It is delivered from the queue, on a channel that is `watched`."""
 
 
-class IntakeBase(Turn):
+class IntakeBase(ClientTurn):
     """The turn of one connection, as the parts of its session know it; `session/intake.py` implements it."""
 
     __slots__ = ("blocked", "congested", "cut_off", "held_bytes", "stopped")

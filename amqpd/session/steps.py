@@ -18,7 +18,7 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPPreconditionFailed, AMQPSoft
 from amqpd.faults import CONNECTION
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.settling import conclude, portions, settle
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # Entries of the ledger in one step.
 ENTRIES_MAX = 256
@@ -67,7 +67,7 @@ def _giving_up(channel: ChannelBase) -> Iterator[None]:
 def closing(channel: ChannelBase, done: Callable[[], None]) -> Iterator[None]:
     """Release the channel, then `done`."""
     yield from releasing(channel)
-    if not channel.closed and channel.connection.state is State.RUNNING:
+    if not channel.closed and channel.connection.state is ConnectionState.RUNNING:
         done()
 
 

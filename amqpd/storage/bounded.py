@@ -29,7 +29,7 @@ class Unanswered(Exception):
     """A call on a disk did not end in time, or was not begun; the text is one sentence."""
 
 
-class Call(Generic[T]):
+class BoundedCall(Generic[T]):
     """One call on a disk that may not come back. `ended` is read with the condition of its `BoundedCalls` held."""
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -52,16 +52,16 @@ class BoundedCalls:
         """`name`: for sentences and of the thread. `changed`: notified when a call has ended."""
         self._name = name
         self.changed = changed or threading.Condition()
-        self._waiting: deque[Call[Any]] = deque()
+        self._waiting: deque[BoundedCall[Any]] = deque()
         self._began_s: float | None = None
-        self.under_way: Call[Any] | None = None
+        self.under_way: BoundedCall[Any] | None = None
         self._thread: threading.Thread | None = None
         self._last: Callable[[], object] | None = None
         """what is done before the thread ends; set: no call is taken any more"""
 
-    def put(self, work: Callable[[], T]) -> Call[T]:
+    def put(self, work: Callable[[], T]) -> BoundedCall[T]:
         """The call is made when those before it have ended. Raises Unanswered when none is taken any more."""
-        call = Call(work)
+        call = BoundedCall(work)
         with self.changed:
             if self._last is not None:
                 raise Unanswered(f"{self._name} is not open any more")
@@ -71,7 +71,7 @@ class BoundedCalls:
             self.changed.notify_all()
         return call
 
-    def wait(self, call: Call[T], gives_up: Callable[[float], bool]) -> T:
+    def wait(self, call: BoundedCall[T], gives_up: Callable[[float], bool]) -> T:
         """`gives_up` is asked again and again, with how long this has waited. Raises Unanswered after it said so, and
         what the call raises."""
         began_s = time.monotonic()
@@ -94,7 +94,7 @@ class BoundedCalls:
         bound_s = HANG_S if bound_s is None else bound_s
         return self.wait(self.put(work), lambda waited_s: waited_s >= bound_s)
 
-    def drop(self, call: Call[Any]) -> None:
+    def drop(self, call: BoundedCall[Any]) -> None:
         """Nobody waits for it any more: if it has not begun, it never does."""
         with self.changed:
             if call in self._waiting:
@@ -148,7 +148,7 @@ class BoundedCalls:
         assert self._last is not None
         self._last()
 
-    def _next(self) -> Call[Any] | None:
+    def _next(self) -> BoundedCall[Any] | None:
         """None: there is none, and none comes any more."""
         with self.changed:
             while not self._waiting:

@@ -41,7 +41,7 @@ class TraceContext(NamedTuple):
     """tracestate, as it came"""
 
 
-class Contents(NamedTuple):
+class TracedFields(NamedTuple):
     """The fields of a traced message that spans tell beside its trace; empty when it does not say so."""
 
     context: TraceContext
@@ -59,7 +59,7 @@ def number_sampled(octets: bytes) -> int:
     return len(_SAMPLED.findall(octets)) if NAME in octets else 0
 
 
-def contents_of(properties: bytes) -> Contents | None:
+def contents_of(properties: bytes) -> TracedFields | None:
     """Of a message with these raw properties; None when it has no traceparent that is right and sampled."""
     if len(properties) > PROPERTIES_BYTES_MAX or not may_be_sampled(properties):
         return None
@@ -74,7 +74,7 @@ def contents_of(properties: bytes) -> Contents | None:
     context = _context(_text(parents[0]), entries)
     if context is None:
         return None
-    return Contents(context, fields.get(MESSAGE_ID, b"")[1:], fields.get(CORRELATION_ID, b"")[1:])
+    return TracedFields(context, fields.get(MESSAGE_ID, b"")[1:], fields.get(CORRELATION_ID, b"")[1:])
 
 
 def _context(parent: bytes, entries: list[tuple[bytes, bytes]]) -> TraceContext | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from amqpd.kernel import Run
-from amqpd.tracing.context import Contents, TraceContext, contents_of, may_be_sampled, number_sampled
+from amqpd.tracing.context import TraceContext, TracedFields, contents_of, may_be_sampled, number_sampled
 from amqpd.tracing.facts import SpanFact, Tell, Value
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
@@ -42,7 +42,7 @@ class Publishing:
 
     __slots__ = ("client", "contents", "ended", "queues", "routed_us", "run", "start_us")
 
-    def __init__(self, client: Client, run: Run, contents: Contents, start_us: int) -> None:
+    def __init__(self, client: Client, run: Run, contents: TracedFields, start_us: int) -> None:
         self.client = client
         self.run = run
         self.contents = contents
@@ -64,7 +64,7 @@ class Delivery:
         self.attributes = attributes
 
 
-class Sent(NamedTuple):
+class SentRange(NamedTuple):
     """Messages low..high-1 of the run, as they go to a client."""
 
     run: Run
@@ -162,7 +162,7 @@ class Tracer:
 
     # Out
 
-    def delivered(self, client: Client, queue: str, arrived_ms: int, sent: Sent, unacked: Deliveries) -> int:
+    def delivered(self, client: Client, queue: str, arrived_ms: int, sent: SentRange, unacked: Deliveries) -> int:
         """It goes to the client. `arrived_ms`: when the first of it came into the queue; `unacked`: its channel's.
         What it took, see SPAN_WORK."""
         now_us, operation, work = self._clock_us(), sent.operation, 0
@@ -246,7 +246,7 @@ class Tracer:
             self._tell(SpanFact(name, context, self._span_id(), context.span_id, False, *times, attributes))
         return work
 
-    def _traced(self, run: Run, low: int, high: int) -> Iterator[tuple[Run, int, Contents]]:
+    def _traced(self, run: Run, low: int, high: int) -> Iterator[tuple[Run, int, TracedFields]]:
         """Of the messages low..high-1 those that are traced, in runs of which all messages have the same properties;
         with the number of messages in front of each."""
         if not run.mixed:
@@ -270,7 +270,7 @@ class Tracer:
         self.untold += max(0, left)
 
 
-def _about(client: Client, contents: Contents, names: bytes, queue: str = "") -> dict[str, Value]:
+def _about(client: Client, contents: TracedFields, names: bytes, queue: str = "") -> dict[str, Value]:
     return {
         **_message(contents, names, queue),
         "messaging.client.id": client.name,
@@ -279,7 +279,7 @@ def _about(client: Client, contents: Contents, names: bytes, queue: str = "") ->
     }
 
 
-def _message(contents: Contents, names: bytes, queue: str) -> dict[str, Value]:
+def _message(contents: TracedFields, names: bytes, queue: str) -> dict[str, Value]:
     """`names`: its exchange and its routing key, as in basic.publish."""
     size = names[0]
     exchange = names[1 : 1 + size].decode("utf-8", "surrogateescape")

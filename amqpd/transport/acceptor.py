@@ -47,7 +47,7 @@ Accepted = Callable[[socket.socket, SocketAddress, "ssl.SSLContext | None", floa
 _log = structlog.get_logger("amqpd.transport.acceptor")
 
 
-class Acceptor:
+class ClientAcceptor:
     """Accepts connections from listeners, at most ACCEPTS_MAX at a time."""
 
     def __init__(

@@ -19,7 +19,7 @@ from amqpd.connection import Connection
 from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
 from amqpd.transport.tls_facts import tls_facts
 from amqpd.transport.tls_stream import TlsStream
-from amqpd.vocabulary.states import Peer
+from amqpd.vocabulary.states import PeerAddress
 
 # What waits for a slow client in smaller pieces is joined to pieces of this size: a confirm of 21 bytes would take
 # ten times as much in memory.
@@ -79,7 +79,9 @@ class Link:
         certificate = self.tls.certificate()
         peer = self.connection.peer
         user = certificate_user(certificate) if certificate else None
-        self.connection.peer = Peer(peer.name, peer.loopback, True, user, tls_facts(*self.tls.agreed(), certificate))
+        self.connection.peer = PeerAddress(
+            peer.name, peer.loopback, True, user, tls_facts(*self.tls.agreed(), certificate)
+        )
 
     def receive_large(self) -> bytes:
         """While large messages or frames come: received where they are to stay, and enough that the last one is

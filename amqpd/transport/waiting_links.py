@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from amqpd.node.node import Node
 from amqpd.transport.link import Link
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # In one tick: a tenth of a millisecond of work.
 LOOKS_MAX = 128
@@ -84,11 +84,11 @@ class Lingering:
             link.reset()
             return True
         self._keep(link, now, draining)
-        return connection.state is State.CLOSED and not link.pending and not link.end()
+        return connection.state is ConnectionState.CLOSED and not link.pending and not link.end()
 
     def _keep(self, link: Link, now: float, draining: bool) -> None:
         linger_s = LINGER_S
-        if link.connection.state is State.LINGERING and not draining:
+        if link.connection.state is ConnectionState.LINGERING and not draining:
             linger_s = link.connection.liveness.close_timeout_s
         self._until[link] = min(now + linger_s, self._until.get(link, now + linger_s))
 
@@ -102,7 +102,7 @@ class Lingering:
         reset."""
         due = [link for link, until in self._until.items() if now > until]
         for link in due:
-            if link.connection.state is State.LINGERING:
+            if link.connection.state is ConnectionState.LINGERING:
                 link.reset()
         return due
 

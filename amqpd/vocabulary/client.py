@@ -1,6 +1,7 @@
 """The client of a connection, as parts of the broker know it that need not know what a connection is.
 
-What comes in: nothing. What goes out: `Client` and `Turn`, which `amqpd.connection` and `session/intake.py` fill.
+What comes in: nothing. What goes out: `Client` and `ClientTurn`, which `amqpd.connection` and `session/intake.py`
+fill.
 Rules: attributes and a few abstract methods; compiled, because publishes go by them.
 Not here: the protocol (`amqpd.connection`), users (`amqpd.security`).
 """
@@ -14,7 +15,7 @@ from enum import Enum
 
 from pamqp.exceptions import AMQPSoftError
 
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 
 
 class Begun(Enum):
@@ -25,7 +26,7 @@ class Begun(Enum):
     LEDGER = "ledger"
 
 
-class Turn(ABC):
+class ClientTurn(ABC):
     """The turn of a client: whether it is read on, and for how long. Limits act on it."""
 
     __slots__ = ("parked", "throttled", "told_slowed", "unfinished", "work_left")
@@ -78,9 +79,9 @@ class UnfinishedChannel(ABC):
 class Client(ABC):
     """The client of one connection, as limits, declarations and other parts of the broker know it."""
 
-    turn: Turn
+    turn: ClientTurn
 
-    def __init__(self, name: str, connection_id: str, state: State) -> None:
+    def __init__(self, name: str, connection_id: str, state: ConnectionState) -> None:
         self.name = name
         """as RabbitMQ writes it: "127.0.0.1:4711 -> 127.0.0.1:5672" """
         self.id = connection_id
@@ -114,7 +115,7 @@ class Client(ABC):
 class LoginClient(Client):
     """A client that logs in."""
 
-    peer: Peer
+    peer: PeerAddress
 
     @abstractmethod
     def authenticated(self, user: str, may_impersonate: bool = False) -> None:

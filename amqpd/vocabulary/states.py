@@ -22,7 +22,7 @@ TLS_FIELDS = (
 """what is told of TLS, by RabbitMQ's names"""
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """The state of a connection: what it waits for. HEADER -> HANDSHAKE -> RUNNING -> CLOSING or LINGERING ->
     CLOSED; each may go to CLOSED at once. In LINGERING and CLOSED the node does not know the connection any more."""
 
@@ -35,7 +35,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerAddress:
     """The other end: `name` as RabbitMQ writes it ("127.0.0.1:4711 -> 127.0.0.1:5672")."""
 
     name: str

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import amqpd
 from amqpd.flow.alarms import AlarmBoard
-from amqpd.node.sources import Sources
+from amqpd.node.sources import ServedSources
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one, written
 from amqpd_admin.metrics.text import SLICE, text
 from amqpd_admin.routes.metrics import alive, ready
@@ -356,7 +356,7 @@ def test_health_needs_no_password(api: Api):
 @pytest.mark.trio
 async def test_a_node_that_is_shut_down_is_not_ready():
     cluster = ClusterByHand()
-    sources = Sources(cluster)
+    sources = ServedSources(cluster)
     node = SimpleNamespace(draining=True, cluster=cluster, sources=sources, cut_off_lanes=frozenset())
     state = SimpleNamespace(
         behind=SimpleNamespace(on=SimpleNamespace(node=node, board=AlarmBoard(lambda kind, on: None)))

@@ -25,7 +25,7 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
-from amqpd.vocabulary.states import Peer
+from amqpd.vocabulary.states import PeerAddress
 from tests.audit.reading import told
 from tests.audit.recorded import RecordedHarness
 from tests.harness.harness import PROTOCOL_HEADER, Client
@@ -228,7 +228,7 @@ def test_the_brokers_own_events_are_there_where_messages_are_recorded() -> None:
 
 
 def test_a_connection_that_never_spoke_is_none(harness: RecordedHarness) -> None:
-    connection = Connection(harness.node, Peer("[::1]:1", True), "c0", 0.0)
+    connection = Connection(harness.node, PeerAddress("[::1]:1", True), "c0", 0.0)
     connection.lost()
     assert harness.acts() == []
 

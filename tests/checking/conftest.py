@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         disk = SqliteDrive(directory).open()
         disk.recover()
         disk.commit(transaction(1, row(1, 0, 9), TIMED, row(1, 20, 29), counts=[(1, 15, 3)]))
-        disk.commit(transaction(2, row(9, 0, 0), Range(1, 3, 4), delivered={1: 5}))
+        disk.commit(transaction(2, row(9, 0, 0), SeqRange(1, 3, 4), delivered={1: 5}))
         disk.commit(transaction(3, dropped=[9]))
         disk._discards.pending.clear()  # so that it stays
         disk.close()

@@ -16,7 +16,7 @@ from amqpd.cluster.choosing import Heard, choose, leader_for, new_set
 from amqpd.cluster.linkage import linkage_of
 from amqpd.cluster.placement import SLACK
 from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
-from amqpd.node.cluster import HERE, LOCAL, Wanted
+from amqpd.node.cluster import HERE, LOCAL, WantedSource
 from amqpd.peers.entry import Vote
 from amqpd.peers.links.troubles import SECRET
 from amqpd.replication.take_over import SourceRecord
@@ -67,8 +67,8 @@ def test_more_copies_than_the_cluster_has_are_for_those_who_ask() -> None:
     cluster = among(heard("abcde"), source(1, "a", "abcde"), source(2, "a", "abc"))
     assert choose(HERE, cluster, {2: 9}, [1, 2], 3) == (2, "a")
     assert choose(HERE, cluster, {}, [1], 3) == (1, "a")  # better than none
-    assert choose(Wanted(copies=5), cluster, {}, [1, 2], 3) == (1, "a")
-    assert choose(Wanted(copies=1), cluster, {}, [1, 2], 3) == (LOCAL, "a")
+    assert choose(WantedSource(copies=5), cluster, {}, [1, 2], 3) == (1, "a")
+    assert choose(WantedSource(copies=1), cluster, {}, [1, 2], 3) == (LOCAL, "a")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_more_copies_than_the_cluster_has_are_for_those_who_ask() -> None:
 def test_an_even_number_of_copies_is_one_more_and_never_more_than_there_are_nodes(
     asked: int, nodes: int, copies: int
 ) -> None:
-    assert heard(NAMES[:nodes]).copies_of(Wanted(copies=asked), 3) == copies
+    assert heard(NAMES[:nodes]).copies_of(WantedSource(copies=asked), 3) == copies
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=60), st.integers(1, 8), st.integers(0, 7))
@@ -89,7 +89,7 @@ def test_balanced_queues_are_bounded_at_each_node_and_at_the_same_for_everybody(
     records = [source(at + 1, name, name) for at, name in enumerate(living)]
     queues: Counter[int] = Counter()
     for count, name in enumerate(names, 1):
-        wanted = Wanted(balanced=f"//{name}")
+        wanted = WantedSource(balanced=f"//{name}")
         leaders = {leader_for(wanted, among(heard(living, me=me), *records), queues) for me in living}
         [leader] = leaders
         queues[living.index(leader) + 1] += 1
@@ -98,13 +98,13 @@ def test_balanced_queues_are_bounded_at_each_node_and_at_the_same_for_everybody(
 
 def test_a_balanced_queue_goes_to_a_source_of_its_leader() -> None:
     cluster = among(heard("abc"), source(1, "a", "abc"), source(2, "b", "abc"), source(3, "c", "abc"))
-    leaders = {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3) for at in range(20)}
+    leaders = {choose(WantedSource(balanced=f"//{at}"), cluster, {}, [1], 3) for at in range(20)}
     assert leaders == {(1, "a"), (2, "b"), (3, "c")}
 
 
 def test_a_node_that_is_away_gets_no_balanced_queues() -> None:
     cluster = among(heard("ab", "abc"), source(1, "a", "abc"), source(2, "b", "abc"), source(3, "c", "abc"))
-    assert {choose(Wanted(balanced=f"//{at}"), cluster, {}, [1], 3)[1] for at in range(20)} == {"a", "b"}
+    assert {choose(WantedSource(balanced=f"//{at}"), cluster, {}, [1], 3)[1] for at in range(20)} == {"a", "b"}
 
 
 # A new set
@@ -181,7 +181,7 @@ def test_a_node_that_nobody_lets_in_is_in_no_new_set_and_nobody_waits_for_it() -
     cluster = without_links(heard("abc"), "ac", "bc")
     assert cluster.copies_of(HERE, 3) == 2
     assert new_set(1, "a", cluster, cluster.copies_of(HERE, 3)) == ("a", "b")
-    assert cluster.copies_of(Wanted(copies=5), 3) == 2
+    assert cluster.copies_of(WantedSource(copies=5), 3) == 2
 
 
 def test_a_first_node_goes_on_alone_while_it_refuses_the_second_one() -> None:
@@ -218,5 +218,5 @@ def test_a_queue_comes_into_a_source_without_nodes_that_lack_links_where_there_c
 
 def test_balanced_queues_go_to_nodes_with_links() -> None:
     cluster = without_links(among(heard("abc"), source(1, "a", "abc")), "ac", "bc")
-    leaders = {leader_for(Wanted(balanced=f"q{number}"), cluster, {}) for number in range(50)}
+    leaders = {leader_for(WantedSource(balanced=f"q{number}"), cluster, {}) for number in range(50)}
     assert leaders == {"a", "b"}

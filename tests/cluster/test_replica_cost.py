@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import encode as payload_of
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.encoding import decode, encode
 from amqpd.peers.entry import START, Frame, new_entry
 from amqpd.peers.messages import Cut, Opened, Opening
@@ -38,10 +38,10 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
         receiver.open(Opening(1, (Opened(SOURCE, EPOCH, START, None),), 0), opening)
         entry = SourceEntry(SOURCE, EPOCH, 2)
         entry.rows = [row(40 + at % 3, 10 * at, 10 * at + 9, nbytes=500) for at in range(rows)]
-        entry.settled = [Range(40, 20_000 + 2 * at, 20_000 + 2 * at) for at in range(settled)]
+        entry.settled = [SeqRange(40, 20_000 + 2 * at, 20_000 + 2 * at) for at in range(settled)]
         frame = Frame(2, 1, (new_entry(SOURCE, (EPOCH, 2), START, payload_of(entry)),), 1)
         came = b"".join(encode(Cut(1, 1, frame)))
-        disk.commit(Transaction(index + 1, writes=opening))
+        disk.commit(JournalTransaction(index + 1, writes=opening))
         calls = 0
 
         def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -54,7 +54,7 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
             assert isinstance(message, Cut)
             writes: list[Write] = []
             receiver.receive(message.frame, writes)
-            disk.commit(Transaction(index + 2, writes=writes))
+            disk.commit(JournalTransaction(index + 2, writes=writes))
         finally:
             sys.setprofile(None)
         assert disk._writer.execute("SELECT count(*) FROM batch").fetchone() == (rows,)

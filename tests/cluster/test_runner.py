@@ -28,8 +28,8 @@ from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, TAKEN_BACK_S, UNSERVED_MAX
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered
-from amqpd.node.cluster import HERE, Alone, Wanted
-from amqpd.node.sources import Sources
+from amqpd.node.cluster import HERE, Alone, WantedSource
+from amqpd.node.sources import ServedSources
 from amqpd.peers.entry import NO_VOTE, Vote
 from amqpd.peers.links.link import Link
 from amqpd.peers.messages import Told
@@ -73,7 +73,7 @@ class Runner(ClusterRunner):
         self.made: list[SourceRecord] = []
         self.taken = False
         """by others, whatever is asked for"""
-        self.sources = Sources(Alone())
+        self.sources = ServedSources(Alone())
         self.linkage = Linkage()
         self.linked = set(living)
         self.search = SourceSearch(
@@ -205,9 +205,11 @@ def test_sources_for_others_are_bounded_too() -> None:
 
 def test_each_desired_set_is_answered_when_there_is_a_source_for_it() -> None:
     runner, answers = Runner("ab", "ab"), list[str]()
-    one, two = Wanted(copies=1), HERE
-    name = next(name for name in "abcdefgh" if leader_for(Wanted(balanced=name), runner.search._heard, {}) == "b")
-    elsewhere = Wanted(balanced=name)
+    one, two = WantedSource(copies=1), HERE
+    name = next(
+        name for name in "abcdefgh" if leader_for(WantedSource(balanced=name), runner.search._heard, {}) == "b"
+    )
+    elsewhere = WantedSource(balanced=name)
 
     def note(said: str, found: bool) -> None:
         answers.append(said)
@@ -277,7 +279,7 @@ def test_what_waiting_declarations_cost_does_not_grow_with_how_many_there_are(
         async with trio.open_nursery() as runner._nursery:
             monkeypatch.setattr(choosing, "ranked", ranks_of)
             for number in range(count):
-                runner.search.want(Wanted(balanced=f"q{number}"), answers.append)
+                runner.search.want(WantedSource(balanced=f"q{number}"), answers.append)
             assert len(ranks) == count
             monkeypatch.setattr(choosing, "bound_of", bounds)
             assert looks() == (0, LOOKS_MAX, 1)

@@ -10,7 +10,7 @@ from amqpd.session.liveness import CLOSE_TIMEOUT_S
 from amqpd.topology import plans
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Delete
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.frames import HEARTBEAT
 from tests.harness.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
 
@@ -43,7 +43,7 @@ def test_a_close_that_comes_again_is_answered_again_while_the_client_has_not_end
     assert gone(client)
     client.raw(CLOSE + publish_bytes() + CLOSE)
     assert len(client.take(Connection.CloseOk)) == 2
-    assert client.connection.state is State.LINGERING
+    assert client.connection.state is ConnectionState.LINGERING
 
 
 def test_closes_in_one_segment_are_each_answered(harness: Harness) -> None:
@@ -70,9 +70,9 @@ def test_a_close_that_crossed_ours_is_answered_and_only_close_ok_ends_the_connec
     client.raw(CLOSE * 2)
     client.expect(Connection.Close)
     assert len(client.take(Connection.CloseOk)) == 2
-    assert client.connection.state is State.CLOSING
+    assert client.connection.state is ConnectionState.CLOSING
     client.raw(CLOSE_OK)
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is ConnectionState.CLOSED
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -99,7 +99,7 @@ def test_nothing_counts_behind_a_close(harness: Harness) -> None:
 def test_who_loses_framing_behind_its_close_is_let_go(harness: Harness) -> None:
     client = harness.client()
     client.raw(CLOSE + b"\x01\x00\x00\x00\x00\x00\x04aaaa\x00")
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is ConnectionState.CLOSED
     assert harness.node.ended == 1
 
 
@@ -124,9 +124,9 @@ def test_who_is_silent_for_more_than_two_intervals_is_not_there_any_more(harness
     client.open()
     client.connection.liveness.received_at = 100.0
     second(client, 110.0)
-    assert client.connection.state is State.RUNNING
+    assert client.connection.state is ConnectionState.RUNNING
     second(client, 110.5)
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is ConnectionState.CLOSED
     assert client.connection.aborted
 
 
@@ -139,9 +139,9 @@ def test_the_wait_for_close_ok_is_no_longer_than_the_heartbeats_interval(
     client.connection.force_close("enough")
     second(client, 100.0)
     second(client, 100.0 + timeout_s - 0.5)
-    assert client.connection.state is State.CLOSING
+    assert client.connection.state is ConnectionState.CLOSING
     second(client, 100.0 + timeout_s)
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is ConnectionState.CLOSED
     assert client.connection.aborted
     assert client.connection.liveness.close_timeout_s == timeout_s
 
@@ -156,7 +156,7 @@ def test_who_sends_on_and_on_behind_the_end_is_read_no_faster_than_it_is_thrown_
         client.raw(PROTOCOL_HEADER)
     client.raw(CLOSE if how == "closed" else b"\x09\x00\x00\x00\x00\x00\x00\xce")
     connection, turns = client.connection, harness.node.turns
-    assert connection.state is (State.LINGERING if how == "closed" else State.CLOSING)
+    assert connection.state is (ConnectionState.LINGERING if how == "closed" else ConnectionState.CLOSING)
     read = HEARTBEAT * (RECEIVE_BYTES_MAX // len(HEARTBEAT))
     reads = 0
     for _ in range(50):
@@ -175,7 +175,7 @@ def test_who_sends_on_and_on_behind_the_end_is_read_no_faster_than_it_is_thrown_
     while turns.waiting:
         turns.begin(0)
         turns.next()
-    assert connection.state is State.CLOSED, "its close-ok is read in the end"
+    assert connection.state is ConnectionState.CLOSED, "its close-ok is read in the end"
 
 
 def test_what_comes_while_a_closed_connection_still_leaves_is_thrown_away(harness: Harness) -> None:
@@ -196,9 +196,9 @@ def test_what_comes_while_a_closed_connection_still_leaves_is_thrown_away(harnes
     assert client.connection.channels
     client.connection.receive(publish_bytes(b"2", "new", "amq.fanout", channel=199))
     client.expect(Connection.Close)
-    assert client.connection.state is State.CLOSING
+    assert client.connection.state is ConnectionState.CLOSING
     assert not harness.bugs
     harness.automatic = True
     client.raw(CLOSE_OK)
-    assert client.connection.state is State.CLOSED
+    assert client.connection.state is ConnectionState.CLOSED
     assert not harness.bugs

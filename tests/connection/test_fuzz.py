@@ -29,7 +29,7 @@ from amqpd.session.world import Resume
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Key
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 from tests.harness.harness import Client, Harness
 from tests.harness.invariants import check_bounds, check_node
 from tests.harness.mutations import mutated
@@ -99,14 +99,14 @@ class Stream:
     def __init__(self, harness: FuzzHarness, random: Random, name: str) -> None:
         self.harness = harness
         self.random = random
-        self.connection = Connection(harness.node, Peer(name, True), name, 0.0)
+        self.connection = Connection(harness.node, PeerAddress(name, True), name, 0.0)
         self.output = Output()
         self.sent = 0
 
     def feed(self, data: bytes, mean_chunk: int) -> list[Event]:
         """Send it in chunks; what the broker sent meanwhile, as events."""
         random, at, events = self.random, 0, []
-        while at < len(data) and self.connection.state is not State.CLOSED:
+        while at < len(data) and self.connection.state is not ConnectionState.CLOSED:
             size = max(1, int(random.expovariate(1 / mean_chunk)))
             chunk, at = data[at : at + size], at + size
             self.wait_until_read()
@@ -347,7 +347,7 @@ def test_a_client_that_disconnects_at_any_byte_leaves_nothing_behind() -> None:
     witness = Witness(harness)
     witness.open()
     for end in ends:
-        connection = Connection(harness.node, Peer("s", True), f"cut{end}", 0.0)
+        connection = Connection(harness.node, PeerAddress("s", True), f"cut{end}", 0.0)
         connection.receive(handshake[: len(handshake) + end] if end < 0 else handshake)
         if end >= 0:
             harness.everything_settles()

@@ -18,9 +18,9 @@ from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.standing import DiskState
 from amqpd.journal.records import SourceEntry
 from amqpd.journal.sqlite import entry_checks
-from amqpd.journal.sqlite.outcome import Outcome
+from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import BadPayload, encode
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import new_entry
 from amqpd.replication.replica import Appended
 from tests.journal.disks import row
@@ -38,12 +38,12 @@ def disks(tmp_path: Path) -> Iterator[OpenDisks]:
     found.close()
 
 
-def transaction(disks: OpenDisks, idx: int, sources: tuple[int, ...] = (BAD, GOOD)) -> Transaction:
+def transaction(disks: OpenDisks, idx: int, sources: tuple[int, ...] = (BAD, GOOD)) -> JournalTransaction:
     writes = []
     for source in sources:
         entry = SourceEntry(source, 1, idx, rows=[row(40 + source, 10 * idx, 10 * idx + 9, nbytes=50)])
         writes.append(Appended(new_entry(source, (1, idx), (1, idx - 1) if idx > 1 else (0, 0), encode(entry))))
-    made = Transaction(disks.disk.index + 1, writes=list(writes))
+    made = JournalTransaction(disks.disk.index + 1, writes=list(writes))
     made.own = frozenset()
     return made
 
@@ -146,12 +146,12 @@ def test_what_one_disk_refuses_first_no_other_one_has(disks: OpenDisks, monkeypa
 
 def outcome_said(monkeypatch: pytest.MonkeyPatch, said: threading.Event) -> list[int]:
     """The sources that were left out, as they are."""
-    leave_out, found = Outcome.leave_out, list[int]()
+    leave_out, found = JointOutcome.leave_out, list[int]()
 
-    def refused(self: Outcome, source: int, reason: str) -> None:
+    def refused(self: JointOutcome, source: int, reason: str) -> None:
         leave_out(self, source, reason)
         found.append(source)
         said.set()
 
-    monkeypatch.setattr(Outcome, "leave_out", refused)
+    monkeypatch.setattr(JointOutcome, "leave_out", refused)
     return found

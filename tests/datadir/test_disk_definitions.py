@@ -32,7 +32,7 @@ from amqpd.datadir.pairing import METADATA_REVISION
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.topology.metadata.sqlite.batch import CommitRequest
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
@@ -177,7 +177,7 @@ def test_each_change_is_on_all_and_the_journal_says_so(node: Node, paths: list[P
     put(node.file, "two")
     node.file.set_journal("j" * 32, 7)
     node.disks.disk.note(**{METADATA_REVISION: "1"})  # of somebody who is late
-    node.disks.disk.commit(Transaction(node.disks.disk.index + 1))
+    node.disks.disk.commit(JournalTransaction(node.disks.disk.index + 1))
     node.wait_stored()
     assert {node.disk(number).position for number in range(3)} == {(*node.disk(0).head(0).position, 2)}
     node.close()
@@ -432,7 +432,7 @@ def test_what_was_lost_before_there_were_several_is_not_forgotten(paths: list[Pa
     paths[0].mkdir()
     journal = SqliteDisk(paths[0])
     journal.recover()
-    journal.commit(Transaction(journal.index + 1))
+    journal.commit(JournalTransaction(journal.index + 1))
     journal.close()
     old = paths[0] / "metadata.db"
     file = SqliteFile(old)

@@ -20,11 +20,11 @@ from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.opening import Pair
 from amqpd.journal.errors import DisksLost
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.sqlite import checkpoints
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 
 from ..harness.hanging import shorten
 
@@ -77,7 +77,7 @@ async def _wait_for_a_majority(disks: OpenDisks) -> None:
     for number in (1, 2):
         disks.group.leave(number, "it failed")
     with pytest.raises(DisksLost):
-        disks.disk.commit(Transaction(stored + 1))
+        disks.disk.commit(JournalTransaction(stored + 1))
     await pair.note()
     assert store.known[1] == stored
     assert disks.disk.index == stored + 1, "the next transaction follows the one that waits"
@@ -145,11 +145,11 @@ def test_each_disks_file_shrinks_once_after_a_long_rest(tmp_path: Path, monkeypa
         disks.disk.recover()
         for seq in range(1, 13):
             row = Row(1, seq, seq, bytes(1 << 20), True, 1 << 20, 0)
-            disks.disk.commit(Transaction(disks.disk.index + 1, rows=[row]))
-        disks.disk.commit(Transaction(disks.disk.index + 1, deletes=[Range(1, 0, 99)]))
+            disks.disk.commit(JournalTransaction(disks.disk.index + 1, rows=[row]))
+        disks.disk.commit(JournalTransaction(disks.disk.index + 1, deletes=[SeqRange(1, 0, 99)]))
         with done:
             assert done.wait_for(shrunk, LONG_S), last
-        disks.disk.commit(Transaction(disks.disk.index + 1))
+        disks.disk.commit(JournalTransaction(disks.disk.index + 1))
     finally:
         monkeypatch.undo()
         disks.disk.close()

@@ -24,7 +24,7 @@ from amqpd.datadir.disks.standing import DiskState
 from amqpd.journal.errors import DiskFailure, DisksLost
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import BacklogReader
 from amqpd.peers.entry import Position
 
@@ -58,7 +58,7 @@ def disks(bounds: None, tmp_path: Path, hang: Hang) -> Iterator[OpenDisks]:
 
 
 def commit(disks: OpenDisks, *rows: Row) -> None:
-    disks.disk.commit(Transaction(disks.disk.index + 1, rows=list(rows)))
+    disks.disk.commit(JournalTransaction(disks.disk.index + 1, rows=list(rows)))
 
 
 def of(disks: OpenDisks, number: int) -> SqliteDisk:
@@ -115,7 +115,7 @@ def test_one_hangs_and_is_left_behind(
 def test_two_hang_and_answer_again(disks: OpenDisks, hang: Hang, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (0, 1):
         break_in(disks, number, "commit", hang, monkeypatch)
-    transaction = Transaction(disks.disk.index + 1)
+    transaction = JournalTransaction(disks.disk.index + 1)
     for _ in range(3):
         with pytest.raises(DisksLost, match=r"1 of 3 .* 2 are needed \(.*/a: it did not answer for .*/b: it did not"):
             disks.disk.commit(transaction)

@@ -25,7 +25,7 @@ from amqpd.datadir.disks.standing import DiskState
 from amqpd.errors import StartupError
 from amqpd.journal.records import Row
 from amqpd.journal.sqlite.likeness import Likeness
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 
 from ..harness.hanging import Hang
 
@@ -57,7 +57,7 @@ def close(disks: OpenDisks) -> None:
 
 
 def commit(disks: OpenDisks) -> None:
-    disks.disk.commit(Transaction(disks.disk.index + 1))
+    disks.disk.commit(JournalTransaction(disks.disk.index + 1))
 
 
 def test_a_directory_that_was_used_alone_meanwhile_is_not_overruled(paths: list[Path], opened: Open) -> None:
@@ -117,7 +117,7 @@ def commit_rows(disks: OpenDisks, count: int) -> None:
     for _ in range(count):
         index = disks.disk.index + 1
         row = Row(7, index, index, bytes(ROW_BYTES), True, ROW_BYTES, 0)
-        disks.disk.commit(Transaction(index, rows=[row]))
+        disks.disk.commit(JournalTransaction(index, rows=[row]))
 
 
 class Load:

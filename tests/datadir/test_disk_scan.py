@@ -15,11 +15,11 @@ from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.repair import Repair
 from amqpd.datadir.disks.scan import ENDED, DisksScan
 from amqpd.datadir.disks.standing import DiskState
-from amqpd.journal.sqlite.scrubbing import Found, Scan, Step
+from amqpd.journal.sqlite.scrubbing import Scan, ScrubbedDamage, ScrubStep
 
 from ..harness.hanging import Hang, shorten
 
-FOUND = Step(1, 1, 1, [Found("batch", (1,), "a page is damaged")], False)
+FOUND = ScrubStep(1, 1, 1, [ScrubbedDamage("batch", (1,), "a page is damaged")], False)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_disk_with_damage_is_left_behind(
     disks: OpenDisks, scan: DisksScan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Scan, "step", lambda _: FOUND)
-    assert scan.step() == Step(1, 1, 1, [], True)
+    assert scan.step() == ScrubStep(1, 1, 1, [], True)
     assert disks.group.members[0].reason == "damage was found: a page is damaged"
 
 
@@ -64,7 +64,7 @@ def test_a_disk_with_damage_is_left_behind(
 def test_damage_of_a_file_before_the_repair_is_not_of_the_disk(
     disks: OpenDisks, scan: DisksScan, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    def step(_: Scan) -> Step:
+    def step(_: Scan) -> ScrubStep:
         if when == "meanwhile":
             repaired(disks)
         return FOUND
@@ -83,7 +83,7 @@ def test_a_file_that_does_not_answer(
     shorten(monkeypatch, HANG_S=0.3)
     hang = Hang()
 
-    def step(_: Scan) -> Step:
+    def step(_: Scan) -> ScrubStep:
         if repair:
             repaired(disks)
         hang(lambda: None)()

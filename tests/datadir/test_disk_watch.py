@@ -24,8 +24,8 @@ from amqpd.datadir.disks.copying import copy_journal
 from amqpd.datadir.disks.opening import OpenDisks, open_disks
 from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.disks.watch import DisksWatch
-from amqpd.journal.errors import JournalInUse, NewerFormat
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.errors import JournalInUse, NewerJournalFormat
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.topology.metadata.store import MetadataStoreError
 from tests.harness.slow import slow
 
@@ -65,7 +65,8 @@ def watch(disks: OpenDisks, until: Callable[[DisksWatch], bool]) -> DisksWatch:
 
 
 @pytest.mark.parametrize(
-    "raised", [JournalInUse("in use"), slow(NewerFormat("newer", "9")), slow(MemoryError()), slow(TypeError("None"))]
+    "raised",
+    [JournalInUse("in use"), slow(NewerJournalFormat("newer", "9")), slow(MemoryError()), slow(TypeError("None"))],
 )
 def test_whatever_a_repair_raises_the_node_goes_on(
     disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, raised: Exception
@@ -161,7 +162,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
     monkeypatch.setattr(DisksWatch, "_not_repaired", count)
     made = DisksWatch(disks)
     made.begin()
-    disks.disk.commit(Transaction(disks.disk.index + 1))
+    disks.disk.commit(JournalTransaction(disks.disk.index + 1))
 
     def until() -> bool:
         return len(failed) > 10 or all(disks.group.state(at) is DiskState.IN for at in range(3))
@@ -177,7 +178,7 @@ def lose(disks: OpenDisks, monkeypatch: pytest.MonkeyPatch, lose_one: Callable[[
                 while not until():  # noqa: ASYNC110 - threads make it true
                     await trio.sleep(0.01)
                 if not failed:
-                    disks.disk.commit(Transaction(disks.disk.index + 1))
+                    disks.disk.commit(JournalTransaction(disks.disk.index + 1))
                 nursery.cancel_scope.cancel()
 
     with structlog.testing.capture_logs() as said:

@@ -14,7 +14,7 @@ from amqpd.datadir.opening import Pair, open_pair
 from amqpd.datadir.pairing import JournalFacts, MetadataFacts, misfits
 from amqpd.errors import StartupError
 from amqpd.journal.records import Row
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.store import StoreBusy, StoreFull
 from amqpd.topology.metadata.sync import transaction_of
@@ -65,7 +65,7 @@ async def run(directory: Path, *, messages: int = 0, queues: tuple[str, ...] = (
     pair.disk.recover()
     last = await pair.begin()
     for index in range(last + 1, last + 1 + messages):
-        pair.disk.commit(Transaction(index, rows=[Row(1, index, index, b"frames")]))
+        pair.disk.commit(JournalTransaction(index, rows=[Row(1, index, index, b"frames")]))
     for name in queues:
         await pair.store.transact((), transaction_of([Put(QueueRecord("/", name, 1))]).operations)
     await pair.note()
@@ -149,7 +149,7 @@ async def test_a_copy_from_before_the_last_start_is_older_though_nothing_was_not
     pair.disk.recover()
     last = await pair.begin()
     await pair.note()  # as a start does, and then it is killed
-    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 10, 10, b"frames")]))
+    pair.disk.commit(JournalTransaction(last + 1, rows=[Row(1, 10, 10, b"frames")]))
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
     await pair.store.aclose()
     pair.disk.close()
@@ -169,12 +169,12 @@ async def test_an_older_copy_is_told_when_the_journal_went_on_behind_the_change(
     pair.disk.recover()
     last = await pair.begin()
     await pair.store.transact((), transaction_of([Put(QueueRecord("/", "q", 1))]).operations)
-    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
+    pair.disk.commit(JournalTransaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
     await pair.note()
     shutil.copytree(tmp_path / "data", tmp_path / "older")
     await pair.store.transact((), transaction_of([Delete(("queue", "/", "q"))]).operations)
     pair.applied(await pair.store.refresh())
-    pair.disk.commit(Transaction(last + 2, dropped=[1]))
+    pair.disk.commit(JournalTransaction(last + 2, dropped=[1]))
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
     await pair.store.aclose()
     pair.disk.close()
@@ -222,7 +222,7 @@ async def test_another_brokers_log_is_refused(tmp_path, name):
         pair = await open_pair(tmp_path / directory, accept_loss=False)
         pair.disk.recover()
         for index in range(pair.disk.index + 1, pair.disk.index + 1 + messages):
-            pair.disk.commit(Transaction(index, rows=[Row(1, index, index, b"frames")]))
+            pair.disk.commit(JournalTransaction(index, rows=[Row(1, index, index, b"frames")]))
         for at in range(messages):
             await pair.store.transact((), transaction_of([Put(QueueRecord("/", f"r{at}", at + 2))]).operations)
         shutil.copytree(tmp_path / directory, tmp_path / f"{directory} killed")
@@ -254,7 +254,7 @@ async def test_a_log_that_is_damaged_is_no_older_copy(
     await pair.store.transact((), transaction_of([Put(QueueRecord("/", "q", 1))]).operations)
     await pair.store.transact((), transaction_of([Put(QueueRecord("/", "r", 2))]).operations)
     pair.applied(await pair.store.refresh())
-    pair.disk.commit(Transaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
+    pair.disk.commit(JournalTransaction(last + 1, rows=[Row(1, 0, 0, b"frames")]))
     if database == "journal":
         await pair.store.set_journal(pair.disk.names["identity"], pair.disk.stored_index)
     else:

@@ -15,7 +15,7 @@ from amqpd.publishing.transaction import TX_BYTES_MAX
 from amqpd.session.handshake import HANDSHAKE_FRAME_BYTES_MAX
 from amqpd.session.intake import HELD_BYTES_MAX
 from amqpd.vocabulary.limits import Limits
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import PROTOCOL_HEADER, Client, Harness, publish_bytes
 from tests.harness.resident import MIB, ROOMY, queue_of, traced
 
@@ -165,7 +165,7 @@ def test_a_wide_table_is_read_in_linear_work() -> None:
         + properties
         + b"\xce"
     )
-    assert client.connection.state is State.RUNNING
+    assert client.connection.state is ConnectionState.RUNNING
     assert len(client.connection.node.properties._known) == 0
 
 

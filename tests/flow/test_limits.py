@@ -11,7 +11,7 @@ from amqpd.connection import Connection
 from amqpd.topology import plans
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put, UserRecord
-from amqpd.vocabulary.states import Peer
+from amqpd.vocabulary.states import PeerAddress
 from tests.harness.harness import PROTOCOL_HEADER, Client, Harness
 
 
@@ -108,7 +108,7 @@ def test_who_is_refused_or_never_came_in_is_not_counted(harness: Harness) -> Non
     limit_vhost(harness, max_connections=1)
     refused = [refusal(harness, "missing") for _ in range(2)]
     assert {close.reply_code for close in refused} == {530}
-    Connection(harness.node, Peer("silent", True), "silent", 0.0).lost()
+    Connection(harness.node, PeerAddress("silent", True), "silent", 0.0).lost()
     census = harness.node.census
     assert (census.connections, census.connections_by_vhost, census.connections_by_user) == (0, {}, {})
     harness.client()

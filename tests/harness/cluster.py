@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqpd.node.cluster import LOCAL, Answer, Cluster, Wanted
+from amqpd.node.cluster import LOCAL, Answer, Cluster, WantedSource
 
 
-def _refuse(wanted: Wanted, answer: Answer) -> None:
+def _refuse(wanted: WantedSource, answer: Answer) -> None:
     answer(False)
 
 
@@ -22,8 +22,8 @@ class ClusterByHand(Cluster):
         self.lease = True
         self.isolated = ""
         self.cut_off = 0
-        self.choose: Callable[[Wanted], int] = lambda wanted: LOCAL
-        self.want: Callable[[Wanted, Answer], None] = _refuse
+        self.choose: Callable[[WantedSource], int] = lambda wanted: LOCAL
+        self.want: Callable[[WantedSource, Answer], None] = _refuse
         self.with_unknown_queues: list[int] = []
         self.with_queues: list[str] = []
 
@@ -46,10 +46,10 @@ class ClusterByHand(Cluster):
     def cut_off_count(self) -> int:
         return self.cut_off
 
-    def source_for(self, wanted: Wanted) -> int:
+    def source_for(self, wanted: WantedSource) -> int:
         return self.choose(wanted)
 
-    def want_source(self, wanted: Wanted, answer: Answer) -> None:
+    def want_source(self, wanted: WantedSource, answer: Answer) -> None:
         self.want(wanted, answer)
 
     def has_unknown_queues(self, source: int) -> None:

@@ -16,7 +16,7 @@ from amqpd.audit.recorder import Recorder
 from amqpd.connection import Connection
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
 from amqpd.session.world import Resume
@@ -27,7 +27,7 @@ from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import vhost_number
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Delete, Key, Put
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 from tests.harness.cluster import ClusterByHand
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
@@ -74,7 +74,7 @@ class Harness:
         self.delivered: dict[int, int] = {}
         self.next_seqs: dict[int, int] = {}
         self.counts: list[tuple[int, int, int]] = []
-        self.transactions: list[Transaction] = []
+        self.transactions: list[JournalTransaction] = []
         self.bugs: list[Exception] = []
         self.logged: list[tuple[str, dict[str, Any]]] = []
         self.reads: list[Any] = []
@@ -323,7 +323,7 @@ class Client:
         self.frame_max = frame_max
         self.capabilities = {"consumer_cancel_notify": True, "connection.blocked": True, **capabilities}
         harness._count += 1
-        self.connection = Connection(harness.node, Peer("test", True), f"c{harness._count}", 0.0)
+        self.connection = Connection(harness.node, PeerAddress("test", True), f"c{harness._count}", 0.0)
         self.inbox: list[tuple[int, Any]] = []
         self._bytes = b""
 
@@ -433,7 +433,7 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        return self.connection.state in (State.LINGERING, State.CLOSED)
+        return self.connection.state in (ConnectionState.LINGERING, ConnectionState.CLOSED)
 
 
 class Message:

@@ -12,14 +12,16 @@ from amqpd.connection import WAIT_BYTES_MAX, Connection
 from amqpd.node.node import Node
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 
 def check_node(node: Node) -> None:
     unacked: Counter[Queue] = Counter()
     consumers: set[object] = set()
     for connection in node.connections.values():
-        assert connection.state not in (State.LINGERING, State.CLOSED), f"{connection.name} is closed and still known"
+        assert connection.state not in (ConnectionState.LINGERING, ConnectionState.CLOSED), (
+            f"{connection.name} is closed and still known"
+        )
         check_connection(connection)
         for channel in connection.channels.values():
             by_consumer: Counter[object] = Counter()
@@ -70,7 +72,7 @@ def check_connection(connection: Connection) -> None:
         assert not channel.closed
         held += channel.held_bytes
         stops = channel.closing or channel.suspended or channel.content is not None
-        assert channel.plain == (connection.state is State.RUNNING and not stops)
+        assert channel.plain == (connection.state is ConnectionState.RUNNING and not stops)
         if not channel.suspended and not connection.choked:
             assert not channel.held, "a channel that waits for nothing holds frames"
     assert connection.intake.held_bytes == held, "the held bytes do not add up"

@@ -19,7 +19,7 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run, scan_publishes
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.port import Counts, Getter, Got, Receipt, TakeOut
+from amqpd.queues.port import DeclareCounts, Getter, Got, Receipt, TakeOut
 from amqpd.queues.remote import RemoteQueue
 from amqpd.queues.states import QueueState
 from amqpd.vocabulary.records import Put, QueueRecord
@@ -128,7 +128,7 @@ class LatePort(RemoteQueue):
     def get(self, no_ack: bool, answer: Getter) -> None:
         self.asked.append(Asked("get", answer, (no_ack,)))
 
-    def count(self, answer: Callable[[Counts | AMQPSoftError], object]) -> None:
+    def count(self, answer: Callable[[DeclareCounts | AMQPSoftError], object]) -> None:
         self.asked.append(Asked("count", answer))
 
     def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 
 from amqpd.journal.errors import DiskFailure
-from amqpd.journal.records import JournalDamaged, Range, Recovered
+from amqpd.journal.records import JournalDamaged, Recovered, SeqRange
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.journal.disks import RESERVE_BYTES, deadlines, row, transaction
 
 
-def nth(index: int) -> Transaction:
+def nth(index: int) -> JournalTransaction:
     """Two rows, the second with deadlines; settles the first of the transaction before; deletes what was settled two
     transactions ago. A message of each row comes back, the second row's once more in the next transaction."""
     first = index * 10
@@ -26,8 +26,8 @@ def nth(index: int) -> Transaction:
         index,
         row(1, first, first + 4, nbytes=3000 * (index % 7), deadlines=expiring(first), body_bytes=index),
         row(1, first + 5, first + 9, deadlines=expiring(first + 5), body_bytes=index + 1, published_ms=first),
-        *([Range(1, first - 10, first - 6)] if index > 1 else []),
-        deletes=[Range(1, first - 20, first - 16)] if index > 2 else [],
+        *([SeqRange(1, first - 10, first - 6)] if index > 1 else []),
+        deletes=[SeqRange(1, first - 20, first - 16)] if index > 2 else [],
         delivered={1: first},
         counts=[(1, first, 1), (1, first + 5, 1), *([(1, first - 5, 2)] if index > 1 else [])],
     )

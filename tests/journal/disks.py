@@ -7,10 +7,10 @@ from struct import pack
 from typing import Any, Protocol
 
 from amqpd.journal.disk import SourcesDisk
-from amqpd.journal.records import Range, RecoveredQueue, Row, SourceEntry
+from amqpd.journal.records import RecoveredQueue, Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.sqlite.sources import Head
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import Position, new_entry
 from amqpd.replication.replica import Appended, Undone, Write
 from tests.journal.memory_disk import MemoryDisk, Platter
@@ -25,7 +25,7 @@ class DrivenDisk(SourcesDisk, Protocol):
     @property
     def index(self) -> int: ...
 
-    def head(self, source: int) -> Head: ...
+    def head(self, source: int) -> SourceHead: ...
 
 
 class Drive(Protocol):
@@ -79,7 +79,7 @@ def appended(disk: DrivenDisk, entry: SourceEntry, before: Position | None = Non
 
 def write(disk: DrivenDisk, *writes: Write, committed: dict[int, Position] | None = None) -> None:
     """In a transaction of their own."""
-    disk.commit(Transaction(disk.index + 1, writes=list(writes), committed=committed))
+    disk.commit(JournalTransaction(disk.index + 1, writes=list(writes), committed=committed))
 
 
 def store(disk: DrivenDisk, source: int, epoch: int, idx: int, *rows: Row, **more: Any) -> None:
@@ -109,11 +109,11 @@ def deadlines(*triples: tuple[int, int, int]) -> bytes:
     return b"".join(pack("<qqq", *triple) for triple in triples)
 
 
-def transaction(index: int, *items: Row | Range, **more: object) -> Transaction:
+def transaction(index: int, *items: Row | SeqRange, **more: object) -> JournalTransaction:
     """Rows and settled ranges in any order; `deletes`, `delivered`, `counts`, `dropped` by name."""
-    return Transaction(
+    return JournalTransaction(
         index,
         rows=[item for item in items if isinstance(item, Row)],
-        settled=[item for item in items if isinstance(item, Range)],
+        settled=[item for item in items if isinstance(item, SeqRange)],
         **more,  # type: ignore[arg-type]
     )

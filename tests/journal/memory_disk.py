@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 from amqpd.journal.disk import READ_ROWS_MAX, ReplicaState
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow, Row, SourceEntry
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite.payload import encode
-from amqpd.journal.sqlite.sources import Head
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote
 from amqpd.replication.log import Link
 from amqpd.replication.replica import (
@@ -100,13 +100,13 @@ class Staging:
 class Platter:
     """What survives a crash."""
 
-    heads: dict[int, Head] = field(default_factory=lambda: {LOCAL: Head(LOCAL)})
+    heads: dict[int, SourceHead] = field(default_factory=lambda: {LOCAL: SourceHead(LOCAL)})
     queues: dict[int, PlatterQueue] = field(default_factory=dict)
     tails: dict[int, list[Step]] = field(default_factory=dict)
     """source -> its entries that are not committed, in order"""
     votes: dict[int, Vote] = field(default_factory=dict)
     staged: dict[int, Staging] = field(default_factory=dict)
-    held: list[tuple[int, Position, list[Range]]] = field(default_factory=list)
+    held: list[tuple[int, Position, list[SeqRange]]] = field(default_factory=list)
     """(source, position, ranges): their rows leave when that is committed"""
     damaged: set[tuple[int, int]] = field(default_factory=set)
     """(queue_id, first_seq) of rows whose checksum does not fit"""
@@ -116,9 +116,9 @@ class Platter:
         """Of the last transaction."""
         return self.heads[LOCAL].idx
 
-    def head(self, source: int) -> Head:
-        """See `Sources.head`."""
-        return self.heads.get(source) or Head(source, replicated=source != LOCAL)
+    def head(self, source: int) -> SourceHead:
+        """See `SourceProgress.head`."""
+        return self.heads.get(source) or SourceHead(source, replicated=source != LOCAL)
 
     def of(self, source: int) -> dict[int, PlatterQueue]:
         """The source's queues."""
@@ -130,7 +130,7 @@ class MemoryDisk:
 
     def __init__(self, platter: Platter | None = None) -> None:
         self.platter = platter if platter is not None else Platter()
-        self.before_commit: Callable[[Transaction], None] = lambda transaction: None
+        self.before_commit: Callable[[JournalTransaction], None] = lambda transaction: None
         self.failing: dict[int, Exception] = {}
         self.durable_after_failure = False
         self.full = False
@@ -145,7 +145,7 @@ class MemoryDisk:
     def index(self) -> int:
         return self.platter.index
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         return self.platter.head(source)
 
     def recover(self) -> Recovered:
@@ -158,7 +158,7 @@ class MemoryDisk:
             for row in list(queue.rows.values()):
                 settled = queue.settled_at(row)
                 if settled is not None and not head.is_committed(settled):
-                    part = Range(row.queue_id, row.first_seq, row.last_seq)
+                    part = SeqRange(row.queue_id, row.first_seq, row.last_seq)
                     self.platter.held.append((queue.source, settled, [part]))
                 elif settled is not None or not (row.persistent or head.replicated):
                     queue.delete(row)
@@ -188,7 +188,7 @@ class MemoryDisk:
 
     prompt = True
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         if not self._recovered or transaction.index != self.platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {self.platter.index}")
         if transaction.entries:
@@ -288,7 +288,7 @@ class MemoryDisk:
         if undone:
             self._restore(source, undone[0].before)
             self.platter.tails[source] = tail[: -len(undone)]
-        self.platter.heads[source] = Head(source, *position, head.reserved, head.replicated, head.committed)
+        self.platter.heads[source] = SourceHead(source, *position, head.reserved, head.replicated, head.committed)
         self.platter.held = [each for each in self.platter.held if each[0] != source or each[1] <= position]
 
     def _restore(self, source: int, before: dict[int, PlatterQueue]) -> None:
@@ -305,7 +305,7 @@ class MemoryDisk:
 
     # --- one transaction
 
-    def _apply(self, transaction: Transaction) -> None:
+    def _apply(self, transaction: JournalTransaction) -> None:
         """All of it, or nothing."""
         before = deepcopy(self.platter) if transaction.writes or transaction.committed else None
         try:
@@ -373,7 +373,7 @@ class MemoryDisk:
         platter, reserved = self.platter, max(staged.reserved, self.platter.head(source).reserved)
         platter.queues = {key: queue for key, queue in platter.queues.items() if queue.source != source}
         platter.queues |= staged.queues
-        platter.heads[source] = Head(source, *staged.base, reserved, replicated=True, committed=staged.base)
+        platter.heads[source] = SourceHead(source, *staged.base, reserved, replicated=True, committed=staged.base)
         platter.tails[source] = []
         platter.held = [each for each in platter.held if each[0] != source]
         for entry in staged.entries:

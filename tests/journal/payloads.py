@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from amqpd.journal.records import Range, Row, SourceEntry
+from amqpd.journal.records import Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite.payload import PayloadChunk, decode, numbers, pairs, triples
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
@@ -15,8 +15,8 @@ def entry_of(payload: bytes) -> SourceEntry:
     entry = SourceEntry(found.source, found.epoch, found.idx, reserved=found.reserved)
     for chunk in found.chunks:
         entry.rows += _rows(chunk)
-    entry.settled = [Range(*each[:3]) for each in json.loads(found.settled or "[]")]
-    entry.retired = [Range(*each) for each in triples(found.retired)]
+    entry.settled = [SeqRange(*each[:3]) for each in json.loads(found.settled or "[]")]
+    entry.retired = [SeqRange(*each) for each in triples(found.retired)]
     entry.delivered = dict(pairs(found.delivered))
     entry.counts = triples(found.counts)
     entry.dropped = numbers(found.dropped)

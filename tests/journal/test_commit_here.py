@@ -14,7 +14,7 @@ import trio.testing
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.transaction import BRIEF_RECORDS, Transaction
+from amqpd.journal.transaction import BRIEF_RECORDS, JournalTransaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from amqpd.peers.entry import START, Vote, new_entry
 from amqpd.replication.replica import Appended, Completed, Voted, Write
@@ -36,7 +36,7 @@ class Disk(MemoryDisk):
         self.full = False
         self.released = 0
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         here = threading.current_thread() is threading.main_thread()
         assert here is not housekeeping
         self.here.append(here)

@@ -13,7 +13,7 @@ from amqpd.journal.buffer import SMALL_BYTES, JournalBuffer
 from amqpd.journal.commit_timing import CREDIT_MAX, PAUSE_S_MIN, SUCCESS, TRY_EACH, SettlingOdds
 from amqpd.journal.errors import DiskFailure, DiskFull
 from amqpd.journal.records import SourceEntry
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import LEFT_BYTES_MAX, JournalWriter
 from tests.journal.disks import appended
 from tests.journal.memory_disk import MemoryDisk
@@ -29,7 +29,7 @@ class Disk(MemoryDisk):
         self.plain: list[int] = []
         self.hook: Callable[[], None] = lambda: None
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         self.hook()
         if housekeeping:
             self.plain.append(transaction.index)

@@ -36,7 +36,7 @@ def timing(journal: JournalBuffer, clock: Clock) -> CommitTiming:
 
 
 def impatient(timing: CommitTiming) -> None:
-    timing._patience._credit = 0
+    timing._odds._credit = 0
 
 
 def test_nobody_waits_for_acknowledgements(timing: CommitTiming, journal: JournalBuffer) -> None:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from amqpd.journal.disk import READ_ROWS_MAX
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from tests.journal.disks import Drive, row, transaction
 
 
@@ -55,20 +55,20 @@ def test_a_transaction_that_is_not_the_next_one_is_refused(disk, index):
 
 def test_settled_parts_are_merged_and_cut_at_the_edges_of_rows(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19), row(1, 20, 29)))
-    disk.commit(transaction(2, Range(1, 3, 4), Range(1, 7, 7)))
-    disk.commit(transaction(3, Range(1, 5, 5), Range(1, 8, 12), Range(1, 3, 3)))
+    disk.commit(transaction(2, SeqRange(1, 3, 4), SeqRange(1, 7, 7)))
+    disk.commit(transaction(3, SeqRange(1, 5, 5), SeqRange(1, 8, 12), SeqRange(1, 3, 3)))
     rows = reopened(drive, disk).queues[1].rows
     assert [each.settled for each in rows] == [[(3, 5), (7, 9)], [(10, 12)], []]
 
 
 def test_a_row_and_what_is_settled_of_it_may_come_together(drive, disk):
-    disk.commit(transaction(1, Range(1, 0, 1), row(1, 0, 9)))
+    disk.commit(transaction(1, SeqRange(1, 0, 1), row(1, 0, 9)))
     assert reopened(drive, disk).queues[1].rows == [RecoveredRow(0, 9, 20, [(0, 1)])]
 
 
 def test_rows_that_are_wholly_settled_are_left_out_and_their_numbers_stay_used(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19), row(2, 0, 4)))
-    disk.commit(transaction(2, Range(1, 0, 4), Range(1, 5, 9), Range(2, 0, 4)))
+    disk.commit(transaction(2, SeqRange(1, 0, 4), SeqRange(1, 5, 9), SeqRange(2, 0, 4)))
     expected = Recovered(2, {1: RecoveredQueue([RecoveredRow(10, 19, 20)], 20, 0), 2: RecoveredQueue([], 5, 0)})
     assert reopened(drive, disk) == expected
     assert reopened(drive, disk) == expected
@@ -76,23 +76,23 @@ def test_rows_that_are_wholly_settled_are_left_out_and_their_numbers_stay_used(d
 
 def test_deleted_rows_take_their_settled_records_along_and_leave_next_seq(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19)))
-    disk.commit(transaction(2, Range(1, 0, 4), Range(1, 5, 19)))
-    disk.commit(transaction(3, deletes=[Range(1, 0, 9), Range(1, 10, 19)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 4), SeqRange(1, 5, 19)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, 0, 9), SeqRange(1, 10, 19)]))
     assert disk.read(1, 0, 100, 1000) == []
     assert reopened(drive, disk) == Recovered(3, {1: RecoveredQueue([], 20, 0)})
 
 
 def test_only_rows_wholly_inside_a_deleted_range_go(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19), row(1, 20, 29), row(2, 0, 9)))
-    disk.commit(transaction(2, deletes=[Range(1, 5, 24)]))
+    disk.commit(transaction(2, deletes=[SeqRange(1, 5, 24)]))
     assert [each.first_seq for each in reopened(drive, disk).queues[1].rows] == [0, 20]
 
 
 def test_a_purge_of_more_rows_than_one_commit_deletes(drive, disk):
     rows = [row(1, 10 * n, 10 * n + 9) for n in range(3000)]
     disk.commit(transaction(1, *rows, row(1, 30_000, 30_000), row(2, 0, 0)))
-    disk.commit(transaction(2, Range(1, 0, 29_999)))
-    disk.commit(transaction(3, deletes=[Range(1, 0, 29_999)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 29_999)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, 0, 29_999)]))
     assert disk.read(1, 0, 40_000, 1 << 20) == [row(1, 30_000, 30_000)]
     disk.commit(transaction(4, row(1, 30_001, 30_001)))
     expected = Recovered(
@@ -106,14 +106,14 @@ def test_a_purge_of_more_rows_than_one_commit_deletes(drive, disk):
 
 
 def test_a_dropped_queue_is_gone_with_all_that_was_known_of_it(drive, disk):
-    disk.commit(transaction(1, row(1, 0, 9), row(2, 0, 9), Range(1, 0, 3), delivered={1: 5, 2: 6}))
+    disk.commit(transaction(1, row(1, 0, 9), row(2, 0, 9), SeqRange(1, 0, 3), delivered={1: 5, 2: 6}))
     disk.commit(transaction(2, row(1, 10, 19), dropped=[1]))
     assert disk.read(1, 0, 100, 1000) == []
     assert reopened(drive, disk) == Recovered(2, {2: RecoveredQueue([RecoveredRow(0, 9, 20)], 10, 6)})
 
 
 def test_an_id_that_is_used_again_after_a_drop_starts_afresh(drive, disk):
-    disk.commit(transaction(1, row(1, 0, 9), Range(1, 0, 0), delivered={1: 5}))
+    disk.commit(transaction(1, row(1, 0, 9), SeqRange(1, 0, 0), delivered={1: 5}))
     disk.commit(transaction(2, dropped=[1]))
     disk.commit(transaction(3, row(1, 0, 4)))
     while disk.vacuum_step():
@@ -124,9 +124,9 @@ def test_an_id_that_is_used_again_after_a_drop_starts_afresh(drive, disk):
 
 def test_what_is_settled_under_an_id_that_is_used_again_stays_settled(drive, disk):
     """Also when the same range had been settled in the queue that was dropped, and its records wait to leave."""
-    disk.commit(transaction(1, row(1, 0, 9), Range(1, 2, 4)))
+    disk.commit(transaction(1, row(1, 0, 9), SeqRange(1, 2, 4)))
     disk.commit(transaction(2, dropped=[1]))
-    disk.commit(transaction(3, row(1, 0, 9), Range(1, 2, 4)))
+    disk.commit(transaction(3, row(1, 0, 9), SeqRange(1, 2, 4)))
     assert reopened(drive, disk) == Recovered(3, {1: RecoveredQueue([RecoveredRow(0, 9, 20, [(2, 4)])], 10, 0)})
 
 
@@ -140,8 +140,8 @@ def test_transient_rows_do_not_outlive_the_process_but_their_numbers_do(drive, d
 
 def test_the_last_delivered_mark_counts_and_holds_next_seq_up(drive, disk):
     disk.commit(transaction(1, row(3, 0, 9), delivered={1: 7, 2: 3, 3: 8}))
-    disk.commit(transaction(2, Range(3, 0, 9), delivered={1: 5}))
-    disk.commit(transaction(3, deletes=[Range(3, 0, 9)]))
+    disk.commit(transaction(2, SeqRange(3, 0, 9), delivered={1: 5}))
+    disk.commit(transaction(3, deletes=[SeqRange(3, 0, 9)]))
     assert reopened(drive, disk) == Recovered(
         3, {1: RecoveredQueue([], 5, 5), 2: RecoveredQueue([], 3, 3), 3: RecoveredQueue([], 10, 8)}
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from tests.journal.disks import Drive, deadlines, row, transaction
 
 NOW_MS = 1_700_000_000_000
@@ -35,7 +35,7 @@ def test_size_age_and_deadlines_come_back_with_recovery_and_with_reading(drive, 
         row(2, 0, 0, persistent=False, deadlines=deadlines((NOW_MS, 0, 0))),
         row(2, 1, 1, deadlines=deadlines((0, 1, 1))),
     ]
-    disk.commit(transaction(1, *rows, Range(1, 0, 1)))
+    disk.commit(transaction(1, *rows, SeqRange(1, 0, 1)))
     assert disk.read(1, 0, 99, 1 << 20) == rows[:3]
     assert disk.read(2, 0, 99, 1 << 20) == rows[3:]
     assert reopened(drive, disk) == Recovered(
@@ -62,7 +62,7 @@ def test_many_deadlines_of_many_rows(drive, disk):
         for n in range(300)
     ]
     disk.commit(transaction(1, *rows))
-    disk.commit(transaction(2, Range(1, 0, 9_999), deletes=[Range(1, 0, 9_999)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 9_999), deletes=[SeqRange(1, 0, 9_999)]))
     recovered = reopened(drive, disk)
     assert [each.deadlines for each in recovered.queues[1].rows] == [each.deadlines for each in rows[100:300]]
     assert [each.deadlines for each in recovered.queues[2].rows] == [each.deadlines for each in rows[300:]]
@@ -78,15 +78,15 @@ def test_counts_come_back_and_the_last_one_written_counts(drive, disk):
 
 def test_counts_of_settled_messages_are_left_out(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19), counts=[(1, seq, 1) for seq in (0, 3, 4, 7, 12)]))
-    disk.commit(transaction(2, Range(1, 3, 4), Range(1, 10, 19), Range(1, 7, 7)))
+    disk.commit(transaction(2, SeqRange(1, 3, 4), SeqRange(1, 10, 19), SeqRange(1, 7, 7)))
     assert reopened(drive, disk).queues[1].counts == {0: 1}
     assert drive.open().recover().queues[1].counts == {0: 1}
 
 
 def test_counts_leave_with_their_rows(drive, disk):
     disk.commit(transaction(1, row(1, 0, 9), row(1, 10, 19), counts=[(1, 5, 1), (1, 15, 2)]))
-    disk.commit(transaction(2, Range(1, 0, 9)))
-    disk.commit(transaction(3, deletes=[Range(1, 0, 9)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 9)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, 0, 9)]))
     assert reopened(drive, disk).queues[1].counts == {15: 2}
 
 
@@ -117,8 +117,8 @@ def test_a_purge_of_more_than_one_commit_deletes_takes_them_along_too(drive, dis
     rows = [row(1, 10 * n, 10 * n + 9, deadlines=deadlines((NOW_MS, 10 * n, 10 * n))) for n in range(3000)]
     counts = [(1, seq, seq + 1) for seq in range(0, 30_010, 5)]
     disk.commit(transaction(1, *rows, row(1, 30_000, 30_009), counts=counts))
-    disk.commit(transaction(2, Range(1, 0, 29_999)))
-    disk.commit(transaction(3, deletes=[Range(1, 10 * n, 10 * n + 9) for n in range(3000)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 29_999)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, 10 * n, 10 * n + 9) for n in range(3000)]))
     disk.commit(transaction(4, counts=[(1, 30_009, 1)]))
     while disk.vacuum_step():
         pass

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.journal.records import Range, Recovered, Row
+from amqpd.journal.records import Recovered, Row, SeqRange
 from amqpd.journal.sqlite import discards
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.journal.disks import MemoryDrive, SqliteDrive, deadlines, row
 
 
@@ -34,9 +34,9 @@ class Model:
         self.queues: dict[int, ModelQueue] = {}
         self.next_id = 1
 
-    def transaction(self, data: st.DataObject) -> Transaction:
+    def transaction(self, data: st.DataObject) -> JournalTransaction:
         self.index += 1
-        cut = Transaction(self.index)
+        cut = JournalTransaction(self.index)
         for queue_id in data.draw(st.sets(st.integers(1, 3)), label="publish to"):
             queue = self.queues.setdefault(queue_id, ModelQueue())
             for _ in range(data.draw(st.integers(1, 4))):
@@ -51,13 +51,13 @@ class Model:
                 queue.rows.append(new)
                 queue.next_seq = new.last_seq + 1
         for queue_id, queue in self.queues.items():
-            cut.deletes += [Range(queue_id, each.first_seq, each.last_seq) for each in queue.deletable]
+            cut.deletes += [SeqRange(queue_id, each.first_seq, each.last_seq) for each in queue.deletable]
             queue.rows = [each for each in queue.rows if each not in queue.deletable]
             for each in queue.rows:
                 if data.draw(st.booleans(), label="settle in row"):
                     first = data.draw(st.integers(each.first_seq, each.last_seq))
                     last = data.draw(st.integers(first, each.last_seq))
-                    cut.settled.append(Range(queue_id, first, last))
+                    cut.settled.append(SeqRange(queue_id, first, last))
                     queue.settled.update(range(first, last + 1))
                 elif data.draw(st.integers(0, 2), label="comes back") == 0:
                     seq = data.draw(st.integers(each.first_seq, each.last_seq))

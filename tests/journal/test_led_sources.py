@@ -12,7 +12,7 @@ from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import START, LogEntry, Position, Vote, new_entry
@@ -93,7 +93,7 @@ def test_of_a_source_that_is_left_nothing_is_written():
     transaction = buffer.take()
     assert transaction.entries == []
     assert {each.queue_id for each in transaction.rows} == {10}
-    assert (transaction.settled, transaction.delivered) == ([Range(10, 0, 3)], {10: 1})
+    assert (transaction.settled, transaction.delivered) == ([SeqRange(10, 0, 3)], {10: 1})
     assert (transaction.counts, transaction.dropped) == ([(10, 9, 2)], [])
 
 

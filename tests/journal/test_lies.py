@@ -20,15 +20,15 @@ from zlib import crc32
 
 import pytest
 
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums, entry_checks
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import BadPayload, decode, encode
-from amqpd.journal.sqlite.state import State, StateRow
+from amqpd.journal.sqlite.state import SourceState, StateRow
 from amqpd.journal.sqlite.state import _head as STATE_HEAD
 from amqpd.journal.sqlite.statements import NUMBER_BYTES
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, new_entry
 from amqpd.replication.replica import Appended, Completed, Staged, StateEnd, StatePart, Write
 from tests.harness.slow import slow
@@ -51,8 +51,8 @@ def said(source: int, idx: int = 2, first: int = 1, last: int = 9, **more: objec
     queue_id = QUEUE[source]
     entry = SourceEntry(source, EPOCH, idx, reserved=50)
     entry.rows = [row(queue_id, first, last, nbytes=50, deadlines=deadlines(first + 2, first + 3))]
-    entry.settled = [Range(queue_id, first, first)]
-    entry.retired = [Range(queue_id, first, first)]
+    entry.settled = [SeqRange(queue_id, first, first)]
+    entry.retired = [SeqRange(queue_id, first, first)]
     entry.delivered = {queue_id: 5}
     entry.counts = [(queue_id, 2, 1)]
     for name, value in more.items():
@@ -69,7 +69,7 @@ def state(queue_id: int = QUEUE[BAD], last: int = 3, timed: bytes = b"", *, twic
     head = checksums.of_head(queue_id, 1, last, 1, len(body), source, 1, 2, 4, 5, len(timed))
     crc = head << checksums.HEAD_SHIFT | crc32(body)
     timed_crc = checksum_of_deadlines(queue_id, 1, last, timed) if timed else 0
-    return State(
+    return SourceState(
         *(source, START, (1, 4), 9),
         live=[(queue_id, 1, last)],
         settled=[(queue_id, 2, 2, 1, 3, checksums.of_settled(queue_id, 2, 2, source, 1, 3))],
@@ -146,17 +146,17 @@ def lies_that_fit(_: Sequence[int] = ()) -> Iterator[tuple[str, bytes]]:
     for name, given in rows.items():
         yield name, said(BAD, rows=given, settled=[], retired=[])
     for name, ranges in {
-        "a range twice": [Range(mine, 1, 1), Range(mine, 1, 1)],
-        "ranges over each other": [Range(mine, 1, 5), Range(mine, 3, 7)],
-        "one that was never there": [Range(mine, 500, 600)],
-        "one of a queue that was never there": [Range(unknown, 1, 5)],
-        "all that can be": [Range(mine, 0, 2**62)],
-        "more than can be": [Range(mine, 0, 2**63 - 2)],
-        "last before first": [Range(mine, 9, 1)],
-        "below zero": [Range(mine, -5, 1)],
-        "another's": [Range(other, 1, 9)],
-        "a part of another's": [Range(other, 2, 3)],
-        "what another has not yet": [Range(other, 10, 19)],
+        "a range twice": [SeqRange(mine, 1, 1), SeqRange(mine, 1, 1)],
+        "ranges over each other": [SeqRange(mine, 1, 5), SeqRange(mine, 3, 7)],
+        "one that was never there": [SeqRange(mine, 500, 600)],
+        "one of a queue that was never there": [SeqRange(unknown, 1, 5)],
+        "all that can be": [SeqRange(mine, 0, 2**62)],
+        "more than can be": [SeqRange(mine, 0, 2**63 - 2)],
+        "last before first": [SeqRange(mine, 9, 1)],
+        "below zero": [SeqRange(mine, -5, 1)],
+        "another's": [SeqRange(other, 1, 9)],
+        "a part of another's": [SeqRange(other, 2, 3)],
+        "what another has not yet": [SeqRange(other, 10, 19)],
     }.items():
         yield f"settled: {name}", said(BAD, settled=ranges, retired=[])
         yield f"retired: {name}", said(BAD, settled=[], retired=ranges)
@@ -181,10 +181,10 @@ def lies_of_states_that_fit(_: Sequence[int] = ()) -> Iterator[tuple[str, bytes]
     head = (BAD, START, (1, 4), 9)
     settled = (other, 2, 2, 1, 3, checksums.of_settled(other, 2, 2, BAD, 1, 3))
     returned = (other, 3, 1, 1, 3, checksums.of_returned(other, 3, 1, BAD, 1, 3))
-    yield "another's is settled", State(*head, settled=[settled]).encode()
-    yield "another's came back", State(*head, returned=[returned]).encode()
-    yield "another's was delivered", State(*head, marks=[(other, 2, 1, 3)]).encode()
-    yield "another's is known", State(*head, known=[(other, 4)]).encode()
+    yield "another's is settled", SourceState(*head, settled=[settled]).encode()
+    yield "another's came back", SourceState(*head, returned=[returned]).encode()
+    yield "another's was delivered", SourceState(*head, marks=[(other, 2, 1, 3)]).encode()
+    yield "another's is known", SourceState(*head, known=[(other, 4)]).encode()
 
 
 def lies_of_states(odd: Sequence[int]) -> Iterator[tuple[str, bytes]]:
@@ -226,8 +226,8 @@ def of_good(disk: SqliteDisk) -> object:
     return {queue_id: (each.rows, each.next_seq) for queue_id, each in recovered.queues.items()}
 
 
-def commit(disk: SqliteDisk, writes: list[Write], committed: dict[int, tuple[int, int]]) -> Transaction:
-    given = Transaction(disk.index + 1, writes=writes, committed=committed)
+def commit(disk: SqliteDisk, writes: list[Write], committed: dict[int, tuple[int, int]]) -> JournalTransaction:
+    given = JournalTransaction(disk.index + 1, writes=writes, committed=committed)
     given.own = frozenset()
     disk.commit(given)
     return given
@@ -347,7 +347,7 @@ def test_what_is_said_of_a_queue_that_nobody_has_is_not_said_of_who_brings_it(na
     other = QUEUE[GOOD]
     given: dict[str, object] = {"rows": [], "settled": [], "retired": [], "delivered": {}, "counts": []}
     values: dict[str, object] = {"dropped": other, "counts": (other, 5, 7)}
-    given[name] = [values.get(name, Range(other, 1, 9))]
+    given[name] = [values.get(name, SeqRange(other, 1, 9))]
     lie = SourceEntry(BAD, EPOCH, 2)
     for field, value in given.items():
         setattr(lie, field, value)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from amqpd.datadir.disks.copying import copy_journal, open_moment
-from amqpd.journal.records import JournalDamaged, Range, Row
+from amqpd.journal.records import JournalDamaged, Row, SeqRange
 from amqpd.journal.sqlite import likeness, schema
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.harness.slow import slow
 from tests.journal.disks import RESERVE_BYTES, deadlines, row
 
@@ -34,10 +34,10 @@ class Traffic:
         self.chance = random.Random(seed)
         self.next = dict.fromkeys(range(1, 6), 0)
         self.live: list[Row] = []
-        self.deletable: list[Range] = []
+        self.deletable: list[SeqRange] = []
 
-    def transaction(self, index: int) -> Transaction:
-        chance, rows, settled = self.chance, list[Row](), list[Range]()
+    def transaction(self, index: int) -> JournalTransaction:
+        chance, rows, settled = self.chance, list[Row](), list[SeqRange]()
         for _ in range(chance.randint(0, 6)):
             queue_id, count = chance.choice(list(self.next)), chance.randint(1, 5)
             first = self.next[queue_id]
@@ -47,13 +47,13 @@ class Traffic:
         deletes, self.deletable = self.deletable, []
         for each in [each for each in self.live if chance.random() < 0.2]:
             self.live.remove(each)
-            whole = Range(each.queue_id, each.first_seq, each.last_seq)
+            whole = SeqRange(each.queue_id, each.first_seq, each.last_seq)
             settled.append(whole)
             self.deletable.append(whole)
         counts = [(each.queue_id, each.first_seq, 2) for each in self.live[:2] if chance.random() < 0.5]
         self.live += rows
         delivered = {chance.choice(list(self.next)): chance.randint(0, 9)}
-        return Transaction(index, rows, settled, deletes, delivered, counts)
+        return JournalTransaction(index, rows, settled, deletes, delivered, counts)
 
 
 def run(disk: SqliteDisk, traffic: Traffic, count: int, *others: SqliteDisk) -> None:
@@ -120,7 +120,7 @@ def test_what_adopts_goes_on_as_the_source_does(tmp_path: Path) -> None:
     target = open_disk(tmp_path / "target")
     target.adopt(known)
     run(source, traffic, 30, target)
-    transaction = Transaction(source.index + 1, dropped=[1, 2])
+    transaction = JournalTransaction(source.index + 1, dropped=[1, 2])
     source.commit(transaction)
     target.commit(transaction)
     while source.vacuum_step() | target.vacuum_step():

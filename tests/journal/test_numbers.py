@@ -7,7 +7,7 @@ from pamqp import commands
 from amqpd.journal.buffer import FULL_BYTES, JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.kernel import Run
 from amqpd.kernel.rows import parse_row
 from amqpd.queues.backlog import Backlog
@@ -152,12 +152,12 @@ def test_what_is_of_another_source_becomes_an_entry_of_it():
     assert (entry.source, entry.epoch, entry.idx) == (5, 7, 1)
     assert [(each.queue_id, each.first_seq) for each in entry.rows] == [(2, 1000)]
     assert [(each.queue_id, each.first_seq) for each in transaction.rows] == [(1, 0)]
-    assert (entry.settled, transaction.settled) == ([Range(2, 0, 3)], [Range(1, 0, 3)])
+    assert (entry.settled, transaction.settled) == ([SeqRange(2, 0, 3)], [SeqRange(1, 0, 3)])
     assert (entry.delivered, transaction.delivered) == ({2: 1}, {1: 1})
     assert (entry.counts, transaction.counts, transaction.dropped) == ([(2, 1000, 2)], [], [3])
     assert entry.reserved == 1000 + NUMBERS_STEP
     buffer.stored(1)
     buffer.committed(1)
     later = buffer.take()
-    assert entry.retired == [Range(2, 0, 3)], "at once: each disk lets it go when it knows that this is committed"
-    assert (later.deletes, later.entries) == ([Range(1, 0, 3)], [])
+    assert entry.retired == [SeqRange(2, 0, 3)], "at once: each disk lets it go when it knows that this is committed"
+    assert (later.deletes, later.entries) == ([SeqRange(1, 0, 3)], [])

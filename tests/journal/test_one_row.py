@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.one_row import write_row
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.journal.disks import SqliteDrive, deadlines
 
 TABLES = ("batch", "settled", "queue", "deadline", "returned", "discard")
@@ -20,9 +20,9 @@ TABLES = ("batch", "settled", "queue", "deadline", "returned", "discard")
 SOURCE = "SELECT source, epoch, idx, reserved, replicated, rows, rows_check, settled, settled_check FROM source"
 
 
-def drawn(chance: Random, count: int) -> list[Transaction]:
+def drawn(chance: Random, count: int) -> list[JournalTransaction]:
     """Of one row mostly, with others between."""
-    transactions: list[Transaction] = []
+    transactions: list[JournalTransaction] = []
     first, stored = 0, list[tuple[int, int]]()
     for index in range(1, count + 1):
         last = first + chance.choice((0, 0, 7))
@@ -32,9 +32,9 @@ def drawn(chance: Random, count: int) -> list[Transaction]:
             *(chance.choice((1, 1 << 62)), first, last, data, more > 0.05, len(data), 1_700_000_000_000),
             deadlines((5, first, last)) if more < 0.1 else b"",
         )
-        transaction = Transaction(index, [row] * (more < 0.95))
+        transaction = JournalTransaction(index, [row] * (more < 0.95))
         if more < 0.3 and stored:
-            transaction.settled = [Range(*([row.queue_id, *stored.pop()]))]
+            transaction.settled = [SeqRange(*([row.queue_id, *stored.pop()]))]
         transactions.append(transaction)
         stored.append((first, last))
         first = last + 1
@@ -57,7 +57,7 @@ def test_both_ways_leave_the_same(seed: int, tmp_path: Path) -> None:
         for transaction in drawn(Random(seed), 60):
             disk.commit(transaction)
         # The record of the local source is written with the next other one.
-        disk.commit(Transaction(61))
+        disk.commit(JournalTransaction(61))
         found.append([on_disk(disk), disk.head(0).position])
         disk.close()
         again = drive.open()
@@ -79,15 +79,15 @@ def test_it_is_taken_for_one_row_and_nothing_else(disk: SqliteDisk, monkeypatch:
     monkeypatch.setattr(disk_module, "write_row", noted)
     row, timed = Row(1, 0, 0, b"x"), Row(1, 1, 1, b"x", deadlines=deadlines((5, 1, 1)))
     others = (
-        Transaction(2),
-        Transaction(3, [timed]),
-        Transaction(4, [Row(1, 2, 2, b"x")], [Range(1, 0, 0)]),
-        Transaction(5, [Row(1, 3, 3, b"x")], deletes=[Range(1, 0, 0)]),
-        Transaction(6, [Row(1, 4, 4, b"x")], delivered={1: 9}),
-        Transaction(7, [Row(1, 5, 5, b"x")], counts=[(1, 5, 1)]),
-        Transaction(8, [Row(1, 6, 6, b"x")], dropped=[2]),
+        JournalTransaction(2),
+        JournalTransaction(3, [timed]),
+        JournalTransaction(4, [Row(1, 2, 2, b"x")], [SeqRange(1, 0, 0)]),
+        JournalTransaction(5, [Row(1, 3, 3, b"x")], deletes=[SeqRange(1, 0, 0)]),
+        JournalTransaction(6, [Row(1, 4, 4, b"x")], delivered={1: 9}),
+        JournalTransaction(7, [Row(1, 5, 5, b"x")], counts=[(1, 5, 1)]),
+        JournalTransaction(8, [Row(1, 6, 6, b"x")], dropped=[2]),
     )
-    disk.commit(Transaction(1, [row]))
+    disk.commit(JournalTransaction(1, [row]))
     for transaction in others:
         disk.commit(transaction)
     assert taken == [1]

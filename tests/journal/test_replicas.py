@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
+from amqpd.journal.records import RecoveredQueue, SeqRange, SourceEntry
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import intake
 from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import decode, encode
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, LogEntry, Position, Vote
 from amqpd.replication.log import Link
 from amqpd.replication.replica import (
@@ -274,8 +274,8 @@ LARGE = SourceEntry(
         row(21, 5, 5, nbytes=3000, deadlines=deadlines((1, 5, 5))),
         row(20, 20, 29, nbytes=100),
     ],
-    [Range(20, 0, 9), Range(21, 5, 5), Range(20, 3, 4)],
-    [Range(20, 0, 9), Range(21, 5, 5)],
+    [SeqRange(20, 0, 9), SeqRange(21, 5, 5), SeqRange(20, 3, 4)],
+    [SeqRange(20, 0, 9), SeqRange(21, 5, 5)],
     {20: 10, 21: 4},
     [(20, 3, 1), (21, 5, 2)],
     [22, 23],
@@ -313,7 +313,7 @@ def test_a_full_disk_changes_nothing_and_the_same_is_tried_again(drive, monkeypa
     store(disk, SOURCE, 1, 1, row(20, 0, 9), delivered={20: 1}, counts=[(20, 1, 1)])
     before = disk.replicas(), seen(disk), tables(disk)
     entry = SourceEntry(SOURCE, 1, 2, [row(20, 10, 19)], delivered={20: 2}, counts=[(20, 1, 2)], dropped=[21])
-    transaction = Transaction(2, [row(10, 0, 0)], writes=[Undone(SOURCE, (1, 1)), appended(disk, entry)])
+    transaction = JournalTransaction(2, [row(10, 0, 0)], writes=[Undone(SOURCE, (1, 1)), appended(disk, entry)])
     transaction.committed = {SOURCE: (1, 2)}
     pages = disk._writer.execute("PRAGMA page_count").fetchone()[0]
     disk._writer.execute(f"PRAGMA max_page_count = {pages}")
@@ -333,7 +333,7 @@ def test_a_purge_of_much_leaves_in_pieces_when_it_is_committed(drive, monkeypatc
     disk.recover()
     rows = [row(20, at * 10, at * 10 + 9) for at in range(9)]
     store(disk, SOURCE, 1, 1, *rows)
-    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
+    each = [SeqRange(20, at * 10, at * 10 + 9) for at in range(9)]
     store(disk, SOURCE, 1, 2, settled=each, retired=each)
     idle(disk)
     assert len(tables(disk)["batch"]) == 9
@@ -350,7 +350,7 @@ def test_a_page_that_cannot_be_changed_ends_deletions_and_not_the_writes(drive, 
     disk = drive.open()
     disk.recover()
     store(disk, SOURCE, 1, 1, row(20, 0, 9))
-    store(disk, SOURCE, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, SOURCE, 1, 2, settled=[SeqRange(20, 0, 9)], retired=[SeqRange(20, 0, 9)])
     real = disk_module.__dict__["write"]
 
     def damaged(connection, work, piece, *more):

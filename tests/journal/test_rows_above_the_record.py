@@ -16,14 +16,14 @@ from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.errors import DiskFailure, DiskFull
-from amqpd.journal.records import JournalDamaged, Range
+from amqpd.journal.records import JournalDamaged, SeqRange
 from amqpd.journal.sqlite import disk as disk_module
 from amqpd.journal.sqlite import recovery, statements
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import PAGE_BYTES
 from amqpd.journal.sqlite.sources import BEHIND_MAX
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.storage.files import log_bytes
 from tests.journal.disks import SqliteDrive, idle, row, store, undo
 
@@ -38,7 +38,7 @@ AS_0004 = (
 def commit_rows(disk: SqliteDisk, count: int) -> None:
     for _ in range(count):
         index = disk.index + 1
-        disk.commit(Transaction(index, [row(1, index, index)]))
+        disk.commit(JournalTransaction(index, [row(1, index, index)]))
 
 
 def record(disk: SqliteDisk) -> tuple[int, ...]:
@@ -91,10 +91,10 @@ def test_it_is_written_once_in_so_many_and_with_every_other_transaction(disk: Sq
     assert len(records) == 3, "after the start, and twice"
     commit_rows(disk, 5)
     count = disk.index
-    disk.commit(Transaction(count + 1, [], [Range(1, 1, 1)]))
+    disk.commit(JournalTransaction(count + 1, [], [SeqRange(1, 1, 1)]))
     assert record(disk) == (disk.head(0).epoch, count + 1, count, -count)
     commit_rows(disk, 3)
-    disk.commit(Transaction(disk.index + 1, [], deletes=[Range(1, 1, 1)]))
+    disk.commit(JournalTransaction(disk.index + 1, [], deletes=[SeqRange(1, 1, 1)]))
     assert record(disk)[1:] == (disk.index, count + 2, -count - 2)
 
 
@@ -242,10 +242,10 @@ def test_an_undo_of_another_source_leaves_what_is_above_it(tmp_path: Path) -> No
 
 def test_housekeeping_writes_it(disk: SqliteDisk) -> None:
     commit_rows(disk, 3)
-    disk.commit(Transaction(4, [], [], [Range(1, 1, 3)]))
+    disk.commit(JournalTransaction(4, [], [], [SeqRange(1, 1, 3)]))
     commit_rows(disk, 2)
     index = disk.index
-    disk.commit(Transaction(index + 1, dropped=[1]))
+    disk.commit(JournalTransaction(index + 1, dropped=[1]))
     idle(disk)
     assert record(disk)[1:] == (index + 1, 0, 0)
 

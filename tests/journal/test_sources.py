@@ -11,7 +11,7 @@ import pytest
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
-from amqpd.journal.records import JournalDamaged, Range
+from amqpd.journal.records import JournalDamaged, SeqRange
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
@@ -35,7 +35,16 @@ def test_of_what_left_no_table_has_a_record(drive):
     disk = drive.open()
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), row(21, 0, 9), counts=[(20, 3, 1), (21, 4, 1)], delivered={20: 1})
-    store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(
+        disk,
+        1,
+        1,
+        2,
+        counts=[(20, 3, 2)],
+        delivered={20: 2},
+        settled=[SeqRange(20, 0, 9)],
+        retired=[SeqRange(20, 0, 9)],
+    )
     store(disk, 1, 1, 3, dropped=[21])
     store(disk, 1, 1, 4)
     tell(disk, 1, 1, 4)
@@ -83,7 +92,7 @@ def tail(drive: SqliteDrive) -> Path:
     disk = drive.open()
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
-    store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 0, 1)])
+    store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[SeqRange(20, 0, 1)])
     write(disk, Voted(1, Vote(3, "other", 7)))
     disk.set_names(generation="12345")
     disk.close()
@@ -197,7 +206,7 @@ def test_of_a_queue_that_is_dropped_no_mark_is_left(drive):
     disk = drive.open()
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), row(20, 10, 19))
-    store(disk, 1, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, 1, 1, 2, settled=[SeqRange(20, 0, 9)], retired=[SeqRange(20, 0, 9)])
     store(disk, 1, 1, 3, dropped=[20])
     tell(disk, 1, 1, 3)
     idle(disk)
@@ -210,7 +219,7 @@ def test_a_mark_that_came_behind_a_drop_goes_when_that_is_committed(drive):
     disk = drive.open()
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), row(20, 10, 19))
-    store(disk, 1, 1, 2, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(disk, 1, 1, 2, settled=[SeqRange(20, 0, 9)], retired=[SeqRange(20, 0, 9)])
     store(disk, 1, 1, 3, dropped=[20])
     tell(disk, 1, 1, 2)
     idle(disk)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from amqpd.journal.disk import ReplicaState
-from amqpd.journal.records import Range, RecoveredQueue, SourceEntry
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.records import RecoveredQueue, SeqRange, SourceEntry
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import Vote, new_entry
 from amqpd.replication.replica import Appended, Undone, Voted, Write
 from tests.journal.disks import (
@@ -39,9 +39,9 @@ def disk(drive: Drive) -> Iterator[DrivenDisk]:
     opened.close()
 
 
-def retiring(queue_id: int, first: int, last: int) -> dict[str, list[Range]]:
+def retiring(queue_id: int, first: int, last: int) -> dict[str, list[SeqRange]]:
     """A whole row is settled."""
-    return {"settled": [Range(queue_id, first, last)], "retired": [Range(queue_id, first, last)]}
+    return {"settled": [SeqRange(queue_id, first, last)], "retired": [SeqRange(queue_id, first, last)]}
 
 
 def reopened(drive: Drive, disk: DrivenDisk) -> tuple[DrivenDisk, dict[int, RecoveredQueue]]:
@@ -106,7 +106,7 @@ def test_the_order_is_by_epoch_first(disk):
         store(disk, 1, 1, 101, row(20, 2, 2))
     with pytest.raises(ValueError, match="does not follow"):
         store(disk, 1, 2, 3, row(20, 2, 2))
-    store(disk, 1, 2, 4, row(20, 2, 2), settled=[Range(20, 0, 0)])
+    store(disk, 1, 2, 4, row(20, 2, 2), settled=[SeqRange(20, 0, 0)])
     queues = undo(disk, 1, 2, 3)
     assert [each.first_seq for each in queues[20].rows] == [0, 1]
     queues = undo(disk, 1, 1, 100)
@@ -128,7 +128,7 @@ def test_what_was_written_over_comes_back_at_each_step(disk):
 def test_what_an_older_epoch_wrote_comes_back_though_its_numbers_are_larger(disk):
     store(disk, 1, 1, 100, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 2, 3)
-    store(disk, 1, 2, 5, counts=[(20, 3, 2)], delivered={20: 2}, settled=[Range(20, 5, 5)])
+    store(disk, 1, 2, 5, counts=[(20, 3, 2)], delivered={20: 2}, settled=[SeqRange(20, 5, 5)])
     queue = undo(disk, 1, 2, 3)[20]
     assert (queue.counts, queue.delivered, queue.rows[0].settled) == ({3: 1}, 1, [])
 
@@ -157,8 +157,8 @@ def test_where_an_undo_went_back_to_is_known_after_a_restart(drive):
 
 def test_the_older_settle_counts(disk):
     store(disk, 1, 1, 1, row(20, 0, 9))
-    store(disk, 1, 1, 2, settled=[Range(20, 2, 3)])
-    store(disk, 1, 1, 3, settled=[Range(20, 2, 3)])
+    store(disk, 1, 1, 2, settled=[SeqRange(20, 2, 3)])
+    store(disk, 1, 1, 3, settled=[SeqRange(20, 2, 3)])
     assert undo(disk, 1, 1, 2)[20].rows[0].settled == [(2, 3)]
     assert undo(disk, 1, 1, 1)[20].rows[0].settled == []
 
@@ -166,7 +166,7 @@ def test_the_older_settle_counts(disk):
 def test_an_undo_is_of_one_source(disk):
     first = appended(disk, SourceEntry(1, 1, 1, [row(20, 0, 0)]))
     second = appended(disk, SourceEntry(2, 5, 7, [row(30, 0, 0)]))
-    disk.commit(Transaction(1, [row(10, 0, 0)], writes=[first, second]))
+    disk.commit(JournalTransaction(1, [row(10, 0, 0)], writes=[first, second]))
     undo(disk, 1, 0, 0)
     assert set(disk.recovered_of({0, 1, 2}).queues) == {10, 30}
     assert disk.head(2).position == (5, 7)
@@ -195,10 +195,10 @@ def test_what_is_not_stored_is_not_committed(disk):
 def test_the_local_source_is_never_replicated(disk):
     entry = SourceEntry(0, 9, 9)
     for refused in (
-        Transaction(1, writes=[appended(disk, entry)]),
-        Transaction(1, writes=[Undone(0, (0, 0))]),
-        Transaction(1, committed={0: (1, 0)}),
-        Transaction(1, entries=[entry]),
+        JournalTransaction(1, writes=[appended(disk, entry)]),
+        JournalTransaction(1, writes=[Undone(0, (0, 0))]),
+        JournalTransaction(1, committed={0: (1, 0)}),
+        JournalTransaction(1, entries=[entry]),
     ):
         with pytest.raises(ValueError, match=r"follow|no undo|not stored|become writes"):
             disk.commit(refused)
@@ -263,7 +263,7 @@ def test_entries_come_back_as_they_were_made(drive):
     timed = deadlines((99, 0, 3), (100, 8, 9))
     entries = [
         SourceEntry(1, 1, 1, [row(20, 0, 9, nbytes=9000, deadlines=timed, published_ms=7), row(21, 0, 0, nbytes=0)]),
-        SourceEntry(1, 1, 3, [], [Range(20, 0, 9)], [Range(20, 0, 9)], {20: 1}, [(20, 3, 1)], reserved=50),
+        SourceEntry(1, 1, 3, [], [SeqRange(20, 0, 9)], [SeqRange(20, 0, 9)], {20: 1}, [(20, 3, 1)], reserved=50),
         SourceEntry(1, 1, 4),
         SourceEntry(1, 2, 1, [row(20, 10, 10)], dropped=[21]),
     ]
@@ -298,7 +298,7 @@ def test_a_queue_goes_on_above_what_was_reserved(drive):
     disk = drive.open()
     disk.recover()
     entry = appended(disk, SourceEntry(1, 1, 1, [row(20, 0, 0)], reserved=700))
-    disk.commit(Transaction(1, [row(10, 0, 0)], writes=[entry]))
+    disk.commit(JournalTransaction(1, [row(10, 0, 0)], writes=[entry]))
     # An undo takes back the entry, and not that numbers may have been given.
     undo(disk, 1, 0, 0)
     store(disk, 1, 2, 1, row(20, 700, 700))

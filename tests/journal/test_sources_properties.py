@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from amqpd.journal.records import Range, Recovered, Row, SourceEntry
+from amqpd.journal.records import Recovered, Row, SeqRange, SourceEntry
 from amqpd.journal.sqlite import discards, intake
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.replication.replica import Appended, Undone, Write
 from tests.journal.disks import (
     Drive,
@@ -111,10 +111,10 @@ class SourceModel:
                 else:
                     left = set(range(each.first_seq, each.last_seq + 1)) - queue.settled
                     if data.draw(st.booleans(), label="whole") or left == {first}:
-                        entry.retired.append(Range(queue_id, each.first_seq, each.last_seq))
+                        entry.retired.append(SeqRange(queue_id, each.first_seq, each.last_seq))
                         entry.settled.append(entry.retired[-1])
                     else:
-                        entry.settled.append(Range(queue_id, first, first))
+                        entry.settled.append(SeqRange(queue_id, first, first))
         if self.source and data.draw(st.integers(0, 3), label="reserve") == 0:
             entry.reserved = max(self.reserved, *self.next_seq.values(), 0) + 5
         return entry
@@ -141,7 +141,7 @@ class Incarnation:
         self.models = {source: SourceModel(source) for source in SOURCES}
         self.disk = self.drive.open()
         self.disk.recover()
-        self.retired: list[Range] = []
+        self.retired: list[SeqRange] = []
         """of the local source, by its last transaction"""
 
     def commit(self, data: st.DataObject) -> None:
@@ -149,7 +149,9 @@ class Incarnation:
         local.epoch, local.idx = self.disk.head(0).epoch, self.disk.index + 1
         self.models[0].epoch = local.epoch
         entries = [self.models[source].draw(data) for source in data.draw(st.sets(st.sampled_from([1, 2])))]
-        transaction = Transaction(local.idx, local.rows, local.settled, self.retired, local.delivered, local.counts)
+        transaction = JournalTransaction(
+            local.idx, local.rows, local.settled, self.retired, local.delivered, local.counts
+        )
         transaction.dropped = local.dropped
         transaction.writes = [self.models[each.source].written(self.disk, each) for each in entries]
         self.disk.commit(transaction)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.records import JournalDamaged, Range
+from amqpd.journal.records import JournalDamaged, SeqRange
 from amqpd.journal.sqlite.database import JOURNAL, is_damage
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
 
@@ -128,7 +128,7 @@ def test_a_record_that_says_something_else_than_was_written_is_refused(data, mon
     monkeypatch.setattr("amqpd.journal.sqlite.disk.RECOVERY_STEPS_MAX", 0)
     disk = SqliteDrive(data).open()
     disk.recover()
-    disk.commit(transaction(2, row(9, 0, 0), Range(1, 3, 4), delivered={1: 5}))
+    disk.commit(transaction(2, row(9, 0, 0), SeqRange(1, 3, 4), delivered={1: 5}))
     disk.commit(transaction(3, dropped=[9]))
     disk._discards.pending.clear()  # so that it stays
     disk.close()
@@ -222,8 +222,8 @@ def test_a_page_that_deletions_meet_ends_deletions_and_nothing_else(data):
     disk = SqliteDrive(data).open()
     disk.recover()
     assert [each.first_seq for each in disk.read(2, 80, 81, 1 << 20) if each.damage] == [80, 81]
-    disk.commit(transaction(3, row(2, 200, 200), Range(2, 80, 80)))
-    disk.commit(transaction(4, row(2, 201, 201), deletes=[Range(2, 80, 80)]))
+    disk.commit(transaction(3, row(2, 200, 200), SeqRange(2, 80, 80)))
+    disk.commit(transaction(4, row(2, 201, 201), deletes=[SeqRange(2, 80, 80)]))
     assert disk.kept is not None
     assert "they stay on the disk" in disk.kept
     assert not disk.vacuum_step()

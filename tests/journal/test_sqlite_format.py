@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from amqpd.journal.errors import JournalInUse, NewerFormat, NotAJournal
+from amqpd.journal.errors import JournalInUse, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import database, schema
 from amqpd.journal.sqlite.database import JOURNAL
@@ -76,7 +76,7 @@ def test_a_journal_of_a_newer_amqpd_is_refused_untouched(data):
     connection.close()
     before = contents(data)
     with pytest.raises(
-        NewerFormat, match=r"journal\.db was written by a newer amqpd \(format 9999.* start that version"
+        NewerJournalFormat, match=r"journal\.db was written by a newer amqpd \(format 9999.* start that version"
     ):
         SqliteDrive(data).open()
     assert contents(data) == before
@@ -176,7 +176,7 @@ def test_an_old_format_is_migrated_and_then_too_new_for_the_old_version(data, ne
     monkeypatch.undo()
     for directory in (data, data.parent / "image"):
         before = contents(directory)
-        with pytest.raises(NewerFormat, match=f"format 9998, this one knows up to {schema.REVISIONS[-1]}"):
+        with pytest.raises(NewerJournalFormat, match=f"format 9998, this one knows up to {schema.REVISIONS[-1]}"):
             SqliteDrive(directory).open()
         assert contents(directory) == before
 

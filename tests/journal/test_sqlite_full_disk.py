@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.records import Range, Recovered
+from amqpd.journal.records import Recovered, SeqRange
 from amqpd.journal.sqlite import checkpoints
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -76,7 +76,7 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
     stored = index - 1
     assert stored > 10
     # Refused as a whole, each time, and nothing of it is found after a crash.
-    refused = transaction(index, row(1, index, index, nbytes=500_000), Range(1, 1, 1), delivered={1: 5})
+    refused = transaction(index, row(1, index, index, nbytes=500_000), SeqRange(1, 1, 1), delivered={1: 5})
     disk.note(metadata_revision="7")
     for _ in range(3):
         with pytest.raises(DiskFull, match="no space left on the disk of"):
@@ -93,7 +93,7 @@ def test_publishes_are_refused_settles_go_on_and_space_lets_it_continue(small, t
     assert disk.names["metadata_revision"] == "7", "a note waits with the transaction that takes it along"
     assert disk.restore_reserve() is False
     for seq in range(1, index + 1):
-        disk.commit(transaction(index + seq, Range(1, seq, seq), deletes=[Range(1, seq - 1, seq - 1)]))
+        disk.commit(transaction(index + seq, SeqRange(1, seq, seq), deletes=[SeqRange(1, seq - 1, seq - 1)]))
     recovered, rows = image_of(small / "data", tmp_path / "image")
     assert (recovered.index, recovered.queues[1].next_seq, rows) == (2 * index, index + 1, [])
     # The file shrinks, the reserve is taken back, and the journal takes as much again.
@@ -161,7 +161,7 @@ def test_a_journal_recovers_on_a_full_disk(small):
     disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
     disk.recover()
     disk.commit(transaction(1, *(row(1, n, n, nbytes=300_000, persistent=n % 2 == 0) for n in range(10))))
-    disk.commit(transaction(2, Range(1, 0, 0)))
+    disk.commit(transaction(2, SeqRange(1, 0, 0)))
     disk.close()
     ballast = use_up(small)
     disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
@@ -171,7 +171,7 @@ def test_a_journal_recovers_on_a_full_disk(small):
         disk.commit(transaction(3, row(1, 10, 10, nbytes=300_000)))
     disk.release_reserve()
     for index, seq in enumerate((2, 4, 6), 3):
-        disk.commit(transaction(index, Range(1, seq, seq)))
+        disk.commit(transaction(index, SeqRange(1, seq, seq)))
     disk.close()
     ballast.unlink()
     disk = SqliteDisk(small / "data", reserve_bytes=4 * MEGABYTE)
@@ -210,7 +210,7 @@ def test_what_is_above_the_record_is_counted_once_when_the_start_finds_no_space(
     disk = SqliteDisk(small / "data", reserve_bytes=MEGABYTE)
     assert disk.recover().index == behind
     disk.release_reserve()
-    disk.commit(transaction(behind + 1, Range(1, 1, 1)))
+    disk.commit(transaction(behind + 1, SeqRange(1, 1, 1)))
     if orderly:
         disk.close()
     shutil.copytree(small / "data", tmp_path / "then")

@@ -11,7 +11,7 @@ import pytest
 
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from amqpd.journal.sqlite import schema
 from amqpd.journal.sqlite.database import JOURNAL
 from tests.journal.disks import SqliteDrive, deadlines, row, transaction
@@ -62,9 +62,11 @@ def test_all_of_it_comes_back(old):
 def test_what_comes_then_stands_beside_it(old):
     disk = SqliteDrive(old).open()
     disk.recover()
-    again = transaction(7, row(1, 31, 31), Range(1, 0, 9), Range(1, 30, 30), counts=[(1, 12, 4)], delivered={1: 20})
+    again = transaction(
+        7, row(1, 31, 31), SeqRange(1, 0, 9), SeqRange(1, 30, 30), counts=[(1, 12, 4)], delivered={1: 20}
+    )
     disk.commit(again)
-    disk.commit(transaction(8, deletes=[Range(1, 0, 9), Range(1, 30, 30)]))
+    disk.commit(transaction(8, deletes=[SeqRange(1, 0, 9), SeqRange(1, 30, 30)]))
     while disk.vacuum_step():
         pass
     disk.close()

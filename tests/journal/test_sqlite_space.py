@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.records import Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from amqpd.journal.sqlite import checkpoints, discards, intake, queries
 from amqpd.journal.sqlite import disk as sqlite
 from amqpd.journal.sqlite.database import JOURNAL
@@ -44,7 +44,7 @@ def fill(disk: SqliteDisk, index: int, rows: int, *, queue_id: int = 1, nbytes: 
 def test_a_dropped_queue_leaves_piece_by_piece_and_no_crash_brings_it_back(disk, tmp_path, monkeypatch):
     monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 100)
     fill(disk, 1, 450)
-    disk.commit(transaction(2, row(2, 0, 0), *(Range(1, 2 * n, 2 * n) for n in range(400))))
+    disk.commit(transaction(2, row(2, 0, 0), *(SeqRange(1, 2 * n, 2 * n) for n in range(400))))
     disk.commit(transaction(3, dropped=[1]))
     left = [stored(disk)]
     assert left == [451], "the commit that drops only writes it down"
@@ -71,7 +71,7 @@ def test_the_pieces_of_a_discard_are_bounded_by_bytes_too(disk, monkeypatch):
 def test_many_settled_records_of_a_dropped_queue_leave_in_pieces_too(disk, monkeypatch):
     monkeypatch.setattr(discards, "PIECE_SETTLED_MAX", 10)
     fill(disk, 1, 50)
-    disk.commit(transaction(2, *(Range(1, 2 * n, 2 * n) for n in range(50))))
+    disk.commit(transaction(2, *(SeqRange(1, 2 * n, 2 * n) for n in range(50))))
     disk.commit(transaction(3, dropped=[1]))
     left = []
     while disk.vacuum_step():
@@ -109,8 +109,8 @@ def test_deadlines_and_counts_of_a_dropped_queue_leave_in_pieces_and_no_crash_br
 def test_deadlines_and_counts_leave_with_settled_rows(disk):
     rows = [row(1, n, n, deadlines=deadlines((1, n, n))) for n in range(10)]
     disk.commit(transaction(1, *rows, counts=[(1, n, 1) for n in range(10)]))
-    disk.commit(transaction(2, Range(1, 0, 8)))
-    disk.commit(transaction(3, deletes=[Range(1, n, n) for n in range(9)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 8)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, n, n) for n in range(9)]))
     assert (stored(disk), stored(disk, "deadline"), stored(disk, "returned")) == (1, 1, 1)
 
 
@@ -130,7 +130,7 @@ def test_the_tables_of_deadlines_and_counts_are_looked_at_only_when_there_are_an
     if rare:
         disk.commit(transaction(2, row(2, 0, 0, deadlines=deadlines((1, 0, 0))), counts=[(3, 0, 1)]))
     else:
-        disk.commit(transaction(2, row(2, 0, 0), Range(1, 0, 1), deletes=[Range(1, 2, 3)]))
+        disk.commit(transaction(2, row(2, 0, 0), SeqRange(1, 0, 1), deletes=[SeqRange(1, 2, 3)]))
     disk._writer.set_trace_callback(None)
     assert ("intake_with_rare" in " ".join(commits)) is rare
 
@@ -153,7 +153,7 @@ def test_discards_leave_faster_than_the_busiest_writer_begins_them(disk, monkeyp
     monkeypatch.setattr(discards, "PIECE_BYTES_MAX", 1)
     for index in range(1, 30):
         first = index * 100
-        gone = [Range(1, first - 100 + 4 * n, first - 100 + 4 * n) for n in range(20 * (index > 1))]
+        gone = [SeqRange(1, first - 100 + 4 * n, first - 100 + 4 * n) for n in range(20 * (index > 1))]
         rows = [row(1, first + 4 * n, first + 4 * n, nbytes=1000) for n in range(20)]
         disk.commit(transaction(index, *rows, deletes=gone))
         assert stored(disk) <= 60
@@ -174,7 +174,7 @@ def test_dead_rows_are_deleted_by_recovery_within_bounds_and_by_idle_steps(disk,
     monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 10)
     monkeypatch.setattr(sqlite, "RECOVERY_STEPS_MAX", 3)
     fill(disk, 1, 100)
-    disk.commit(transaction(2, Range(1, 0, 197)))
+    disk.commit(transaction(2, SeqRange(1, 0, 197)))
     image = crashed(tmp_path / "data", tmp_path / "image")
     for left in (70, 40, 10):
         assert image.recover().queues[1].rows == [RecoveredRow(198, 199, 20)]
@@ -190,9 +190,9 @@ def test_dead_rows_are_deleted_by_recovery_within_bounds_and_by_idle_steps(disk,
 
 def test_settled_records_whose_rows_went_one_by_one_leave_with_the_next_recovery(disk, tmp_path):
     fill(disk, 1, 4)
-    disk.commit(transaction(2, Range(1, 0, 7)))
-    disk.commit(transaction(3, deletes=[Range(1, 0, 3)]))
-    disk.commit(transaction(4, deletes=[Range(1, 4, 7)]))
+    disk.commit(transaction(2, SeqRange(1, 0, 7)))
+    disk.commit(transaction(3, deletes=[SeqRange(1, 0, 3)]))
+    disk.commit(transaction(4, deletes=[SeqRange(1, 4, 7)]))
     assert (stored(disk), stored(disk, "settled")) == (0, 1)
     image = crashed(tmp_path / "data", tmp_path / "image")
     assert image.recover() == Recovered(4, {1: RecoveredQueue([], 8, 0)})
@@ -206,7 +206,7 @@ def test_pages_of_deleted_rows_are_used_again(disk):
     for index in range(1, 40, 2):
         first = index * 100
         fill(disk, index, 40, nbytes=20_000, first=first)
-        disk.commit(transaction(index + 1, deletes=[Range(1, first, first + 79)]))
+        disk.commit(transaction(index + 1, deletes=[SeqRange(1, first, first + 79)]))
         pages.append(disk._writer.execute("PRAGMA page_count").fetchone()[0])
     assert pages[-1] == pages[1]
 
@@ -216,7 +216,7 @@ def test_the_file_shrinks_in_steps_after_a_backlog(disk, tmp_path, monkeypatch):
     for index in range(1, 6):
         fill(disk, index, 40, nbytes=100_000, first=index * 100)
     fill(disk, 6, 1, nbytes=100_000, first=1000)  # at the end of the file: it has to move
-    disk.commit(transaction(7, deletes=[Range(1, 0, 999)]))
+    disk.commit(transaction(7, deletes=[SeqRange(1, 0, 999)]))
     size = (tmp_path / "data" / JOURNAL).stat().st_size
     assert size > 12 << 20
     steps = 0
@@ -233,7 +233,7 @@ def test_after_a_long_rest_little_is_kept_for_the_next_backlog(disk, tmp_path, m
     monkeypatch.setattr(checkpoints, "RESTING_BYTES_KEPT", 1 << 20)
     for index in range(1, 6):
         fill(disk, index, 40, nbytes=100_000, first=index * 100)
-    disk.commit(transaction(6, deletes=[Range(1, 0, 999)]))
+    disk.commit(transaction(6, deletes=[SeqRange(1, 0, 999)]))
     while disk.vacuum_step():
         pass
     assert (tmp_path / "data" / JOURNAL).stat().st_size > 8 << 20
@@ -274,7 +274,7 @@ def test_a_transaction_too_large_for_one_statement_is_still_one_transaction(disk
     rows = [row(1, n, n, nbytes=20_000) for n in range(7)]
     for each in rows[::2]:
         each.deadlines = deadlines((1, each.first_seq, each.first_seq))
-    disk.commit(transaction(1, *rows, Range(1, 3, 3), counts=[(1, 0, 1), (1, 6, 2)]))
+    disk.commit(transaction(1, *rows, SeqRange(1, 3, 3), counts=[(1, 0, 1), (1, 6, 2)]))
     assert disk.read(1, 0, 9, 1 << 20) == rows
     image = crashed(tmp_path / "data", tmp_path / "image")
     recovered = image.recover()

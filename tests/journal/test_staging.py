@@ -10,14 +10,14 @@ import pytest
 from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import discards, intake
 from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.state import decode
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, Position, Vote
 from amqpd.replication.replica import (
     Appended,
@@ -68,7 +68,7 @@ def a_leader(drive: Drive) -> DrivenDisk:
     timed = deadlines((9, 10, 14))
     store(disk, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19, deadlines=timed), row(21, 0, 9), row(22, 0, 4))
     store(disk, SOURCE, 1, 2, delivered={20: 5, 22: 1}, counts=[(20, 11, 1), (21, 2, 1)], reserved=100)
-    store(disk, SOURCE, 1, 3, settled=[Range(20, 0, 9), Range(20, 12, 13)], retired=[Range(20, 0, 9)])
+    store(disk, SOURCE, 1, 3, settled=[SeqRange(20, 0, 9), SeqRange(20, 12, 13)], retired=[SeqRange(20, 0, 9)])
     store(disk, SOURCE, 1, 4, row(20, 20, 29, nbytes=5000), counts=[(20, 11, 2)])
     store(disk, SOURCE, 1, 5, row(22, 5, 5), dropped=[21])
     store(disk, SOURCE, 1, 6, delivered={20: 7})
@@ -166,8 +166,8 @@ def test_entries_that_come_meanwhile_are_staged_too(drive, other):
         1,
         7,
         row(20, 30, 39),
-        settled=[Range(20, 20, 29)],
-        retired=[Range(20, 20, 29)],
+        settled=[SeqRange(20, 20, 29)],
+        retired=[SeqRange(20, 20, 29)],
         delivered={20: 9},
     )
     store(leader, SOURCE, 1, 8, dropped=[22], counts=[(20, 11, 3)], reserved=900)
@@ -201,7 +201,7 @@ def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
     )
     store(replica, SOURCE, 1, 2, delivered={20: 5, 22: 1}, counts=[(20, 11, 1), (21, 2, 1)], reserved=100)
     tell(replica, SOURCE, 1, 2)
-    store(replica, SOURCE, 1, 9, row(20, 20, 24), counts=[(20, 11, 5)], settled=[Range(20, 10, 19)], dropped=[22])
+    store(replica, SOURCE, 1, 9, row(20, 20, 24), counts=[(20, 11, 5)], settled=[SeqRange(20, 10, 19)], dropped=[22])
     parts = state(leader, (1, 2), (1, 6))
     write(replica, *parts, Voted(SOURCE, Vote(3, "b", 1)), Completed(SOURCE))
     assert seen(replica) == seen(leader)
@@ -220,7 +220,7 @@ def test_a_purge_that_the_leader_does_not_have_deletes_nothing_of_what_takes_its
     """As for a member whose set was forced to go on without it: what it had committed is not in the log, it is sent
     all."""
     monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
-    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
+    each = [SeqRange(20, at * 10, at * 10 + 9) for at in range(9)]
     rows = [row(20, item.first_seq, item.last_seq) for item in each]
     leader, replica = opened(drive), opened(other)
     for disk in (leader, replica):
@@ -241,9 +241,9 @@ def test_a_purge_that_is_half_carried_out_goes_on_when_its_tail_comes_again(driv
     """Its rows leave first, then what was settled of them: that is below what both have, and no state names it."""
     monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
     monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 4)
-    halves = [Range(20, at * 10, at * 10 + 4) for at in range(9)]
-    each = [Range(20, at * 10, at * 10 + 9) for at in range(9)]
-    rests = [Range(20, at * 10 + 5, at * 10 + 9) for at in range(9)]
+    halves = [SeqRange(20, at * 10, at * 10 + 4) for at in range(9)]
+    each = [SeqRange(20, at * 10, at * 10 + 9) for at in range(9)]
+    rests = [SeqRange(20, at * 10 + 5, at * 10 + 9) for at in range(9)]
     leader, replica = opened(drive), opened(other)
     for disk in (leader, replica):
         store(disk, SOURCE, 1, 1, *[row(20, item.first_seq, item.last_seq) for item in each])
@@ -267,7 +267,7 @@ def test_a_drop_that_was_never_committed_takes_no_mark_when_what_follows_is(driv
     for disk in (leader, replica):
         store(disk, SOURCE, 1, 1, row(20, 0, 9))
         store(disk, SOURCE, 1, 2, delivered={20: 5})
-    store(leader, SOURCE, 2, 1, settled=[Range(20, 0, 9)], retired=[Range(20, 0, 9)])
+    store(leader, SOURCE, 2, 1, settled=[SeqRange(20, 0, 9)], retired=[SeqRange(20, 0, 9)])
     tell(leader, SOURCE, 2, 1)
     tell(replica, SOURCE, 1, 2)
     store(replica, SOURCE, 1, 3, dropped=[20])
@@ -343,7 +343,7 @@ def test_of_a_state_in_many_parts_what_left_meanwhile_is_passed_over(tmp_path: P
     leader, replica = a_leader(SqliteDrive(tmp_path / "leader")), opened(SqliteDrive(tmp_path / "replica"))
     parts = leader.state_parts(SOURCE, START, (1, 6))
     writes: list[Write] = [Staged(SOURCE), StatePart(SOURCE, next(parts))]
-    store(leader, SOURCE, 1, 7, settled=[Range(20, 20, 29)], retired=[Range(20, 20, 29)])
+    store(leader, SOURCE, 1, 7, settled=[SeqRange(20, 20, 29)], retired=[SeqRange(20, 20, 29)])
     entry = leader.log_entries(SOURCE, (1, 6), 1)
     tell(leader, SOURCE, 1, 7)
     idle(leader)
@@ -368,7 +368,7 @@ def test_other_sources_and_the_local_one_go_on_meanwhile(tmp_path: Path) -> None
     replica = opened(drive)
     for each in state(leader, START, (1, 6)):
         write(replica, each)
-        replica.commit(Transaction(replica.index + 1, [row(10, replica.index, replica.index)]))
+        replica.commit(JournalTransaction(replica.index + 1, [row(10, replica.index, replica.index)]))
         store(replica, 2, 1, replica.index, row(30, replica.index, replica.index))
     write(replica, Completed(SOURCE))
     assert seen(replica) == seen(leader)

@@ -16,11 +16,11 @@ import pytest
 import trio
 
 from amqpd.journal.buffer import JournalBuffer
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import encode
-from amqpd.journal.sqlite.state import State
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.state import SourceState
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import START, new_entry
 from amqpd.replication.replica import Appended, Completed, Staged, StateEnd, StatePart, Undone, Write
@@ -34,8 +34,8 @@ def payload(source: int) -> bytes:
     """With rows, deadlines, what is settled, and all that is rare."""
     entry = SourceEntry(source, EPOCH, 2, reserved=50)
     entry.rows = [row(40 + source, 1, 9, nbytes=50)]
-    entry.settled = [Range(40 + source, 1, 1)]
-    entry.retired = [Range(40 + source, 1, 1)]
+    entry.settled = [SeqRange(40 + source, 1, 1)]
+    entry.retired = [SeqRange(40 + source, 1, 1)]
     entry.delivered = {40 + source: 5}
     entry.counts = [(40 + source, 2, 1)]
     return encode(entry)
@@ -52,7 +52,7 @@ def replaced(old: bytes, new: bytes) -> list[Write]:
 
 
 def state(**more: object) -> bytes:
-    return State(**{"source": BAD, "after": START, "base": (1, 4), "reserved": 1, **more}).encode()  # type: ignore[arg-type]
+    return SourceState(**{"source": BAD, "after": START, "base": (1, 4), "reserved": 1, **more}).encode()  # type: ignore[arg-type]
 
 
 def staged(part: bytes) -> list[Write]:
@@ -92,13 +92,13 @@ def logs(disk: SqliteDisk) -> dict[int, int]:
 @pytest.mark.parametrize("writes", UNUSABLE.values(), ids=UNUSABLE)
 def test_a_source_that_cannot_be_written_is_left_out(disk: SqliteDisk, writes: Callable[[], list[Write]]) -> None:
     bad = writes()
-    given = Transaction(disk.index + 1, writes=[*bad, appended(GOOD, payload(GOOD))], committed={BAD: (1, 2)})
+    given = JournalTransaction(disk.index + 1, writes=[*bad, appended(GOOD, payload(GOOD))], committed={BAD: (1, 2)})
     given.own = frozenset()
     disk.commit(given)
     assert set(given.unusable) == {BAD}
     assert given.unusable[BAD]
     assert logs(disk) == {GOOD: 1}
-    after = Transaction(disk.index + 1, writes=[appended(BAD, payload(BAD))])
+    after = JournalTransaction(disk.index + 1, writes=[appended(BAD, payload(BAD))])
     after.own = frozenset()
     disk.commit(after)
     assert not after.unusable
@@ -109,7 +109,7 @@ def test_a_source_that_cannot_be_written_is_left_out(disk: SqliteDisk, writes: C
 def test_what_this_node_has_made_itself_is_not_left_out(disk: SqliteDisk) -> None:
     """Somebody waits for it: that it is not there must not be passed over."""
     for own in (frozenset({BAD}), None):
-        given = Transaction(disk.index + 1, writes=[appended(BAD, b"")])
+        given = JournalTransaction(disk.index + 1, writes=[appended(BAD, b"")])
         given.own = own
         with pytest.raises(ValueError, match="is none"):
             disk.commit(given)

@@ -19,8 +19,8 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import JournalLane
 from amqpd.journal.led_sources import LedSource
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
-from amqpd.journal.records import Range, SourceEntry
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.records import SeqRange, SourceEntry
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.withheld import MergedRanges, RangeMap, Withheld
 from amqpd.queues.backlog import Backlog
 from tests.journal.test_numbers import run
@@ -58,7 +58,7 @@ class Journal:
         self.buffer.led_sources[source].lane.reported = self.buffer.stored_index
 
 
-def settled(taken: dict[int, SourceEntry], source: int) -> list[Range]:
+def settled(taken: dict[int, SourceEntry], source: int) -> list[SeqRange]:
     return taken[source].settled if source in taken else []
 
 
@@ -81,7 +81,7 @@ def test_a_dead_letter_to_another_source_settles_when_that_has_committed_it(jour
     journal.report(2)
     assert journal.buffer.deletable
     taken = journal.take()
-    assert taken[1].settled == taken[1].retired == [Range(20, 0, 0)]
+    assert taken[1].settled == taken[1].retired == [SeqRange(20, 0, 0)]
     assert not journal.buffer.deletable
 
 
@@ -89,7 +89,7 @@ def test_inside_a_source_it_settles_at_once(journal: Journal) -> None:
     journal.publish(20)
     journal.take()
     journal.goes(20, to=21)
-    assert settled(journal.take(), 1) == [Range(20, 0, 0)]
+    assert settled(journal.take(), 1) == [SeqRange(20, 0, 0)]
 
 
 def test_what_came_in_the_same_transaction_is_written_first(journal: Journal) -> None:
@@ -99,7 +99,7 @@ def test_what_came_in_the_same_transaction_is_written_first(journal: Journal) ->
     assert [row.queue_id for row in taken[1].rows] == [20]
     assert settled(taken, 1) == []
     journal.report(2)
-    assert settled(journal.take(), 1) == [Range(20, 0, 0)]
+    assert settled(journal.take(), 1) == [SeqRange(20, 0, 0)]
 
 
 def test_a_local_message_that_goes_to_a_source_waits_for_it(journal: Journal) -> None:
@@ -108,7 +108,7 @@ def test_a_local_message_that_goes_to_a_source_waits_for_it(journal: Journal) ->
     journal.goes(10, to=20)
     assert settled(journal.take(), 0) == []
     journal.report(1)
-    assert settled(journal.take(), 0) == [Range(10, 0, 0)]
+    assert settled(journal.take(), 0) == [SeqRange(10, 0, 0)]
 
 
 def test_a_message_that_goes_to_a_local_queue_waits_for_this_disk(journal: Journal) -> None:
@@ -116,7 +116,7 @@ def test_a_message_that_goes_to_a_local_queue_waits_for_this_disk(journal: Journ
     journal.take()
     journal.goes(20, to=10)
     assert settled(journal.take(), 1) == []
-    assert settled(journal.take(), 1) == [Range(20, 0, 0)]
+    assert settled(journal.take(), 1) == [SeqRange(20, 0, 0)]
 
 
 def test_of_a_queue_that_is_deleted_nothing_comes_later(journal: Journal) -> None:
@@ -140,8 +140,8 @@ def test_a_row_is_not_settled_as_a_whole_before_a_dead_letter_of_it(journal: Jou
     assert settled(journal.take(), 1) == []
     journal.report(2)
     taken = journal.take()
-    assert taken[1].settled == [Range(20, 0, 0), Range(20, 0, 1)]
-    assert taken[1].retired == [Range(20, 0, 1)]
+    assert taken[1].settled == [SeqRange(20, 0, 0), SeqRange(20, 0, 1)]
+    assert taken[1].retired == [SeqRange(20, 0, 1)]
 
 
 def test_a_dead_letter_to_a_source_that_goes_elsewhere_is_not_settled(journal: Journal) -> None:
@@ -205,9 +205,9 @@ def test_what_waits_for_one_source_does_not_wait_for_another(journal: Journal) -
     journal.report(1)
     assert journal.buffer.deletable
     taken = journal.take()
-    assert (settled(taken, 0), settled(taken, 1)) == ([Range(10, 0, 0)], [])
+    assert (settled(taken, 0), settled(taken, 1)) == ([SeqRange(10, 0, 0)], [])
     journal.report(2)
-    assert settled(journal.take(), 1) == [Range(20, 0, 0)]
+    assert settled(journal.take(), 1) == [SeqRange(20, 0, 0)]
 
 
 @pytest.mark.parametrize("first", [1, 2])
@@ -222,10 +222,10 @@ def test_a_row_waits_for_all_of_its_dead_letters(journal: Journal, first: int) -
         journal.take()
     journal.report(first)
     journal.buffer.force()
-    assert Range(10, 0, 1) not in settled(journal.take(), 0)
+    assert SeqRange(10, 0, 1) not in settled(journal.take(), 0)
     journal.report(3 - first)
     journal.buffer.force()
-    assert settled(journal.take(), 0)[-1] == Range(10, 0, 1)
+    assert settled(journal.take(), 0)[-1] == SeqRange(10, 0, 1)
 
 
 def test_a_row_of_which_a_dead_letter_is_lost_is_never_settled_as_a_whole(journal: Journal) -> None:
@@ -239,7 +239,7 @@ def test_a_row_of_which_a_dead_letter_is_lost_is_never_settled_as_a_whole(journa
     journal.buffer.leave(2)
     journal.report(1)
     journal.buffer.force()
-    assert settled(journal.take(), 0) == [Range(10, 0, 0)]
+    assert settled(journal.take(), 0) == [SeqRange(10, 0, 0)]
     assert not journal.buffer.deletable
 
 
@@ -251,9 +251,9 @@ def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> N
         withheld, lane, leader = Withheld(), JournalLane(lambda: None, 0, 0), JournalLane(lambda: None, 0, 0)
         leaders = {2: LedSource(7, Numbers(0, NUMBERS_STEP), leader)}
         for number in range(waiting):
-            transaction = Transaction(number + 1)
+            transaction = JournalTransaction(number + 1)
             # Each in a queue of four, with gaps in between.
-            transaction.settled = [Range(20 + number % 4, 10 * number, 10 * number)]
+            transaction.settled = [SeqRange(20 + number % 4, 10 * number, 10 * number)]
             withheld.withhold(transaction, [], {20 + number % 4}, {2}, leaders, lane)
         if lost:
             withheld.leave(2)
@@ -264,9 +264,9 @@ def test_what_a_retired_row_costs_does_not_grow_with_what_waits(lost: bool) -> N
             steps += 1
             return trace
 
-        rows = [Range(20 + number % 4, 10 * number + 5, 10 * number + 6) for number in range(50)]
-        rows += [Range(20 + number % 4, 10 * number, 10 * number + 1) for number in range(50)]
-        transaction = Transaction(waiting + 1)
+        rows = [SeqRange(20 + number % 4, 10 * number + 5, 10 * number + 6) for number in range(50)]
+        rows += [SeqRange(20 + number % 4, 10 * number, 10 * number + 1) for number in range(50)]
+        transaction = JournalTransaction(waiting + 1)
         transaction.settled = list(rows)
         before = sys.gettrace()
         sys.settrace(trace)
@@ -311,7 +311,7 @@ def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> 
     leaders = {source: LedSource(7, Numbers(0, NUMBERS_STEP), lanes[source]) for source in (2, 3)}
     left = {(queue_id, 5 * row): set(range(5)) for queue_id in (20, 21) for row in range(20)}
     needs: dict[tuple[int, int], list[tuple[int, int]]] = {row: [] for row in left}
-    seen: list[Range] = []
+    seen: list[SeqRange] = []
     index = 0
     done = False
     while not done:
@@ -319,7 +319,7 @@ def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> 
         done = not left
         if done:
             lanes[2].reported = lanes[3].reported = index
-        transaction, retired, going = Transaction(index), list[Range](), set[int]()
+        transaction, retired, going = JournalTransaction(index), list[SeqRange](), set[int]()
         entered = set(random.sample((2, 3), random.randint(0, 2)))
         for queue_id, first in random.sample(sorted(left), min(4, len(left))):
             seq = random.choice(sorted(left[queue_id, first]))
@@ -327,10 +327,10 @@ def test_nothing_is_settled_before_all_that_it_needs_is_committed(seed: int) -> 
             going |= {queue_id} if entered else set()
             needs[queue_id, first] += [(source, index) for source in entered]
             if left[queue_id, first]:
-                transaction.settled.append(Range(queue_id, first + seq, first + seq))
+                transaction.settled.append(SeqRange(queue_id, first + seq, first + seq))
             else:
                 del left[queue_id, first]
-                retired.append(Range(queue_id, first, first + 4))
+                retired.append(SeqRange(queue_id, first, first + 4))
         transaction.settled += retired
         retired = withheld.withhold(transaction, retired, going, entered, leaders, lanes[0])
         withheld.release(transaction, retired)

@@ -13,7 +13,7 @@ from amqpd.cluster.own_disk import OwnDisk
 from amqpd.journal import writer as writer_module
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DiskFull
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import HOUSEKEEPING_IDLE_S, JournalWriter
 from tests.journal.disks import MemoryDrive, row, store
 from tests.journal.memory_disk import MemoryDisk
@@ -35,7 +35,7 @@ class FullDisk(MemoryDisk):
         self.alive_max = 0
         self._tried = tried
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         self.alive_max = max(self.alive_max, len(self.made))
         self.count += 1
         if self.count == TRIES:

@@ -15,7 +15,7 @@ from pamqp import commands
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered
-from amqpd.node.cluster import LOCAL, Answer, Wanted
+from amqpd.node.cluster import LOCAL, Answer, WantedSource
 from amqpd.vocabulary.records import PolicyRecord, Put, VhostRecord
 from tests.harness.harness import Client, Harness
 
@@ -35,7 +35,7 @@ class Cluster:
     def __init__(self) -> None:
         self.harness = Harness()
         self.node = self.harness.node
-        self.wants: list[Wanted] = []
+        self.wants: list[WantedSource] = []
         self.answers: list[Answer] = []
         self.there: set[int] = {HERE, REMOTE}
         cluster = self.harness.cluster
@@ -45,12 +45,12 @@ class Cluster:
         self.node.source_begins(HERE, Recovered(0, {}))
         self.client: Client = self.harness.client()
 
-    def choose(self, wanted: Wanted) -> int:
+    def choose(self, wanted: WantedSource) -> int:
         self.wants.append(wanted)
         source = REMOTE if wanted.balanced else HERE
         return source if source in self.there else LOCAL
 
-    def want(self, wanted: Wanted, answer: Answer) -> None:
+    def want(self, wanted: WantedSource, answer: Answer) -> None:
         self.answers.append(answer)
 
     def declare(self, name: str = "q", **arguments: Any) -> None:
@@ -71,7 +71,7 @@ LOCATORS = ["balanced", "random", "least-leaders", "min-masters"]
 def test_a_queue_is_led_by_the_node_where_it_is_declared(cluster: Cluster) -> None:
     cluster.declare("one")
     cluster.declare("two", **{"x-queue-leader-locator": "client-local"})
-    assert cluster.wants == [Wanted(), Wanted()]
+    assert cluster.wants == [WantedSource(), WantedSource()]
     assert (cluster.source("one"), cluster.source("two")) == (HERE, HERE)
 
 
@@ -81,7 +81,7 @@ def test_a_balanced_queue_is_declared_led_by_another_node_and_used_there(cluster
         Queue.Declare(queue="q", durable=True, arguments={**QUORUM, "x-queue-leader-locator": locator}),
         Queue.DeclareOk,
     )
-    assert (cluster.wants, cluster.source()) == ([Wanted(0, "//q")], REMOTE)
+    assert (cluster.wants, cluster.source()) == ([WantedSource(0, "//q")], REMOTE)
     cluster.client.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
     cluster.client.send(commands.Basic.Consume(queue="q"))
     closed = cluster.client.expect(Channel.Close)
@@ -120,7 +120,7 @@ def test_a_policy_for_mirrored_queues_says_nothing_of_quorum_queues(cluster: Clu
 
 def test_a_number_of_copies_is_asked_for(cluster: Cluster) -> None:
     cluster.declare("q", **{"x-quorum-initial-group-size": 5})
-    assert cluster.wants == [Wanted(5)]
+    assert cluster.wants == [WantedSource(5)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_default_type_of_a_virtual_host_makes_queues_that_are_copied(cluster
     cluster.client.declare("transient")
     assert cluster.source("copied") == HERE
     assert [cluster.source(name) for name in ("mine", "fleeting", "transient")] == [LOCAL] * 3
-    assert cluster.wants == [Wanted()]
+    assert cluster.wants == [WantedSource()]
 
 
 def test_a_declaration_waits_for_a_source(cluster: Cluster) -> None:

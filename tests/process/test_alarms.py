@@ -17,7 +17,7 @@ from amqpd.process.alarms import (
     POLL_S_MAX,
     POLL_S_MIN,
     AlarmKind,
-    Limits,
+    AlarmLimits,
     Readings,
     ShortageWatch,
     decide,
@@ -27,7 +27,7 @@ from amqpd.process.alarms import (
 from amqpd.process.memory import memory_bytes
 from amqpd.setting_types import GIB, MIB
 
-LIMITS = Limits(resident_bytes_max=1000, disk_free_bytes_min=100)
+LIMITS = AlarmLimits(resident_bytes_max=1000, disk_free_bytes_min=100)
 NONE: frozenset[AlarmKind] = frozenset()
 DISK: frozenset[AlarmKind] = frozenset({"disk"})
 
@@ -50,11 +50,11 @@ def test_decide(resident: int, free: int, before: frozenset[AlarmKind], after: s
 
 
 def test_an_alarm_with_limit_zero_is_off() -> None:
-    assert decide(Readings(0, 0), Limits(1000, 0), NONE) == set()
+    assert decide(Readings(0, 0), AlarmLimits(1000, 0), NONE) == set()
 
 
 def test_the_nearer_the_limit_the_sooner_the_next_look() -> None:
-    limits = Limits(10 * GIB, 50_000_000)
+    limits = AlarmLimits(10 * GIB, 50_000_000)
     assert next_look_s(Readings(0, 100 * GIB), limits) == POLL_S_MAX
     assert next_look_s(Readings(0, 50_000_001), limits) == POLL_S_MIN
     assert next_look_s(Readings(10 * GIB - 1_000_000_000, 100 * GIB), limits) == 0.5
@@ -161,7 +161,7 @@ def test_while_memory_is_short_what_malloc_keeps_is_given_back(
         looks.append(alarms.on)
         real()
 
-    monkeypatch.setattr(module, "give_memory_back", counted)
+    monkeypatch.setattr("amqpd.process.alarms.give_memory_back", counted)
     for _ in range(4):
         alarms.look()
     assert looks == [{"memory"}, {"memory"}]

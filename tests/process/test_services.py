@@ -26,7 +26,7 @@ def told() -> set[str]:
                     [name, *_] = each.args
                     if isinstance(name, ast.Constant):
                         names.add(str(name.value))
-    return names | {"firehose_dropped", "events_dropped"}  # named by `Copies`
+    return names | {"firehose_dropped", "events_dropped"}  # named by `OwnPublishes`
 
 
 def test_each_event_has_a_level() -> None:

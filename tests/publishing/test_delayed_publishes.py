@@ -16,7 +16,7 @@ from amqpd.message.delays import DELAY_MS_MAX, delay_ms_of, delayed_header
 from amqpd.message.properties import Properties
 from amqpd.node.dispatching import QUEUES_WORK_MAX
 from amqpd.node.node import Node
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.delayed import RELEASE_WORK
 from amqpd.vocabulary.records import PolicyRecord, Put
 from amqpd.wire.fieldtypes import Short, SignedInt, UnsignedInt
@@ -156,7 +156,7 @@ def test_what_reaches_no_queue_then_is_dropped_and_counted(client: Client) -> No
     waiting.release()
     assert client.messages() == []
     unroutable = client.harness.node.unroutable
-    assert unroutable.of_vhost("/")[Outcome.DROPPED] == 2
+    assert unroutable.of_vhost("/")[UnroutableOutcome.DROPPED] == 2
     assert sum(unroutable.of_exchange("/", "x").values()) == 0  # it is gone, and its counts with it
 
 
@@ -293,7 +293,7 @@ def test_what_is_unroutable_then_takes_the_way_of_the_policy(client: Client) -> 
     client.harness._apply([Put(policy)])
     later(client.harness, 6)
     assert [message.body for message in consumed(client)] == [b"x"]
-    assert client.harness.node.unroutable.of_exchange("/", "x")[Outcome.REROUTED] == 1
+    assert client.harness.node.unroutable.of_exchange("/", "x")[UnroutableOutcome.REROUTED] == 1
 
 
 def test_many_that_fall_due_at_once_come_in_portions(client: Client) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.vocabulary.records import Change, Delete, ExchangeRecord, ParameterRecord, PolicyRecord, Put
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -164,7 +164,7 @@ def test_every_message_has_its_outcome(client: Client) -> None:
     found = client.harness.node.unroutable.of_exchange("/", "x")
     both = 5  # mandatory under `nack`
     assert sum(found.values()) - both == sent
-    assert found[Outcome.REROUTED] == in_rest(client)
+    assert found[UnroutableOutcome.REROUTED] == in_rest(client)
 
 
 def test_an_exchange_record_of_another_virtual_host_is_not_touched(client: Client) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqpd.queues.consumer import Subscriber
-from amqpd.queues.turns import Turns
+from amqpd.queues.turns import ConsumerTurns
 
 
 class Eater(Subscriber):
@@ -44,7 +44,7 @@ class Eater(Subscriber):
 
 
 class Lists:
-    """What `Turns` promises, in lists: who is found without credit waits aside, and comes back at the end."""
+    """What `ConsumerTurns` promises, in lists: who is found without credit waits aside, and comes back at the end."""
 
     def __init__(self) -> None:
         self.rotation: list[Eater] = []
@@ -81,7 +81,7 @@ class Before:
         return None
 
 
-def serve(turns: Turns) -> Eater | None:
+def serve(turns: ConsumerTurns) -> Eater | None:
     """One message, as `Queue` does it."""
     while (group := turns.next_group) is not None:
         eater = next(iter(group.rotation))
@@ -99,7 +99,7 @@ kinds = st.sampled_from(["add", "add", "remove", "serve", "serve", "serve", "tak
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), max_size=60))
 def test_consumers_take_turns_as_in_lists(steps: list[tuple[str, int, int]]) -> None:
-    turns, lists = Turns(), Lists()
+    turns, lists = ConsumerTurns(), Lists()
     here: list[Eater] = []
     for number, (step, at, value) in enumerate(steps):
         eater = here[at % len(here)] if here else None
@@ -145,7 +145,7 @@ def test_consumers_take_turns_as_in_lists(steps: list[tuple[str, int, int]]) -> 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=8), st.integers(0, 40))
 def test_the_order_is_as_before_while_nobody_gets_credit_back(eaters: list[tuple[int, int]], messages: int) -> None:
-    turns, before = Turns(), Before()
+    turns, before = ConsumerTurns(), Before()
     for number, (priority, credit) in enumerate(eaters):
         turns.add(Eater(number, priority, credit))
         before.here.append(Eater(number, priority, credit))
@@ -159,7 +159,7 @@ def test_the_order_is_as_before_while_nobody_gets_credit_back(eaters: list[tuple
 
 
 def test_a_consumer_without_credit_is_asked_once() -> None:
-    turns = Turns()
+    turns = ConsumerTurns()
     eaters = [Eater(number, 0, 0) for number in range(1000)]
     for eater in eaters:
         turns.add(eater)
@@ -178,7 +178,7 @@ def test_a_consumer_without_credit_is_asked_once() -> None:
     ),
 )
 def test_one_of_them_is_active(gives_way: bool, steps: list[tuple[str, int]]) -> None:
-    turns = Turns(True, gives_way)
+    turns = ConsumerTurns(True, gives_way)
     here: list[Eater] = []
     for number, (step, value) in enumerate(steps):
         eater = here[value % len(here)] if here else None

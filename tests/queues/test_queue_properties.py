@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run, scan_publishes
 from amqpd.kernel.rows import parse_row
-from amqpd.queues.arrivals import ARRIVAL_MS, COARSE_MS, Arrivals
+from amqpd.queues.arrivals import ARRIVAL_MS, COARSE_MS, ArrivalTimes
 from amqpd.queues.deadlines import Deadlines
 from amqpd.queues.levels import LEVEL_BITS, Levels
 from amqpd.queues.segment import Segment
@@ -61,7 +61,7 @@ def test_arrivals_are_as_late_as_they_say(runs: list[tuple[int, int]], data: st.
     for count, passed in runs:
         now_ms += passed
         if at is None:
-            at = Arrivals(now_ms)
+            at = ArrivalTimes(now_ms)
         else:
             at.add(len(true), now_ms)
         true += [now_ms] * count
@@ -76,7 +76,7 @@ def test_arrivals_are_as_late_as_they_say(runs: list[tuple[int, int]], data: st.
     check_arrivals(at, [*true, now_ms + 1000], ARRIVAL_MS + COARSE_MS)
 
 
-def check_arrivals(at: Arrivals, true: list[int], early_ms: int = ARRIVAL_MS) -> None:
+def check_arrivals(at: ArrivalTimes, true: list[int], early_ms: int = ARRIVAL_MS) -> None:
     for offset, came in enumerate(true):
         assert 0 <= came - at.at(offset) < early_ms, (offset, came)
 

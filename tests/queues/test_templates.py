@@ -13,12 +13,12 @@ from amqpd.kernel.rows import parse_row
 from amqpd.message.properties import PropertiesReader
 from amqpd.queues.deadletters import dead_letter_of
 from amqpd.queues.settings import QueueSettings
-from amqpd.queues.templates import State, Template, template_of
+from amqpd.queues.templates import Template, TemplateState, template_of
 from tests.clients.wire import publish_bytes
 from tests.harness.kernels import SHAPE
 
 SETTINGS = QueueSettings(dead_letter_exchange="dead", dead_letter_routing_key="over")
-STATE = State(1, 1, SETTINGS)
+STATE = TemplateState(1, 1, SETTINGS)
 READ = PropertiesReader().read
 
 properties_of = st.fixed_dictionaries(
@@ -80,9 +80,9 @@ def test_only_what_is_alike_is_copied() -> None:
         (run_of(b"b", "54321", {"priority": 1}, key="r"), STATE),
         (run_of(b"b", "4321", {"priority": 1}), STATE),
         (run_of(b"b", "54321", {"priority": 1, "app_id": "x"}), STATE),
-        (run_of(b"b", "54321", {"priority": 1}), State(2, 1, SETTINGS)),
-        (run_of(b"b", "54321", {"priority": 1}), State(1, 2, SETTINGS)),
-        (run_of(b"b", "54321", {"priority": 1}), State(1, 1, QueueSettings(dead_letter_exchange="dead"))),
+        (run_of(b"b", "54321", {"priority": 1}), TemplateState(2, 1, SETTINGS)),
+        (run_of(b"b", "54321", {"priority": 1}), TemplateState(1, 2, SETTINGS)),
+        (run_of(b"b", "54321", {"priority": 1}), TemplateState(1, 1, QueueSettings(dead_letter_exchange="dead"))),
     ]
     assert [made.copy(run, 0, state) for run, state in others] == [None] * len(others)
 

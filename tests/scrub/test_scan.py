@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.schema import PAGE_BYTES
-from amqpd.journal.sqlite.scrubbing import STEP_BYTES_MAX, STEP_ROWS_MAX, Found, Scan, Step
+from amqpd.journal.sqlite.scrubbing import STEP_BYTES_MAX, STEP_ROWS_MAX, Scan, ScrubbedDamage, ScrubStep
 from amqpd.storage.page_cache import PageCache
 
 from ..journal.disks import SqliteDrive, deadlines, row, transaction
@@ -36,7 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     disk = SqliteDrive(data).open()
     disk.recover()
     disk.commit(transaction(1, *ROWS, counts=[(1, 15, 3)]))
-    disk.commit(transaction(2, Range(1, 3, 4), delivered={1: 5}))
+    disk.commit(transaction(2, SeqRange(1, 3, 4), delivered={1: 5}))
     disk.close()
     return data
 
@@ -59,7 +59,7 @@ def scan(disk: SqliteDisk) -> Iterator[Scan]:
     page_cache.close()
 
 
-def steps_of(scan: Scan) -> list[Step]:
+def steps_of(scan: Scan) -> list[ScrubStep]:
     assert scan.begin() > 0
     steps = [scan.step()]
     while not steps[-1].done:
@@ -67,7 +67,7 @@ def steps_of(scan: Scan) -> list[Step]:
     return steps
 
 
-def found_by(scan: Scan) -> list[Found]:
+def found_by(scan: Scan) -> list[ScrubbedDamage]:
     return [found for step in steps_of(scan) for found in step.found]
 
 

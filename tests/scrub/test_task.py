@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.journal.sqlite.scrubbing import Found, Step
+from amqpd.journal.sqlite.scrubbing import ScrubbedDamage, ScrubStep
 from amqpd.scrub.pace import RATE_MIN
 from amqpd.scrub.task import YIELD_S, YIELDS_MAX, Scrub
 from tests.queues.test_fences import WHY, Scene
@@ -22,7 +22,7 @@ HOUR = 3600.0
 class Reading:
     """A journal of 10 MB. `finds`: by step."""
 
-    def __init__(self, finds: dict[int, Found] | None = None) -> None:
+    def __init__(self, finds: dict[int, ScrubbedDamage] | None = None) -> None:
         self.finds = finds or {}
         self.passes = self.steps = 0
         self.at_s: list[float] = []
@@ -33,11 +33,11 @@ class Reading:
         self.steps = 0
         return STEP * STEPS
 
-    def step(self) -> Step:
+    def step(self) -> ScrubStep:
         self.at_s.append(trio.current_time())
         self.steps += 1
         found = [self.finds[self.steps]] if self.steps in self.finds else []
-        return Step(STEP, 2, STEP * STEPS, found, self.steps == STEPS)
+        return ScrubStep(STEP, 2, STEP * STEPS, found, self.steps == STEPS)
 
     def close(self) -> None:
         self.closed = True
@@ -162,9 +162,9 @@ async def test_what_is_found_is_told_once_and_fences_once(autojump_clock: trio.t
         run = Run(nursery, reading)
         queue_id = run.scene.queue.record.id
         reading.finds = {
-            3: Found("batch", (queue_id, 4, 4), WHY, messages=True),
-            5: Found("settled", (queue_id, 1, 1), "the record does not fit"),
-            7: Found("batch", (4711, 0, 0), "of a queue that is gone", messages=True),
+            3: ScrubbedDamage("batch", (queue_id, 4, 4), WHY, messages=True),
+            5: ScrubbedDamage("settled", (queue_id, 1, 1), "the record does not fit"),
+            7: ScrubbedDamage("batch", (4711, 0, 0), "of a queue that is gone", messages=True),
         }
         await trio.sleep(3 * HOUR)
         facts = run.scrub.facts()
@@ -188,7 +188,7 @@ async def test_a_damaged_row_is_fenced_when_its_messages_have_left_memory(
         run.scene.client.publish(b"6", delivery_mode=2)
         queue = run.scene.queue
         [level] = queue.messages.levels()
-        reading.finds = {3: Found("batch", (queue.record.id, 6, 6), WHY, messages=True)}
+        reading.finds = {3: ScrubbedDamage("batch", (queue.record.id, 6, 6), WHY, messages=True)}
         await trio.sleep(HOUR / 2)
         [told] = run.scene.told("journal_damaged")
         assert (told["queue"], told["first"]) == ("q", 6)

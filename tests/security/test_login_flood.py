@@ -22,7 +22,7 @@ from amqpd.security.authentication import logins as logins_module
 from amqpd.security.authentication.attempts import ABANDONED_AN_ADDRESS_MAX
 from amqpd.security.authentication.logins import VERIFICATIONS_AT_ONCE, WAIT_MAX_S, WAITING_AN_ADDRESS_MAX, Logins
 from amqpd.vocabulary.records import Put, UserRecord
-from amqpd.vocabulary.states import Peer, State
+from amqpd.vocabulary.states import ConnectionState, PeerAddress
 from tests.harness.harness import PROTOCOL_HEADER, Client, Harness
 
 pytestmark = pytest.mark.trio
@@ -96,7 +96,7 @@ class Guarded(Harness):
 def knock(harness: Harness, user: str, password: str, host: str = "192.0.2.1") -> Client:
     """Begin to log in."""
     client = Client(harness, authentication_failure_close=True)
-    client.connection.peer = Peer(f"{host}:4711 -> 192.0.2.9:5672", True)
+    client.connection.peer = PeerAddress(f"{host}:4711 -> 192.0.2.9:5672", True)
     client.raw(PROTOCOL_HEADER)
     client.expect(commands.Connection.Start)
     properties: dict[str, Any] = {"capabilities": client.capabilities}
@@ -107,7 +107,7 @@ def knock(harness: Harness, user: str, password: str, host: str = "192.0.2.1") -
 def refused(client: Client) -> bool:
     """connection.close was sent, and says nothing but 403."""
     assert all(close.reply_code == 403 for close in client.take(commands.Connection.Close))
-    return client.connection.state is State.CLOSING
+    return client.connection.state is ConnectionState.CLOSING
 
 
 async def warm(harness: Guarded, hashes: HeldHashes) -> None:

@@ -11,9 +11,9 @@ import trio.testing
 
 from amqpd.process.services import address_of
 from amqpd.security.authentication import logins as logins_module
-from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX, Accepted, Logins, Refused
+from amqpd.security.authentication.fair_semaphore import FairSemaphore, TooManyWaiting
+from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX, Accepted, LoginRefused, Logins
 from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.security.authentication.places import Places, TooManyWaiting
 from amqpd.security.rabbitmq_hashes import stored_hash
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, Put, UserRecord
@@ -64,8 +64,8 @@ async def test_a_real_hash() -> None:
     logins = Logins(topology)
     assert stored.startswith("$argon2id$")
     assert await logins.verify("u", b"secret", True) == Accepted("u", ())
-    assert await logins.verify("u", b"Secret", True) == Refused("user 'u' - invalid credentials")
-    assert await logins.verify("other", b"secret", True) == Refused("user 'other' - invalid credentials")
+    assert await logins.verify("u", b"Secret", True) == LoginRefused("user 'u' - invalid credentials")
+    assert await logins.verify("other", b"secret", True) == LoginRefused("user 'other' - invalid credentials")
     assert not verify_password("", b"")
     assert not verify_password("no hash", b"no hash")
 
@@ -76,16 +76,16 @@ async def test_a_log_in_is_remembered_until_the_user_changes(hashes: CountedHash
     for _ in range(5):
         assert await logins.verify("u", b"u!", True) == Accepted("u", ("t",))
     assert hashes.verified["hash of u!"] == 1
-    assert isinstance(await logins.verify("u", b"wrong", True), Refused)
+    assert isinstance(await logins.verify("u", b"wrong", True), LoginRefused)
     assert isinstance(await logins.verify("u", b"u!", True), Accepted)
     assert hashes.verified["hash of u!"] == 2
     topology.apply([Put(UserRecord("u", "hash of u!", tags=("new",)))])
     assert await logins.verify("u", b"u!", True) == Accepted("u", ("new",))
     topology.apply([Put(UserRecord("u", "hash of other"))])
-    assert isinstance(await logins.verify("u", b"u!", True), Refused)
+    assert isinstance(await logins.verify("u", b"u!", True), LoginRefused)
     assert isinstance(await logins.verify("u", b"other", True), Accepted)
     topology.apply([Delete(("user", "u"))])
-    assert isinstance(await logins.verify("u", b"other", True), Refused)
+    assert isinstance(await logins.verify("u", b"other", True), LoginRefused)
 
 
 async def test_what_is_remembered_is_bounded(hashes: CountedHashes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ async def test_what_is_remembered_is_bounded(hashes: CountedHashes, monkeypatch:
 async def test_blank_and_endless_passwords_cost_nothing(hashes: CountedHashes) -> None:
     logins = Logins(topology_of("u"))
     refused = await logins.verify("u", b"", True)
-    assert refused == Refused("user 'u' attempted to log in with a blank password")
-    assert isinstance(await logins.verify("u", b"x" * (PASSWORD_BYTES_MAX + 1), True), Refused)
+    assert refused == LoginRefused("user 'u' attempted to log in with a blank password")
+    assert isinstance(await logins.verify("u", b"x" * (PASSWORD_BYTES_MAX + 1), True), LoginRefused)
     assert not hashes.verified
 
 
@@ -109,7 +109,7 @@ async def test_unknown_users_and_users_without_a_password_cost_as_much(hashes: C
     topology.apply([Put(UserRecord("certificate only", ""))])
     logins = Logins(topology)
     for user in ("u", "nobody", "certificate only"):
-        assert isinstance(await logins.verify(user, b"nothing", True), Refused)
+        assert isinstance(await logins.verify(user, b"nothing", True), LoginRefused)
     assert hashes.verified == {"hash of u!": 1, "hash of nothing": 2}
 
 
@@ -118,7 +118,7 @@ async def test_users_from_rabbitmq_log_in_and_their_quick_hashes_cost_as_much(ha
     topology = Topology()
     topology.apply([Put(UserRecord("old", from_rabbitmq))])
     logins = Logins(topology)
-    assert isinstance(await logins.verify("old", b"wrong", True), Refused)
+    assert isinstance(await logins.verify("old", b"wrong", True), LoginRefused)
     assert hashes.verified == {from_rabbitmq: 1, "hash of nothing": 1}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logins_module, "verify_password", verify_password)
@@ -129,7 +129,9 @@ async def test_users_from_rabbitmq_log_in_and_their_quick_hashes_cost_as_much(ha
 async def test_guest_comes_from_here_only(hashes: CountedHashes) -> None:
     logins = Logins(topology_of("guest", "u"))
     assert isinstance(await logins.verify("guest", b"guest!", True), Accepted)
-    assert await logins.verify("guest", b"guest!", False) == Refused("user 'guest' can only connect via localhost")
+    assert await logins.verify("guest", b"guest!", False) == LoginRefused(
+        "user 'guest' can only connect via localhost"
+    )
     assert isinstance(await logins.verify("u", b"u!", False), Accepted)
     assert isinstance(await Logins(topology_of("guest"), []).verify("guest", b"guest!", False), Accepted)
 
@@ -138,8 +140,8 @@ async def test_certificates(hashes: CountedHashes) -> None:
     logins = Logins(topology_of("guest", "u"))
     assert logins.verify_certificate("u", False) == Accepted("u", ("t",))
     assert logins.verify_certificate("guest", True) == Accepted("guest", ("t",))
-    assert isinstance(logins.verify_certificate("guest", False), Refused)
-    assert isinstance(logins.verify_certificate("nobody", True), Refused)
+    assert isinstance(logins.verify_certificate("guest", False), LoginRefused)
+    assert isinstance(logins.verify_certificate("nobody", True), LoginRefused)
     assert not hashes.verified
 
 
@@ -197,7 +199,7 @@ async def test_a_flood_stalls_neither_others_nor_the_machine(
 
     async def flood(user: str, number: int) -> None:
         refused = await logins.verify(user, b"wrong %d" % number, True, "a" if user == "victim" else "b")
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, LoginRefused)
         reasons[refused.reason.split(" - ")[1]] += 1
         done.append("flood")
 
@@ -236,7 +238,7 @@ async def test_under_load_an_unknown_user_waits_as_long_as_a_known_one(
     answered: list[str] = []
 
     async def log_in(user: str, number: int) -> None:
-        assert isinstance(await logins.verify(user, b"wrong %d" % number, True, "a"), Refused)
+        assert isinstance(await logins.verify(user, b"wrong %d" % number, True, "a"), LoginRefused)
         answered.append(user)
 
     async with trio.open_nursery() as nursery:
@@ -260,12 +262,12 @@ async def test_the_first_log_in_costs_the_same_whoever_it_is(
     for user in ("u", "unknown"):
         made.clear()
         hashes.verified.clear()
-        assert isinstance(await Logins(topology_of("u")).verify(user, b"wrong", True), Refused)
+        assert isinstance(await Logins(topology_of("u")).verify(user, b"wrong", True), LoginRefused)
         assert (len(made), hashes.verified.total()) == (1, 1)
 
 
 async def test_turns_go_round_among_names() -> None:
-    turns = Places(1, 10)
+    turns = FairSemaphore(1, 10)
     order: list[str] = []
 
     async def work(name: str) -> None:
@@ -280,7 +282,7 @@ async def test_turns_go_round_among_names() -> None:
 
 
 async def test_turns_go_round_among_addresses_whatever_names_they_use() -> None:
-    turns = Places(1, 10)
+    turns = FairSemaphore(1, 10)
     order: list[str] = []
 
     async def work(name: str, address: str) -> None:
@@ -309,7 +311,7 @@ async def test_who_shares_an_address(name: str, address: str) -> None:
 
 
 async def test_a_turn_is_not_lost_by_cancellation() -> None:
-    turns = Places(1, 2)
+    turns = FairSemaphore(1, 2)
     async with trio.open_nursery() as nursery:
 
         async def work() -> None:

@@ -24,7 +24,7 @@ from amqpd.queues.port import unheard
 from amqpd.session import steps, unacked
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import Client, Harness, publish_bytes
 from tests.harness.invariants import check_node
 
@@ -395,7 +395,7 @@ def everybody_leaves(scene: Scene) -> None:
     assert not node.replies._consumers
     assert set(node.delayed) <= set(harness.topology.vhosts), "a store of a virtual host that is gone"
     for connection in connections:
-        assert connection.state is State.CLOSED
+        assert connection.state is ConnectionState.CLOSED
         assert not connection.channels
         assert not connection.intake.unfinished
         assert not connection.intake.parked

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pamqp import commands
 
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.harness.harness import Client, Harness, Message, publish_bytes
 
 Basic, Channel, Confirm, Exchange, Queue, Tx = (
@@ -33,11 +33,11 @@ class Node:
             self.publisher.call(Queue.Bind(queue=queue, exchange="amq.fanout"), Queue.BindOk)
         self.harness.automatic = False
 
-    def take(self) -> Transaction:
+    def take(self) -> JournalTransaction:
         """The writer begins a commit."""
         return self.harness.node.journal.take()
 
-    def committed(self, transaction: Transaction) -> None:
+    def committed(self, transaction: JournalTransaction) -> None:
         """It is on disk."""
         self.harness.node.journal.stored(transaction.index)
         self.harness.node.journal.committed(transaction.index)

@@ -16,7 +16,7 @@ from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept_slowly
 from amqpd.session import holds
 from amqpd.topology import plans
 from amqpd.vocabulary.records import Delete
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import Client, Harness, publish_bytes
 
 QUEUES, MESSAGES = 20, 100
@@ -243,7 +243,7 @@ def test_whatever_ends_a_holder_the_journal_goes_on(monkeypatch: pytest.MonkeyPa
             answer = commands.Channel.Close if end == "quarantine" else commands.Tx.CommitOk
             assert client.take(answer) or client.connection is ended
     if end == "lost":
-        assert ended.state is State.CLOSED
+        assert ended.state is ConnectionState.CLOSED
         assert not ended.intake.unfinished
 
 

@@ -15,7 +15,7 @@ import pytest
 from pamqp import base, commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPSoftError
 
-from amqpd.queues.port import Counts
+from amqpd.queues.port import DeclareCounts
 from amqpd.session.intake import HELD_BYTES_MAX
 from tests.harness.harness import Harness, Message, publish_bytes
 from tests.harness.invariants import check_node
@@ -87,8 +87,8 @@ def operations() -> list[Operation]:
     return [
         Operation(Basic.Consume(queue="late", consumer_tag="t"), "consume", None, Basic.ConsumeOk),
         Operation(Basic.Get(queue="late"), "get", None, Basic.GetEmpty),
-        Operation(Queue.Declare(queue="late", passive=True), "count", Counts(5, 2), Queue.DeclareOk),
-        Operation(Queue.Declare(queue="late", durable=True), "count", Counts(5, 2), Queue.DeclareOk),
+        Operation(Queue.Declare(queue="late", passive=True), "count", DeclareCounts(5, 2), Queue.DeclareOk),
+        Operation(Queue.Declare(queue="late", durable=True), "count", DeclareCounts(5, 2), Queue.DeclareOk),
         Operation(Queue.Purge(queue="late"), "purge", 7, Queue.PurgeOk),
         Operation(Queue.Delete(queue="late", if_unused=True), "remove", 3, Queue.DeleteOk),
     ]
@@ -325,7 +325,7 @@ def test_a_message_that_comes_when_nobody_is_there_any_more_is_not_taken(scene: 
 
 def test_declare_ok_has_the_counts_of_the_queue(scene: Scene) -> None:
     scene.client.send(Queue.Declare(queue="late", passive=True))
-    scene.answer("count", Counts(5, 2))
+    scene.answer("count", DeclareCounts(5, 2))
     ok = scene.client.expect(Queue.DeclareOk)
     assert (ok.message_count, ok.consumer_count) == (5, 2)
 
@@ -377,7 +377,7 @@ def test_many_channels_wait_each_for_its_own_answer(scene: Scene) -> None:
         client.send(Queue.Declare(queue="late", passive=True), number)
     first, second = scene.port.asked
     scene.port.asked.reverse()
-    scene.answer("count", Counts(2, 0))
-    scene.answer("count", Counts(1, 0))
+    scene.answer("count", DeclareCounts(2, 0))
+    scene.answer("count", DeclareCounts(1, 0))
     assert [(channel, each.message_count) for channel, each in client.inbox] == [(2, 2), (1, 1)]
     assert first is not second

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pamqp import commands, frame
 
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from tests.harness.harness import Client, Harness, publish_bytes
 
 Basic, Channel, Confirm, Exchange, Queue, Tx = (
@@ -62,7 +62,7 @@ class World:
         harness.automatic = False
         self.disk = b""
         """all bodies that were ever written; what was settled leaves it too, but not here"""
-        self.running: Transaction | None = None
+        self.running: JournalTransaction | None = None
         self.published: list[list[tuple[bytes, str]]] = [[] for _ in self.publishers]
         self.confirmed = [0 for _ in self.publishers]
         self.settled: set[tuple[bytes, str]] = set()
@@ -116,7 +116,7 @@ class World:
         self.settled.add((self.unacked.pop(tag), "acknowledged"))
         self.acknowledging.send(Basic.Ack(tag))
 
-    def begin(self) -> Transaction:
+    def begin(self) -> JournalTransaction:
         """A commit begins."""
         self.running = transaction = self.harness.node.journal.take()
         for row in transaction.rows:
@@ -134,7 +134,7 @@ class World:
         node.reported(node.journal.lane)
         self.harness.tick()
 
-    def commit(self) -> Transaction:
+    def commit(self) -> JournalTransaction:
         transaction = self.begin()
         self.end()
         return transaction

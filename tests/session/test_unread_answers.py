@@ -6,7 +6,7 @@ import pytest
 from pamqp import commands, frame
 
 from amqpd.vocabulary.limits import Limits
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import Harness, publish_bytes
 from tests.harness.invariants import check_node
 from tests.harness.resident import KIB, MIB, RECEIVE_BYTES, queue_of
@@ -124,7 +124,7 @@ def test_a_close_behind_answers_that_are_not_read_comes_in_its_turn() -> None:
     client.connection.receive(frame.marshal(commands.Connection.Close(200, "", 0, 0), 0))
     harness.automatic = True
     harness.step()
-    assert client.connection.state is State.RUNNING
+    assert client.connection.state is ConnectionState.RUNNING
     got = b""
     while client.connection.outbox:
         got += b"".join(client.connection.outbox)
@@ -133,7 +133,7 @@ def test_a_close_behind_answers_that_are_not_read_comes_in_its_turn() -> None:
         harness.step()
     assert got.count(b"\x00\x3c\x00\x47") == 100
     assert got.endswith(frame.marshal(commands.Connection.CloseOk(), 0))
-    assert client.connection.state is State.LINGERING
+    assert client.connection.state is ConnectionState.LINGERING
 
 
 def test_a_client_that_does_not_read_what_tls_answers_is_not_read_any_more() -> None:

@@ -12,7 +12,7 @@ from pamqp import commands
 from amqpd.kernel import Mixed, scan_batch
 from amqpd.tracing import tracer as tracing
 from amqpd.tracing.facts import SpanFact
-from amqpd.tracing.tracer import Deliveries, Sent, Tracer
+from amqpd.tracing.tracer import Deliveries, SentRange, Tracer
 from tests.harness.harness import Client, Harness, publish_bytes
 
 Basic, Confirm, Exchange, Queue, Tx = commands.Basic, commands.Confirm, commands.Exchange, commands.Queue, commands.Tx
@@ -384,7 +384,7 @@ def test_what_is_told_is_charged(node: Told, client: Client) -> None:
     data = publish_bytes(headers=parent())
     run = scan_batch(data, 0, len(data), 131_072)
     assert run is not None
-    node.node.trace(channel, queue, Sent(run, 0, 1, False, 9, "deliver", True))
+    node.node.trace(channel, queue, SentRange(run, 0, 1, False, 9, "deliver", True))
     assert node.node.work_left == work_left - tracing.SPAN_WORK
 
 
@@ -396,6 +396,6 @@ def test_of_a_large_batch_the_beginning_is_told(node: Told, client: Client, monk
     tracer = node.node.tracer
     assert tracer is not None
     unacked: Deliveries = {}
-    work = tracer.delivered(client.connection, "q", 0, Sent(batch, 1, 5, False, 7, "deliver", False), unacked)
+    work = tracer.delivered(client.connection, "q", 0, SentRange(batch, 1, 5, False, 7, "deliver", False), unacked)
     assert [fact.parent_id for fact in node.facts] == [2, 3, 4]
     assert (sorted(unacked), work, tracer.untold) == ([7, 8, 9], 3 * tracing.SPAN_WORK, 1)

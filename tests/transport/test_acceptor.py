@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.transport.acceptor import PAUSE_S, Acceptor
+from amqpd.transport.acceptor import PAUSE_S, ClientAcceptor
 
 
 class Listening(socket.socket):
@@ -40,7 +40,7 @@ class Taken:
         self.clients: list[socket.socket] = []
         self.error: Exception | None = None
         self.bugs: list[Exception] = []
-        self.acceptor = Acceptor(self.epoll, 100, self.accepted, self.bugs.append)
+        self.acceptor = ClientAcceptor(self.epoll, 100, self.accepted, self.bugs.append)
         self.listener = listener
         self.acceptor.add(listener, None)
 

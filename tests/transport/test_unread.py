@@ -10,7 +10,7 @@ import pytest
 from amqpd.connection import Connection
 from amqpd.transport.link import Link
 from amqpd.transport.waiting_links import given_up, overdue
-from amqpd.vocabulary.states import Peer
+from amqpd.vocabulary.states import PeerAddress
 from tests.harness.harness import Harness
 
 TIMEOUT_S = 30.0
@@ -23,7 +23,7 @@ def pair() -> Iterator[tuple[Link, socket.socket, Harness]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    link = Link(ours, Connection(harness.node, Peer("client", True), "c1", 0.0), None)
+    link = Link(ours, Connection(harness.node, PeerAddress("client", True), "c1", 0.0), None)
     while not link.pending:
         link.send(bytes(10_000))
     yield link, theirs, harness

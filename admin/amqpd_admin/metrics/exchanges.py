@@ -12,15 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from amqpd.node.node import Node
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, Row
 
 UNROUTABLE, VHOSTS, NAMES, BINDINGS = "exchange_metrics", "vhost_status", "exchange_names", "exchange_bindings"
 CLUSTER = "rabbitmq_cluster_"
 LABELS = ("vhost", "exchange", "type")
 OUTCOMES = (
-    (Outcome.RETURNED, "exchange_messages_unroutable_returned", "Mandatory messages that reached no queue"),
-    (Outcome.DROPPED, "exchange_messages_unroutable_dropped", "Messages that reached no queue, and nobody was told"),
+    (UnroutableOutcome.RETURNED, "exchange_messages_unroutable_returned", "Mandatory messages that reached no queue"),
+    (
+        UnroutableOutcome.DROPPED,
+        "exchange_messages_unroutable_dropped",
+        "Messages that reached no queue, and nobody was told",
+    ),
 )
 
 
@@ -46,7 +50,7 @@ def _exchanges(node: Node, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
                 yield vhost, state.record.name, state.record.type
 
 
-def _unroutable(node: Node, wanted: Callable[[str], bool], outcome: Outcome) -> Iterator[Row]:
+def _unroutable(node: Node, wanted: Callable[[str], bool], outcome: UnroutableOutcome) -> Iterator[Row]:
     for vhost in list(node.topology.vhosts):
         if wanted(vhost):
             yield (vhost, ""), node.unroutable.of_exchange(vhost, "")[outcome]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from amqpd.node.node import Node
 from amqpd.node.totals import QueueCounts
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.facts import Facts
 from amqpd_admin.metrics.families import COUNTER, GAUGE, SUMMARY, Family, Part
 from amqpd_admin.metrics.look import Look
@@ -68,12 +68,12 @@ def messages(node: Node, look: Look) -> Iterator[Part]:
         (
             "messages_unroutable_dropped",
             "Messages that reached no queue, and nobody was told",
-            unroutable[Outcome.DROPPED],
+            unroutable[UnroutableOutcome.DROPPED],
         ),
         (
             "messages_unroutable_returned",
             "Mandatory messages that reached no queue, and were returned",
-            unroutable[Outcome.RETURNED],
+            unroutable[UnroutableOutcome.RETURNED],
         ),
     )
     for name, says, value in by_protocol:

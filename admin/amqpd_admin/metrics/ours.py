@@ -15,7 +15,7 @@ from typing import Any
 from amqpd import KERNEL, KERNEL_REASON, __version__
 from amqpd.node.node import Node
 from amqpd.node.totals import QueueCounts
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.facts import LEFT, TIME_IN_QUEUE_MS
 from amqpd_admin.metrics.families import COUNTER, GAUGE, HISTOGRAM, UNTYPED, Family, Part, Row, one
 from amqpd_admin.metrics.look import Look
@@ -59,7 +59,7 @@ def queues(node: Node, look: Look) -> Iterator[Part]:
     unroutable = node.unroutable.totals()
     yield (
         Family("amqpd_messages_unroutable", COUNTER, "Messages that no binding led to a queue", ("outcome",)),
-        [((outcome.value,), unroutable[outcome]) for outcome in Outcome],
+        [((outcome.value,), unroutable[outcome]) for outcome in UnroutableOutcome],
     )
     delayed = sum(store.ready_count for store in node.delayed.values())
     gauges = (

@@ -17,7 +17,7 @@ import trio
 from amqpd.management.figures.inventory import CLIENT_NAME_LENGTH_MAX, channel_row, client_name, connection_row
 from amqpd.node.node import Node
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd.vocabulary.states import TLS_FIELDS, State
+from amqpd.vocabulary.states import TLS_FIELDS, ConnectionState
 from amqpd_admin.others import Told
 from amqpd_admin.rows.queues import address_of, named
 from amqpd_admin.walks import is_here
@@ -64,7 +64,7 @@ def connection(node: Node, connection: ConnectionBase | Told) -> Row | None:
     """None for one that is gone."""
     if isinstance(connection, Told):
         return connection_fields(*connection, connection.row["connected_at_ms"])
-    if connection.state is State.CLOSED:
+    if connection.state is ConnectionState.CLOSED:
         return None
     now_ms, row = round(time.time() * 1000), connection_row(connection, trio.current_time(), node.totals.traffic)
     return connection_fields(node.identity.name, row, now_ms - round(row["age_s"] * 1000))

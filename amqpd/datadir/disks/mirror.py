@@ -22,11 +22,11 @@ from amqpd.datadir.disks.questions import ROWS_S, DiskQuestions
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, Row, SourceEntry
-from amqpd.journal.sqlite.outcome import Outcome
+from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import encode
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.storing import bytes_of
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry, Position
 
 # What a step takes in memory beside bodies.
@@ -45,7 +45,7 @@ class MirroredDisk:
         self._first = group.first()
         self.accepted: list[str] = []
         """what was accepted as lost: sentences for the log"""
-        self._transaction: Transaction | None = None
+        self._transaction: JournalTransaction | None = None
         """that was handed out last, as this step"""
         self._step = 0
         self._stored = self._first.index
@@ -69,13 +69,13 @@ class MirroredDisk:
         self.group.wait(self.group.hand(recover, STEP_BYTES), however_long=True)
         return found[self.group.first()]
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         """See `Disk`. After DiskFull, DisksLost too, it may be committed again."""
         if transaction is not self._transaction:
             for row in transaction.rows:
                 row.join()  # once, and not by each disk
             names, self._noted = self._noted, {}
-            outcome = Outcome(transaction)
+            outcome = JointOutcome(transaction)
 
             def step(disk: OneDisk) -> None:
                 if names:
@@ -144,7 +144,7 @@ class MirroredDisk:
             self._names = self.group.first().names
         return self._names
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         """See `SqliteDisk.head`."""
         return self.group.first().head(source)
 
@@ -202,7 +202,7 @@ class MirroredDisk:
             yield answer[0]
 
 
-def _bytes_of(transaction: Transaction) -> int:
+def _bytes_of(transaction: JournalTransaction) -> int:
     nbytes = STEP_BYTES + ROW_BYTES * (len(transaction.rows) + len(transaction.settled))
     nbytes += sum([len(row.data) + len(row.deadlines) for row in transaction.rows])
     return nbytes + sum(map(bytes_of, transaction.writes))

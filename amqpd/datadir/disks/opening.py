@@ -45,7 +45,7 @@ from amqpd.datadir.disks.worker import Member
 from amqpd.datadir.lock import DataDirectory, Unusable, open_data_directory
 from amqpd.datadir.opening import METADATA_DB
 from amqpd.errors import StartupError
-from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
+from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.own_names import own_names
@@ -115,7 +115,7 @@ def open_disks(
             opened = opening.run()
         except StartRefused as refused:
             raise StartupError(str(refused)) from refused
-        except (NewerFormat, JournalInUse, *FAILED) as error:
+        except (NewerJournalFormat, JournalInUse, *FAILED) as error:
             raise StartupError(str(error)) from error
         except RosterUnwritten as error:
             raise StartupError(f"{error}: correct that first") from error

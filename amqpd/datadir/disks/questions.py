@@ -19,7 +19,7 @@ from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.standing import DiskState
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DisksLost
-from amqpd.storage.bounded import HANG_S, LOOK_S, Call, Unanswered
+from amqpd.storage.bounded import HANG_S, LOOK_S, BoundedCall, Unanswered
 
 # A megabyte of rows takes milliseconds; a disk with a hiccup gets this long before another one is asked, too.
 ROWS_S = 1.0
@@ -37,7 +37,7 @@ class DiskQuestions:
     def ask(self, question: Question[T], patience_s: float = HANG_S) -> tuple[int, T]:
         """The number of the disk that answered, and its answer. `patience_s`: after which another one is asked.
         Raises DisksLost, and what the question raises."""
-        asked: dict[int, Call[T]] = {}
+        asked: dict[int, BoundedCall[T]] = {}
         before: set[int] = set()
         next_s = 0.0
         while True:
@@ -101,7 +101,7 @@ class DiskQuestions:
             return True
         return self._group.state(number) is DiskState.SLOW
 
-    def _put(self, number: int, question: Question[T]) -> Call[T] | None:
+    def _put(self, number: int, question: Question[T]) -> BoundedCall[T] | None:
         member = self._group.members[number]
         with self._group.changed:
             disk, reader = member.disk, member.reader
@@ -112,7 +112,7 @@ class DiskQuestions:
         except Unanswered:
             return None
 
-    def _answer(self, number: int, call: Call[T]) -> tuple[T] | None:
+    def _answer(self, number: int, call: BoundedCall[T]) -> tuple[T] | None:
         try:
             return (call.result(),)
         except Unanswered:
@@ -127,7 +127,7 @@ class DiskQuestions:
             raise error
         self._group.leave(number, str(error), damaged=True)
 
-    def _drop(self, asked: dict[int, Call[T]]) -> None:
+    def _drop(self, asked: dict[int, BoundedCall[T]]) -> None:
         """Others have answered what these were asked before, or nobody waits for it any more."""
         for number, call in asked.items():
             member = self._group.members[number]

@@ -41,8 +41,8 @@ from amqpd.datadir.disks.roster import draw
 from amqpd.datadir.disks.standing import QUEUE_BYTES_MAX, DiskState
 from amqpd.datadir.lock import DataDirectory, open_data_directory
 from amqpd.errors import StartupError
-from amqpd.journal.errors import JournalInUse, NewerFormat
-from amqpd.journal.sqlite.adoption import Known
+from amqpd.journal.errors import JournalInUse, NewerJournalFormat
+from amqpd.journal.sqlite.adoption import AdoptionSource
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.topology.metadata.sqlite.sqlite_file import Leased, SqliteFile
@@ -139,7 +139,7 @@ class Repair:
                 self.generation = draw()
                 self._disks.roster.is_new(self._number, self.generation)
             return self._copy(whole=whole)
-        except (StartupError, TimeoutError, JournalInUse, NewerFormat, *FAILED) as error:
+        except (StartupError, TimeoutError, JournalInUse, NewerJournalFormat, *FAILED) as error:
             raise NotRepaired(str(error)) from error
 
     def caught_up(self) -> bool:
@@ -215,14 +215,14 @@ class Repair:
             raise
         return likeness
 
-    def _moment(self) -> tuple[Moment, Known, Leased | None]:
+    def _moment(self) -> tuple[Moment, AdoptionSource, Leased | None]:
         """And what the disk that is copied knows of its tables; None: it has no definitions."""
         numbers = self._group.reading()
         if not numbers:
             raise NotRepaired("no other disk has everything")
         like = next((each for each in numbers if self._group.state(each) is DiskState.IN), numbers[0])
 
-        def work(disk: OneDisk) -> tuple[Moment, Known, Leased | None]:
+        def work(disk: OneDisk) -> tuple[Moment, AdoptionSource, Leased | None]:
             self._goes_on()
             with ExitStack() as failing:
                 moment = failing.enter_context(closing(Moment(disk)))

@@ -19,12 +19,12 @@ from typing import TypeVar
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.sqlite.scrubbing import Scan, Step
+from amqpd.journal.sqlite.scrubbing import Scan, ScrubStep
 from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered, end_within
 from amqpd.storage.page_cache import PageCache
 
 T = TypeVar("T")
-ENDED = Step(0, 0, 0, [], True)
+ENDED = ScrubStep(0, 0, 0, [], True)
 
 
 class DisksScan:
@@ -50,7 +50,7 @@ class DisksScan:
         self._scan, total_bytes = self._ask(self._opened, nothing)
         return total_bytes
 
-    def step(self) -> Step:
+    def step(self) -> ScrubStep:
         """Read on."""
         if self._scan is None:
             self.begin()
@@ -65,7 +65,7 @@ class DisksScan:
             if not self._group.others_count(self._number):
                 return step
             self._group.leave(self._number, f"damage was found: {step.found[0].reason}", damaged=True)
-        return Step(step.nbytes, step.rows, step.total_bytes, [], True)
+        return ScrubStep(step.nbytes, step.rows, step.total_bytes, [], True)
 
     def close(self) -> None:
         """The connection; what is known of files' pages stays until the end."""

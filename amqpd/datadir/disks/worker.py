@@ -28,7 +28,7 @@ from amqpd.datadir.disks.standing import DiskState, Standings
 from amqpd.errors import StorageFailure
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.writer import RESTING_S
-from amqpd.storage.bounded import HANG_S, BoundedCalls, Call
+from amqpd.storage.bounded import HANG_S, BoundedCall, BoundedCalls
 from amqpd.storage.closing import leave_open
 
 FULL_RETRY_S = 0.25
@@ -99,7 +99,7 @@ class Worker:
         """when the last step ended, or housekeeping found no space"""
         self.began_s: float | None = None
         """since when something is under way, by time.monotonic"""
-        self.answered_elsewhere: Call[Any] | None = None
+        self.answered_elsewhere: BoundedCall[Any] | None = None
         """what was being read here when another disk, asked later, had answered it, or nobody waited for it any
         more"""
         self._thread = threading.Thread(target=self._run, name=f"disk {member.number}", daemon=True)

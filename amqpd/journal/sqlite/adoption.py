@@ -17,14 +17,14 @@ from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reserve import Reserve
-from amqpd.journal.sqlite.sources import Sources
+from amqpd.journal.sqlite.sources import SourceProgress
 
 
 @dataclass(slots=True)
-class Known:
+class AdoptionSource:
     """The state of a disk that it keeps in memory, for another disk that adopts its tables."""
 
-    sources: Sources
+    sources: SourceProgress
     discards: Discards
     timed: set[int]
     counted: set[int]
@@ -35,7 +35,7 @@ class Adopts:
     """The part of a disk that is made a copy of another disk, or is copied to one."""
 
     checkpoints: Checkpoints
-    _sources: Sources
+    _sources: SourceProgress
     _discards: Discards
     _timed: set[int]
     _counted: set[int]
@@ -52,15 +52,17 @@ class Adopts:
         """Of the last transaction: one that was not stored is not counted."""
         return self._sources.local.idx
 
-    def known(self) -> Known:
+    def known(self) -> AdoptionSource:
         """Between two transactions, in the thread that commits."""
         before = self._sources
-        sources = Sources({number: copy(head) for number, head in before.heads.items()}, before.held, before.behind)
+        sources = SourceProgress(
+            {number: copy(head) for number, head in before.heads.items()}, before.held, before.behind
+        )
         sources.staged, sources.stale = dict(before.staged), dict(before.stale)
         discards = self._discards.copied(sources.is_committed)
-        return Known(sources, discards, set(self._timed), set(self._counted), self._marks.copied())
+        return AdoptionSource(sources, discards, set(self._timed), set(self._counted), self._marks.copied())
 
-    def adopt(self, known: Known) -> None:
+    def adopt(self, known: AdoptionSource) -> None:
         """In place of `recover`: the tables are those that the other disk had then. Raises DiskFailure."""
         self._sources, self._discards, self._marks = known.sources, known.discards, known.marks
         self._timed, self._counted = known.timed, known.counted

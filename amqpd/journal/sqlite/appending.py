@@ -21,7 +21,7 @@ from amqpd.journal.sqlite.payload import BadPayload, Payload, decode, numbers, p
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
 from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
-from amqpd.journal.sqlite.sources import Held
+from amqpd.journal.sqlite.sources import HeldRanges
 from amqpd.peers.entry import NUMBER_MAX, LogEntry
 
 
@@ -117,7 +117,7 @@ def _put_rest(connection: sqlite3.Connection, record: TailRecord, payload: Paylo
     head = draft.head(source)
     draft.heads[source] = head.at(position, max(payload.reserved, head.reserved))
     if payload.retired:
-        draft.held.append(Held(source, position, payload.retired))
+        draft.held.append(HeldRanges(source, position, payload.retired))
     if payload.counts or payload.delivered or payload.dropped:
         _put_rare(connection, _of(record), payload, draft)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerFormat, NotAJournal
+from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, entry_statements, one_row, statements, trust
 from amqpd.journal.sqlite.schema import APPLICATION_ID, PAGE_BYTES, REVISIONS, SAME_TABLES
@@ -348,7 +348,7 @@ def _known_revision(path: Path, connection: sqlite3.Connection) -> str:
         raise JournalDamaged(f"{path} is damaged (its format is {revision!r}); {trust.REMEDY_OF_RECORDS}")
     if newer := newer_format(revision):
         sentence = f"{path} was written by a newer amqpd ({newer})"
-        raise NewerFormat(f"{sentence}; start that version again, or give another data directory", newer)
+        raise NewerJournalFormat(f"{sentence}; start that version again, or give another data directory", newer)
     return revision
 
 

@@ -6,6 +6,7 @@ Rules: 1. A discard is durable with the transaction that begins it; from then on
 a crash in between does not bring them back; an undo of that transaction does. They leave the disk when it is
 committed. 2. A piece changes nothing here until `done` says that it is on disk, so it can be given up with its
 transaction. 3. It concerns only rows up to its own (epoch, idx), so a queue id that were used again would be safe.
+`Gone` is asked which discards a row belongs to, in ascending order: one sweep over both lists.
 Not here: the transaction itself (`disk.py`).
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.schema import SEQ_MAX
 from amqpd.peers.entry import START, Position
@@ -67,7 +68,7 @@ class Piece:
         """There is something to delete."""
         return bool(self.deletes or self.row_discards or self.settled_discards or self.discarded)
 
-    def add(self, ranges: Iterable[Range], epoch: int, idx: int) -> None:
+    def add(self, ranges: Iterable[SeqRange], epoch: int, idx: int) -> None:
         """Rows and records of these ranges, up to this (epoch, idx)."""
         for item in ranges:
             self.row_discards.append((item.queue_id, item.first_seq, item.last_seq, epoch, idx))

@@ -25,19 +25,19 @@ from amqpd.journal.sqlite.checkpoints import Checkpoints
 from amqpd.journal.sqlite.database import JOURNAL, VFS, is_damage, meaning, open_journal, put_names, try_to_write
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
-from amqpd.journal.sqlite.entries import Known, work_of_dead, write_sources
+from amqpd.journal.sqlite.entries import InMemoryState, work_of_dead, write_sources
 from amqpd.journal.sqlite.one_row import PAGES, write_row
-from amqpd.journal.sqlite.outcome import Outcome
+from amqpd.journal.sqlite.outcome import JointOutcome
 from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
-from amqpd.journal.sqlite.recovery import Found, Tell, examine
+from amqpd.journal.sqlite.recovery import JournalContents, Tell, examine
 from amqpd.journal.sqlite.replica_reading import AsksReplicas, ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.journal.sqlite.sources import Head, Sources
+from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
 from amqpd.journal.sqlite.work import Work, plain_work, write
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.storage.closing import close_unchanged
 from amqpd.storage.mark import Mark
 
@@ -71,9 +71,9 @@ class SqliteDisk(AsksReplicas, Adopts):
         self.names = opened.names
         """see `schema.names`"""
         self._noted: dict[str, str] = {}  # names that the next transaction writes along
-        self._sources = Sources(opened.source.heads() if opened.source is not None else {})
+        self._sources = SourceProgress(opened.source.heads() if opened.source is not None else {})
         self._created, self._had_log = opened.created, opened.had_log
-        self._found: Found | None = None
+        self._found: JournalContents | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows, self._replicas = RowReader(self._reader, self.path), ReplicaReader(self.path)
         self._reserve = Reserve(directory, reserve_bytes)
@@ -93,7 +93,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         """Read all that `recover` goes by, and change nothing. Raises JournalDamaged, DiskFailure."""
         self._found = self._look(tell)
 
-    def _look(self, tell: Tell | None = None) -> Found:
+    def _look(self, tell: Tell | None = None) -> JournalContents:
         try:
             found = examine(self.path, self._reader, tell)
             try_to_write(self._writer, self.path)
@@ -109,7 +109,7 @@ class SqliteDisk(AsksReplicas, Adopts):
         """Of the last transaction."""
         return self._sources.local.idx
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         """How far a source is: its last entry, and what of it is known to be committed."""
         return self._sources.head(source)
 
@@ -134,7 +134,9 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._make_mark()
         return found.of((SOURCE,))
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True, outcome: Outcome | None = None) -> None:
+    def commit(
+        self, transaction: JournalTransaction, *, housekeeping: bool = True, outcome: JointOutcome | None = None
+    ) -> None:
         """See `Disk`. Of DiskFull only: nothing was written, the same transaction may be committed again. `outcome`:
         of several disks."""
         if self._failure is not None:  # not by a call: this is done for each commit
@@ -193,8 +195,8 @@ class SqliteDisk(AsksReplicas, Adopts):
         """See `SourcesDisk`."""
         return encode(entry)
 
-    def _take_over(self, found: Found) -> None:
-        self._sources = Sources(found.heads, found.held, found.behind)
+    def _take_over(self, found: JournalContents) -> None:
+        self._sources = SourceProgress(found.heads, found.held, found.behind)
         self._sources.stale = found.staged
         self._discards = Discards(found.discards, self._sources.is_committed)
         self._timed, self._counted, self._marks = found.timed, found.counted, QueueMarks(found.marks)
@@ -223,7 +225,7 @@ class SqliteDisk(AsksReplicas, Adopts):
             raise DiskFailure(self._failure)
         self._sources.put([new])
 
-    def _commit_of_sources(self, transaction: Transaction | None, outcome: Outcome | None = None) -> None:
+    def _commit_of_sources(self, transaction: JournalTransaction | None, outcome: JointOutcome | None = None) -> None:
         """Other sources first, then the local one. Also housekeeping, without a transaction. What another node has
         made and cannot be written is left out, with all of its source, and the transaction says so."""
         while True:
@@ -238,11 +240,11 @@ class SqliteDisk(AsksReplicas, Adopts):
                     raise error.__cause__ or error from None
                 (transaction if outcome is None else outcome).leave_out(error.source, error.reason)
 
-    def _write_of_sources(self, transaction: Transaction | None, outcome: Outcome | None) -> bool:
+    def _write_of_sources(self, transaction: JournalTransaction | None, outcome: JointOutcome | None) -> bool:
         """Raises UnusableWrites; then nothing was written. Nor was it if False: other disks leave out more."""
         self._refuse_after_failure()
-        known = Known(self._sources, self._discards, self._marks, self.names["identity"])
-        given = transaction or Transaction(self._sources.local.idx)
+        known = InMemoryState(self._sources, self._discards, self._marks, self.names["identity"])
+        given = transaction or JournalTransaction(self._sources.local.idx)
         try:
             with self._failing():
                 draft, work, piece = write_sources(self._writer, given, known, release_rows=not self.kept)
@@ -400,7 +402,7 @@ class SqliteDisk(AsksReplicas, Adopts):
             self._failure = f"the journal stopped after a failure: {exception}"
         return exception
 
-    def _delete_dead(self, found: Found) -> None:
+    def _delete_dead(self, found: JournalContents) -> None:
         """Write down what recovery found dead."""
         if found.dead or found.orphans:
             with self._failing():

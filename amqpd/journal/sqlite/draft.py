@@ -1,7 +1,7 @@
 """What a transaction that is under way changes of what is known in memory of sources and queues.
 
-What comes in: what is on the disk (`Sources`, `Discards`, `QueueMarks`), then each write as it is carried out. What
-goes out: how it is for the next write; the change itself, once all is on the disk.
+What comes in: what is on the disk (`SourceProgress`, `Discards`, `QueueMarks`), then each write as it is carried out.
+What goes out: how it is for the next write; the change itself, once all is on the disk.
 Rules: 1. Nothing in memory changes before `apply`: a transaction that found the disk full is begun again from the
 same state. 2. What one write changed the next one sees. 3. What leaves the disk is committed.
 Not here: SQL (`entries.py`, `undoing.py`).
@@ -12,7 +12,7 @@ from __future__ import annotations
 from amqpd.journal.sqlite.discards import Discard, Discards
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
-from amqpd.journal.sqlite.sources import Head, Held, Sources, Staged
+from amqpd.journal.sqlite.sources import HeldRanges, SourceHead, SourceProgress, StagedState
 from amqpd.peers.entry import START, Position
 
 
@@ -20,11 +20,11 @@ class Draft:
     """The changes of one transaction to what is known in memory of sources and queues, applied when it is on the
     disk."""
 
-    def __init__(self, sources: Sources, discards: Discards, marks: QueueMarks, next_row: int) -> None:
+    def __init__(self, sources: SourceProgress, discards: Discards, marks: QueueMarks, next_row: int) -> None:
         self._sources = sources
         self._discards = discards
         self._marks = marks
-        self.heads: dict[int, Head] = {}
+        self.heads: dict[int, SourceHead] = {}
         """those that change"""
         self.marks: dict[int, Mark | None] = {}
         """of queues whose mark changes; None: it has none any more"""
@@ -41,19 +41,19 @@ class Draft:
         """queues that may have deadlines from now on"""
         self.counted: set[int] = set()
         """the same for counts of returned messages"""
-        self._staged: dict[int, Staged | None] = {}
+        self._staged: dict[int, StagedState | None] = {}
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         return self.heads.get(source) or self._sources.head(source)
 
     def mark(self, queue_id: int) -> Mark | None:
         return self.marks[queue_id] if queue_id in self.marks else self._marks.of(queue_id)
 
-    def staged(self, source: int) -> Staged | None:
+    def staged(self, source: int) -> StagedState | None:
         """What is staged of it."""
         return self._staged[source] if source in self._staged else self._sources.staged.get(source)
 
-    def stage(self, source: int, staged: Staged | None) -> None:
+    def stage(self, source: int, staged: StagedState | None) -> None:
         """This is."""
         self._staged[source] = staged
 
@@ -68,7 +68,7 @@ class Draft:
         if source == SOURCE or position > head.position:
             raise ValueError(f"{position} of source {source} is not stored here, which ends at {head.position}")
         if position > head.committed:
-            self.heads[source] = Head(source, *head.position, head.reserved, head.replicated, position)
+            self.heads[source] = SourceHead(source, *head.position, head.reserved, head.replicated, position)
 
     def undo(self, source: int, position: Position, *, replaced: bool = False) -> None:
         """Nothing of it above this position stands. Raises ValueError for what is committed, unless that is
@@ -80,7 +80,7 @@ class Draft:
             )
         self.ends.forget(source)
         committed = min(head.committed, position)
-        self.heads[source] = Head(source, *position, head.reserved, head.replicated, committed)
+        self.heads[source] = SourceHead(source, *position, head.reserved, head.replicated, committed)
         self.undone.append((source, position))
         self.held = [each for each in self.held if each.source != source or each.position <= position]
         self.begun = [each for each in self.begun if each.source != source or each.position <= position]
@@ -89,11 +89,11 @@ class Draft:
         """(queue_id, first_seq, last_seq, source, epoch, idx) leave the disk in pieces."""
         self.begun += self._discards.numbered(ranges)
 
-    def release(self, ranges_max: int) -> list[Held]:
+    def release(self, ranges_max: int) -> list[HeldRanges]:
         """What may leave the disk with this transaction, oldest first; at least one, if there is any, and not above
         this many ranges."""
-        released: list[Held] = []
-        kept: list[Held] = []
+        released: list[HeldRanges] = []
+        kept: list[HeldRanges] = []
         ranges, full = 0, False
         for each in self.held:
             ready = not full and self.head(each.source).is_committed(each.position)
@@ -125,7 +125,7 @@ class Draft:
         replaced = {source for source, position in self.undone if position == START}
         return self._discards.drops(queue_id, unless_of=replaced)
 
-    def forgettable(self) -> list[Head]:
+    def forgettable(self) -> list[SourceHead]:
         """Of which more is committed than the disk knows: what was kept for an undo goes."""
         before = self._sources.heads
         return [

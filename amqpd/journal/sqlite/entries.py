@@ -16,18 +16,18 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from amqpd.journal.errors import UnusableWrites
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_statements, queries, staging, statements
 from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
 from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, split
 from amqpd.journal.sqlite.queue_marks import NONE, Mark, QueueMarks
-from amqpd.journal.sqlite.recovery import Found
-from amqpd.journal.sqlite.sources import Head, Sources
+from amqpd.journal.sqlite.recovery import JournalContents
+from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
 from amqpd.journal.sqlite.undoing import undo
 from amqpd.journal.sqlite.work import Work, plain_work
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry
 from amqpd.replication.replica import (
     Appended,
@@ -43,17 +43,17 @@ from amqpd.replication.replica import (
 )
 
 
-class Known(NamedTuple):
+class InMemoryState(NamedTuple):
     """The state of a journal that is kept in memory: sources, discards, marks of queues."""
 
-    sources: Sources
+    sources: SourceProgress
     discards: Discards
     marks: QueueMarks
     identity: str
 
 
 def write_sources(
-    connection: sqlite3.Connection, transaction: Transaction, known: Known, *, release_rows: bool
+    connection: sqlite3.Connection, transaction: JournalTransaction, known: InMemoryState, *, release_rows: bool
 ) -> tuple[Draft, Work, Piece]:
     """Begins a transaction, and writes what is of replicated sources; what is to be written of the local one, and to
     be deleted, with its end. Raises UnusableWrites for what does not follow what is there, or is no payload,
@@ -80,7 +80,7 @@ def write_sources(
 
 
 def work_of_dead(
-    connection: sqlite3.Connection, found: Found, local: Head, discards: Discards, marks: QueueMarks
+    connection: sqlite3.Connection, found: JournalContents, local: SourceHead, discards: Discards, marks: QueueMarks
 ) -> tuple[Work, Piece]:
     """What recovery found dead becomes discards, in a transaction that is begun. Raises sqlite3.Error."""
     work, piece = Work(local), Piece()
@@ -94,7 +94,7 @@ def work_of_dead(
     return work, piece
 
 
-def _carry_out(connection: sqlite3.Connection, transaction: Transaction, draft: Draft) -> None:
+def _carry_out(connection: sqlite3.Connection, transaction: JournalTransaction, draft: Draft) -> None:
     """Raises UnusableWrites, sqlite3.Error for what the disk has failed with."""
     own = transaction.own
     for write in transaction.writes:
@@ -191,6 +191,6 @@ def _release(connection: sqlite3.Connection, draft: Draft, work: Work, piece: Pi
         draft.marks |= dict.fromkeys(dropped)
 
 
-def _has_rows(connection: sqlite3.Connection, item: Range) -> bool:
+def _has_rows(connection: sqlite3.Connection, item: SeqRange) -> bool:
     given = {"queue_id": item.queue_id, "first_seq": item.first_seq, "last_seq": item.last_seq}
     return connection.execute(queries.ANY_ROW, given).fetchone() is not None

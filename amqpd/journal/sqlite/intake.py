@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from amqpd.journal.records import Range, Row
+from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
@@ -124,7 +124,7 @@ def checksum_of_deadlines(queue_id: int, first_seq: int, last_seq: int, deadline
     return crc32(deadlines, crc32(_about_deadlines.pack(queue_id, first_seq, last_seq)))
 
 
-def split(ranges: list[Range], rows: int) -> tuple[list[Range], list[Range]]:
+def split(ranges: list[SeqRange], rows: int) -> tuple[list[SeqRange], list[SeqRange]]:
     """(what a commit of this many rows deletes itself, what becomes a discard: joined where ranges touch)."""
     ranges_max = max(INLINE_RANGES_MAX, INLINE_RANGES_PER_ROW * rows)
     messages = 0
@@ -135,12 +135,12 @@ def split(ranges: list[Range], rows: int) -> tuple[list[Range], list[Range]]:
     return ranges, []
 
 
-def _joined(ranges: list[Range]) -> list[Range]:
-    joined: list[Range] = []
+def _joined(ranges: list[SeqRange]) -> list[SeqRange]:
+    joined: list[SeqRange] = []
     for item in sorted(ranges, key=attrgetter("queue_id", "first_seq")):
         last = joined[-1] if joined else None
         if last is not None and last.queue_id == item.queue_id and last.last_seq + 1 == item.first_seq:
-            joined[-1] = Range(item.queue_id, last.first_seq, item.last_seq)
+            joined[-1] = SeqRange(item.queue_id, last.first_seq, item.last_seq)
         else:
             joined.append(item)
     return joined

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from amqpd.journal.disk import SourcesDisk
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import SourceHead
 
 
 class NodeDisk(SourcesDisk, Protocol):
@@ -35,7 +35,7 @@ class NodeDisk(SourcesDisk, Protocol):
     @property
     def names(self) -> dict[str, str]: ...
 
-    def head(self, source: int) -> Head: ...
+    def head(self, source: int) -> SourceHead: ...
 
     def examine(self) -> None: ...
 

@@ -18,9 +18,9 @@ from sqlalchemy import Integer, insert, literal_column, update
 from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
 from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.schema import SOURCE, batch, source
-from amqpd.journal.sqlite.sources import Sources
+from amqpd.journal.sqlite.sources import SourceProgress
 from amqpd.journal.sqlite.statements import commit_through, text, through
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 
 PAGES = 3
 """What it changes: the last page of the table and one of its index, and now and then a new one."""
@@ -70,7 +70,9 @@ _COMMIT = commit_through("intake_of_row", _ROW, positional=True)
 _COMMIT_WITH_HEAD = commit_through("intake_of_row_and_head", (*_HEAD, *_ROW), positional=True)
 
 
-def write_row(connection: sqlite3.Connection, transaction: Transaction, sources: Sources, identity: str) -> int:
+def write_row(
+    connection: sqlite3.Connection, transaction: JournalTransaction, sources: SourceProgress, identity: str
+) -> int:
     """As `work.write`, for such a transaction; the local source is then so far. How many bytes the row's data has.
     Raises sqlite3.Error."""
     local, index, row = sources.local, transaction.index, transaction.rows[0]

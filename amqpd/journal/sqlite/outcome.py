@@ -13,22 +13,22 @@ import threading
 from collections.abc import Collection
 
 from amqpd.journal.errors import DiskFailure
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.transaction import JournalTransaction
 
 
-class Outcome:
+class JointOutcome:
     """The outcome of one transaction on several disks: what all of them leave out. Any thread may call it."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: JournalTransaction) -> None:
         self._transaction = transaction
         self._lock = threading.Lock()
         self._decided = False
 
-    def left(self) -> Transaction:
+    def left(self) -> JournalTransaction:
         """What is to be written, as far as that is known; it stays as it is."""
         with self._lock:
             whole = self._transaction
-            left = Transaction(
+            left = JournalTransaction(
                 whole.index,
                 whole.rows,
                 whole.settled,

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from amqpd.journal.errors import NewerFormat, NotAJournal
+from amqpd.journal.errors import NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, trust
 from amqpd.journal.sqlite.database import VFS, check_untouched, connect_to_read
@@ -32,7 +32,7 @@ def own_names(journal: Path) -> dict[str, str]:
         check_untouched(journal)
         # The file alone had its identity before there was a log, and a torn one may be no continuation of it.
         ways: list[Callable[[Path], dict[str, str]]] = [_with_log] if has_log(journal) else []
-    except (OSError, NotAJournal, NewerFormat, JournalDamaged):
+    except (OSError, NotAJournal, NewerJournalFormat, JournalDamaged):
         return {}
     for way in (*ways, _alone):
         try:

@@ -24,7 +24,7 @@ from struct import Struct, pack
 from struct import error as struct_error
 from typing import NamedTuple
 
-from amqpd.journal.records import Range, SourceEntry
+from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.intake import chunks, listed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
@@ -133,7 +133,7 @@ def decode(payload: bytes, *, only_control: bool = False) -> Payload:
         raise BadPayload(f"a payload of {len(whole)} bytes is none: {error}") from error
 
 
-def pack_ranges(ranges: Iterable[Range]) -> bytes:
+def pack_ranges(ranges: Iterable[SeqRange]) -> bytes:
     return pack_tuples((item.queue_id, item.first_seq, item.last_seq) for item in ranges)
 
 

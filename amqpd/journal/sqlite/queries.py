@@ -47,26 +47,60 @@ def _given(name: str) -> ColumnElement[int]:
 
 # --- recovery
 
-SOURCE = _text( select( *_columns( source, "source epoch idx reserved replicated committed_epoch committed_idx crc
-rows rows_check settled settled_check", ) ).order_by(source.c.source) ) # Of the local source above an (epoch, idx),
-by the index, which recovery goes by. ROWS_ABOVE = _text( select(batch.c.epoch, batch.c.idx) .with_hint(batch,
-"INDEXED BY batch_index", "sqlite") .where( batch.c.source == literal_column(str(LOCAL)), tuple_(batch.c.epoch,
-batch.c.idx) > tuple_(_given("epoch"), _given("idx")), ) .order_by(batch.c.epoch, batch.c.idx) ) # By the table, in
-the order of `checksums.of_head`. LAST_ROW = _text( select( *_columns( batch, "queue_id first_seq last_seq persistent
-nbytes source epoch idx body_bytes published_ms deadline_bytes crc", ) ) .order_by(batch.c.batch_id.desc()) .limit(1)
-) USED = _text(select(exists().select_from(batch) | exists().select_from(settled))) NAMES = _text(select(names.c.name,
-names.c.value, names.c.crc)) _mark = _columns(queue, "queue_id next_seq delivered source epoch idx crc") QUEUES =
-_text(select(*_mark)) _kept = _columns(former, "source epoch idx kind queue_id one two was_epoch was_idx crc") FORMER
-= _text(select(*_kept).order_by(*_kept[:7])) _discard = _columns(discard, "discard_id queue_id first_seq last_seq
-source epoch idx crc") DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id)) _rows = select( *_columns(
-batch, "queue_id last_seq first_seq nbytes persistent source epoch idx body_bytes published_ms deadline_bytes crc
-batch_id", ) ).order_by(batch.c.queue_id, batch.c.last_seq) ROWS, ROWS_OF = _text(_rows),
-_text(_rows.where(_of_sources(batch))) DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
-_settled = _columns(settled, "queue_id first_seq last_seq source epoch idx crc") SETTLED =
-_text(select(*_settled).order_by(*_settled[:3])) SETTLED_OF =
-_text(select(*_settled).where(_of_sources(settled)).order_by(*_settled[:3])) _returned = _columns(returned, "queue_id
-seq count source epoch idx crc") RETURNED = _text(select(*_returned).order_by(*_returned[:2])) RETURNED_OF =
-_text(select(*_returned).where(_of_sources(returned)).order_by(*_returned[:2]))
+SOURCE = _text(
+    select(
+        *_columns(
+            source,
+            "source epoch idx reserved replicated committed_epoch "
+            "committed_idx crc rows rows_check settled settled_check",
+        )
+    ).order_by(source.c.source)
+)
+# Of the local source above an (epoch, idx), by the index, which recovery goes by.
+ROWS_ABOVE = _text(
+    select(batch.c.epoch, batch.c.idx)
+    .with_hint(batch, "INDEXED BY batch_index", "sqlite")
+    .where(
+        batch.c.source == literal_column(str(LOCAL)),
+        tuple_(batch.c.epoch, batch.c.idx) > tuple_(_given("epoch"), _given("idx")),
+    )
+    .order_by(batch.c.epoch, batch.c.idx)
+)
+# By the table, in the order of `checksums.of_head`.
+LAST_ROW = _text(
+    select(
+        *_columns(
+            batch,
+            "queue_id first_seq last_seq persistent nbytes source "
+            "epoch idx body_bytes published_ms deadline_bytes crc",
+        )
+    )
+    .order_by(batch.c.batch_id.desc())
+    .limit(1)
+)
+USED = _text(select(exists().select_from(batch) | exists().select_from(settled)))
+NAMES = _text(select(names.c.name, names.c.value, names.c.crc))
+_mark = _columns(queue, "queue_id next_seq delivered source epoch idx crc")
+QUEUES = _text(select(*_mark))
+_kept = _columns(former, "source epoch idx kind queue_id one two was_epoch was_idx crc")
+FORMER = _text(select(*_kept).order_by(*_kept[:7]))
+_discard = _columns(discard, "discard_id queue_id first_seq last_seq source epoch idx crc")
+DISCARDS = _text(select(*_discard).order_by(discard.c.discard_id))
+_rows = select(
+    *_columns(
+        batch,
+        "queue_id last_seq first_seq nbytes persistent source "
+        "epoch idx body_bytes published_ms deadline_bytes crc batch_id",
+    )
+).order_by(batch.c.queue_id, batch.c.last_seq)
+ROWS, ROWS_OF = _text(_rows), _text(_rows.where(_of_sources(batch)))
+DEADLINES = _text(select(deadline.c.batch_id, deadline.c.crc, deadline.c.data))
+_settled = _columns(settled, "queue_id first_seq last_seq source epoch idx crc")
+SETTLED = _text(select(*_settled).order_by(*_settled[:3]))
+SETTLED_OF = _text(select(*_settled).where(_of_sources(settled)).order_by(*_settled[:3]))
+_returned = _columns(returned, "queue_id seq count source epoch idx crc")
+RETURNED = _text(select(*_returned).order_by(*_returned[:2]))
+RETURNED_OF = _text(select(*_returned).where(_of_sources(returned)).order_by(*_returned[:2]))
 """Each of all sources, and of those in the JSON list `sources`."""
 
 # --- replicas
@@ -270,7 +304,8 @@ SLICES = {
 """By table: how many columns the key has, and the statement. The checksum is the last column."""
 _entry = _columns(
     batch,
-    "queue_id last_seq first_seq nbytes persistent source epoch idx body_bytes published_ms deadline_bytes crc batch_id",
+    "queue_id last_seq first_seq nbytes persistent source "
+    "epoch idx body_bytes published_ms deadline_bytes crc batch_id",
 )
 ENTRIES = _slice(2, *_entry)
 """From the index alone."""

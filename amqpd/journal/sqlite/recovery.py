@@ -6,7 +6,7 @@ Rules: 1. Each table is read once, in order, and no body at all: time goes with 
 2. Nothing is changed here, so a crash during recovery repeats it from the same state. 3. An index that contradicts
 itself, a record whose checksum does not fit, and a number of records that is not what it should be are
 `JournalDamaged`, never guessed around.
-Not here: deleting (`disk.py` begins discards for `Found.dead`), checksums of bodies (`Disk.read`).
+Not here: deleting (`disk.py` begins discards for `JournalContents.dead`), checksums of bodies (`Disk.read`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from amqpd.journal.records import JournalDamaged, Range, Recovered, RecoveredQueue, RecoveredRow
+from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from amqpd.journal.sqlite import checksums, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard, Gone
 from amqpd.journal.sqlite.intake import checksum_of_deadlines
@@ -28,7 +28,7 @@ from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.small_tables import check_former, check_structure, discard_of, mark_of
-from amqpd.journal.sqlite.sources import Head, Held
+from amqpd.journal.sqlite.sources import HeldRanges, SourceHead
 from amqpd.journal.sqlite.trust import Source
 from amqpd.peers.entry import START, Position
 
@@ -47,17 +47,17 @@ Dead = tuple[int, Position, tuple[int, int, int]]
 
 
 @dataclass(slots=True)
-class Found:
+class JournalContents:
     """The contents of a journal when it is opened: its queues, its sources, and what is left to do on the disk."""
 
     recovered: Recovered
-    heads: dict[int, Head]
+    heads: dict[int, SourceHead]
     """of the sources"""
     discards: list[Discard]
     """begun by an earlier run and not finished"""
     dead: list[Dead]
     """runs of rows that are transient or wholly settled, which is committed; no other row is inside"""
-    held: list[Held]
+    held: list[HeldRanges]
     """rows that are wholly settled, which is not committed"""
     orphans: list[Dead]
     """settled records, and counts (queue_id, seq, seq), whose rows are gone, and that are committed"""
@@ -72,7 +72,7 @@ class Found:
     staged: dict[int, int]
     """source -> the first row of what an earlier run staged of it"""
     behind: int = 0
-    """see `Sources.behind`"""
+    """see `SourceProgress.behind`"""
     rows: int = 0
     """of messages, of all sources: that its record says, and those behind it"""
 
@@ -83,7 +83,7 @@ class Found:
         return Recovered(self.recovered.index, mine)
 
 
-def examine(path: Path, connection: sqlite3.Connection, tell: Tell | None = None) -> Found:
+def examine(path: Path, connection: sqlite3.Connection, tell: Tell | None = None) -> JournalContents:
     """All of the journal's index at `path`. `tell`: is told how far that is. Raises JournalDamaged, with the way out;
     sqlite3.Error."""
     try:
@@ -103,7 +103,7 @@ def find(
     source: Source,
     only: Collection[int] | None = None,
     tell: Tell | None = None,
-) -> Found:
+) -> JournalContents:
     """`only`: rows of these sources alone, of a journal that is in use: no counts are compared. Raises
     JournalDamaged, DiskFailure, and what `checksums.NOT_AS_WRITTEN` has."""
     heads = source.heads()
@@ -135,7 +135,7 @@ def find(
     dead, held = _dead(queues, sides)
     recovered = Recovered(source.idx, queues)
     timed = deadlines.queues
-    return Found(
+    return JournalContents(
         recovered=recovered,
         heads=heads,
         discards=discards,
@@ -162,7 +162,7 @@ def _asking(connection: sqlite3.Connection, only: Collection[int] | None) -> Cal
 class _Sides:
     """The facts about rows beside their place, by (queue_id, first_seq)."""
 
-    def __init__(self, heads: dict[int, Head]) -> None:
+    def __init__(self, heads: dict[int, SourceHead]) -> None:
         self.heads = heads
         self.transient: set[tuple[int, int]] = set()
         """those that do not outlive a process: of sources that are not replicated"""
@@ -178,11 +178,11 @@ class _Sides:
         """is told of `rows` now and then"""
 
     def upto(self, source: int) -> Position:
-        head = self.heads.get(source) or Head(source)
+        head = self.heads.get(source) or SourceHead(source)
         return head.committed if head.replicated else head.position
 
 
-def _reserved(heads: dict[int, Head], source: int) -> int:
+def _reserved(heads: dict[int, SourceHead], source: int) -> int:
     head = heads.get(source)
     return 0 if head is None else head.reserved
 
@@ -372,11 +372,11 @@ def _merge(row: RecoveredRow, first: int, last: int) -> None:
         row.settled.append((first, last))
 
 
-def _dead(queues: dict[int, RecoveredQueue], sides: _Sides) -> tuple[list[Dead], list[Held]]:
+def _dead(queues: dict[int, RecoveredQueue], sides: _Sides) -> tuple[list[Dead], list[HeldRanges]]:
     """Take dead rows out of the queues; neighbours in one range. Those whose settle is not committed stay on the
     disk, each by itself."""
     dead: list[Dead] = []
-    held: list[Held] = []
+    held: list[HeldRanges] = []
     for queue_id, queue in queues.items():
         source = sides.sources.get(queue_id, SOURCE)
         upto = sides.upto(source)
@@ -386,8 +386,8 @@ def _dead(queues: dict[int, RecoveredQueue], sides: _Sides) -> tuple[list[Dead],
             key = (queue_id, row.first_seq)
             settled = row.settled == [(row.first_seq, row.last_seq)]
             if settled and key in sides.late:
-                part = Range(queue_id, row.first_seq, row.last_seq)
-                held.append(Held(source, sides.late[key], pack_ranges([part])))
+                part = SeqRange(queue_id, row.first_seq, row.last_seq)
+                held.append(HeldRanges(source, sides.late[key], pack_ranges([part])))
             elif settled or key in sides.transient:
                 run = (queue_id, row.first_seq if run is None else run[1], row.last_seq)
                 continue

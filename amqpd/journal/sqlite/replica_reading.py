@@ -25,8 +25,8 @@ from amqpd.journal.sqlite.database import connect_to_read, meaning
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.replicas import TailRecord, read_votes, tail_record
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.journal.sqlite.sources import Head
-from amqpd.journal.sqlite.state import State
+from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.sqlite.state import SourceState
 from amqpd.journal.sqlite.state_reading import parts
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position
 from amqpd.replication.log import Link
@@ -63,7 +63,7 @@ class ReplicaReader:
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
         """What the source has at `base` beyond `after`: each part is read when it is asked for."""
 
-        def ask(question: Callable[[sqlite3.Connection], State]) -> State:
+        def ask(question: Callable[[sqlite3.Connection], SourceState]) -> SourceState:
             return self._asked(question)
 
         head = self._asked(self._heads).get(source)
@@ -93,7 +93,7 @@ class ReplicaReader:
             except checksums.NOT_AS_WRITTEN as error:
                 raise JournalDamaged(f"{self._path} is damaged: {trust.not_as_written(error)}") from error
 
-    def _heads(self, connection: sqlite3.Connection) -> dict[int, Head]:
+    def _heads(self, connection: sqlite3.Connection) -> dict[int, SourceHead]:
         record = trust.read_record(self._path, connection)
         return record.heads() if record is not None else {}
 

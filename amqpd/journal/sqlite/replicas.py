@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.schema import SOURCE
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.peers.entry import Position, Vote
 
 
@@ -41,7 +41,7 @@ def tail_record(row: tuple[Any, ...]) -> TailRecord:
     return TailRecord(source, (epoch, idx), (before_epoch, before_idx), checksum, first_row, rows, control)
 
 
-def check_tails(connection: sqlite3.Connection, heads: Mapping[int, Head]) -> None:
+def check_tails(connection: sqlite3.Connection, heads: Mapping[int, SourceHead]) -> None:
     """Each source's tail is what it ends with, without a gap. Raises JournalDamaged."""
     seen = set()
     for source, rows in groupby(connection.execute(queries.TAIL), itemgetter(0)):

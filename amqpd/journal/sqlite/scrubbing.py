@@ -54,7 +54,7 @@ _NO_NUMBERS = (struct.error, TypeError)
 _PHASES = ("names", *_SUMS, "batch")
 
 
-class Found(NamedTuple):
+class ScrubbedDamage(NamedTuple):
     """One damage that a scan found. With `messages` the row first..last of the queue cannot be read; else a record
     of the table is damaged, and its messages, if it has any, can be read."""
 
@@ -64,14 +64,14 @@ class Found(NamedTuple):
     messages: bool = False
 
 
-class Step(NamedTuple):
+class ScrubStep(NamedTuple):
     """The result of one step of a pass: how much was read, and the damage that was found."""
 
     nbytes: int
     rows: int
     total_bytes: int
     """of the journal, as it is now"""
-    found: list[Found]
+    found: list[ScrubbedDamage]
     done: bool
     """that was the last one of the pass"""
 
@@ -97,11 +97,11 @@ class Scan:
             pass  # the steps say it
         return self._total_bytes
 
-    def step(self) -> Step:
+    def step(self) -> ScrubStep:
         """Read on."""
         table = _PHASES[self._phase]
         nbytes = rows = 0
-        found: list[Found] = []
+        found: list[ScrubbedDamage] = []
         suspects: list[tuple[Entry, Entry | None]] = []
         try:
             connection = self._opened()
@@ -125,10 +125,10 @@ class Scan:
             if isinstance(reason, JournalInUse):
                 nbytes = STEP_BYTES_MAX  # the same again, after the pause of a step
             else:
-                found.append(Found(table, (), f"'{table}' cannot be read as a whole: {reason}"))
+                found.append(ScrubbedDamage(table, (), f"'{table}' cannot be read as a whole: {reason}"))
                 self._next_phase()
         done = self._phase == len(_PHASES)
-        return Step(nbytes, rows, self._total_bytes, found, done)
+        return ScrubStep(nbytes, rows, self._total_bytes, found, done)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -172,18 +172,18 @@ class Scan:
 
     # --- records beside the messages
 
-    def _names(self, connection: sqlite3.Connection, found: list[Found]) -> int:
+    def _names(self, connection: sqlite3.Connection, found: list[ScrubbedDamage]) -> int:
         for read in (trust.read_names, trust.read_record):
             try:
                 read(self._path, connection)
             except (JournalDamaged, *_NO_NUMBERS) as error:
                 reason = str(error).removesuffix(f"; {trust.REMEDY_OF_RECORDS}")
-                found.append(Found("names" if read is trust.read_names else "source", (), reason))
+                found.append(ScrubbedDamage("names" if read is trust.read_names else "source", (), reason))
                 break  # the checksum of the last transaction is made with the identity
         self._next_phase()
         return 2 * RECORD_BYTES
 
-    def _records(self, connection: sqlite3.Connection, table: str, found: list[Found]) -> int:
+    def _records(self, connection: sqlite3.Connection, table: str, found: list[ScrubbedDamage]) -> int:
         keys, statement = queries.SLICES[table]
         records = self._sliced(connection, statement, keys, STEP_RECORDS_MAX)
         whole = []
@@ -192,7 +192,7 @@ class Scan:
                 whole.append(record)
             else:
                 reason = f"the record {record[:-1]} of '{table}' does not fit its checksum"
-                found.append(Found(table, record[:keys], reason))
+                found.append(ScrubbedDamage(table, record[:keys], reason))
         self._passed(records, whole, keys, len(records) == STEP_RECORDS_MAX)
         return len(records) * RECORD_BYTES
 
@@ -246,7 +246,7 @@ class Scan:
                     found = crc32(piece, found)
         return bool(found == crc & checksums.BODY_MASK)
 
-    def _judged(self, connection: sqlite3.Connection, entry: Entry, row: Entry | None) -> list[Found]:
+    def _judged(self, connection: sqlite3.Connection, entry: Entry, row: Entry | None) -> list[ScrubbedDamage]:
         """What does not fit: for a consumer, and for what goes by the index."""
         found = []
         named = {(each[0], each[2], each[1]) for each in (entry, row) if each is not None and _head_fits(each)}
@@ -254,16 +254,20 @@ class Scan:
             try:
                 rows = RowReader(connection, self._path).read(queue_id, first, last, 1)
             except (JournalDamaged, DiskFailure) as error:
-                found.append(Found("batch", (queue_id, first), str(error)))
+                found.append(ScrubbedDamage("batch", (queue_id, first), str(error)))
                 continue
             reason = rows[0].damage if rows else f"the index of {self._path} does not name messages {first}..{last}"
             if reason:
-                found.append(Found("batch", (queue_id, first, last), reason, messages=True))
+                found.append(ScrubbedDamage("batch", (queue_id, first, last), reason, messages=True))
         about = f"messages {entry[2]}..{entry[1]} of queue {entry[0]}"
         if not _head_fits(entry):
-            found.append(Found("batch_index", entry[:2], f"the index entry of {about} does not fit its checksum"))
+            found.append(
+                ScrubbedDamage("batch_index", entry[:2], f"the index entry of {about} does not fit its checksum")
+            )
         elif not found:
-            found.append(Found("batch", entry[:2], f"the row of {about} says something else than its index entry"))
+            found.append(
+                ScrubbedDamage("batch", entry[:2], f"the row of {about} says something else than its index entry")
+            )
         return found
 
 

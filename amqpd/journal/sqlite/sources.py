@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from amqpd.journal.records import Range
+from amqpd.journal.records import SeqRange
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.entry_checks import QueueEnds
 from amqpd.journal.sqlite.payload import triples
@@ -22,13 +22,13 @@ from amqpd.journal.sqlite.schema import HEAD_COLUMNS, SOURCE
 from amqpd.peers.entry import START, Position
 
 RANGE_BYTES = 24
-"""of `Held.packed`"""
+"""of `HeldRanges.packed`"""
 BEHIND_MAX = 64
 """The local source's record is written at least once in this number of transactions of one row."""
 
 
 @dataclass(slots=True)
-class Head:
+class SourceHead:
     """The record of a source."""
 
     source: int
@@ -46,10 +46,10 @@ class Head:
     def is_committed(self, position: Position) -> bool:
         return not self.replicated or position <= self.committed
 
-    def at(self, position: Position, reserved: int = 0) -> Head:
+    def at(self, position: Position, reserved: int = 0) -> SourceHead:
         """As it is with this as its last transaction."""
         committed = self.committed if self.replicated else START
-        return Head(self.source, *position, reserved or self.reserved, self.replicated, committed)
+        return SourceHead(self.source, *position, reserved or self.reserved, self.replicated, committed)
 
     def record(self, identity: str) -> tuple[int, ...]:
         said = (self.source, self.epoch, self.idx, self.reserved, int(self.replicated), *self.committed)
@@ -60,7 +60,7 @@ class Head:
         return dict(zip(HEAD_COLUMNS, self.record(identity), strict=True)) | {"more_rows": rows}
 
 
-class Held(NamedTuple):
+class HeldRanges(NamedTuple):
     """Ranges of a source whose rows leave the disk when this position of the source is committed."""
 
     source: int
@@ -73,12 +73,12 @@ class Held(NamedTuple):
         return len(self.packed) // RANGE_BYTES
 
     @property
-    def ranges(self) -> list[Range]:
-        return [Range(*each) for each in triples(self.packed)]
+    def ranges(self) -> list[SeqRange]:
+        return [SeqRange(*each) for each in triples(self.packed)]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedState:
     """The staged state of a source, which is to take the place of what stands (`staging.py`)."""
 
     first_row: int
@@ -91,26 +91,26 @@ class Staged:
     """up to there is what the state has"""
 
 
-class Sources:
+class SourceProgress:
     """The progress of each source of one journal: its last transaction, and what of it is committed."""
 
-    def __init__(self, heads: dict[int, Head], held: Iterable[Held] = (), behind: int = 0) -> None:
+    def __init__(self, heads: dict[int, SourceHead], held: Iterable[HeldRanges] = (), behind: int = 0) -> None:
         self.heads = heads
         self.behind = behind
         """transactions of one row that the local source's record on the disk does not tell of, nor count"""
         self._due = True
         """that record is written with the next transaction"""
-        self.local = heads.setdefault(SOURCE, Head(SOURCE))
+        self.local = heads.setdefault(SOURCE, SourceHead(SOURCE))
         self.held = list(held)
-        self.staged: dict[int, Staged] = {}
+        self.staged: dict[int, StagedState] = {}
         self.stale: dict[int, int] = {}
         """source -> first row of what an earlier process staged, or what was left out: that goes before anything else
         of it is written"""
         self.ends = QueueEnds()
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         """A source that is met for the first time is replicated, unless it is the local one."""
-        return self.heads.get(source) or Head(source, replicated=source != SOURCE)
+        return self.heads.get(source) or SourceHead(source, replicated=source != SOURCE)
 
     def is_committed(self, source: int, position: Position) -> bool:
         return self.head(source).is_committed(position)
@@ -136,7 +136,7 @@ class Sources:
         self.local.idx = idx
         self.behind += 1
 
-    def begin(self, head: Head) -> None:
+    def begin(self, head: SourceHead) -> None:
         """An epoch of the local source that the disk does not know of yet."""
         self.heads[SOURCE] = self.local = head
         self._due = True
@@ -146,7 +146,7 @@ class Sources:
         older database."""
         self._due = True
 
-    def put(self, heads: Iterable[Head]) -> None:
+    def put(self, heads: Iterable[SourceHead]) -> None:
         """These are on the disk."""
         for head in heads:
             self.heads[head.source] = head

@@ -23,8 +23,8 @@ from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
 from amqpd.journal.sqlite.schema import STAGED_BEGUN, STAGED_ENTRY, STAGED_PART
-from amqpd.journal.sqlite.sources import Head, Staged
-from amqpd.journal.sqlite.state import State, decode
+from amqpd.journal.sqlite.sources import SourceHead, StagedState
+from amqpd.journal.sqlite.state import SourceState, decode
 from amqpd.journal.sqlite.undoing import undo
 from amqpd.peers.entry import START, LogEntry, Position
 
@@ -33,7 +33,7 @@ def begin(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
     """What was staged before goes. Raises sqlite3.Error."""
     drop(connection, source, draft)
     _put(connection, TailRecord(source, START, START, 0, draft.next_row, 0, b""), 0, STAGED_BEGUN)
-    draft.stage(source, Staged(draft.next_row))
+    draft.stage(source, StagedState(draft.next_row))
 
 
 def drop(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
@@ -80,7 +80,7 @@ def end(draft: Draft, source: int, base: Position) -> None:
     draft.stage(source, replace(_of(draft, source), last=base, base=base))
 
 
-def append(connection: sqlite3.Connection, entry: LogEntry, staged: Staged, draft: Draft) -> None:
+def append(connection: sqlite3.Connection, entry: LogEntry, staged: StagedState, draft: Draft) -> None:
     """An entry that follows what is staged. Raises ValueError, BadPayload, sqlite3.Error."""
     payload = appending.payload_of(entry)
     if entry.before != staged.last or entry.position <= entry.before:
@@ -95,7 +95,7 @@ def append(connection: sqlite3.Connection, entry: LogEntry, staged: Staged, draf
 
 
 def undo_staged(
-    connection: sqlite3.Connection, source: int, position: Position, staged: Staged, draft: Draft
+    connection: sqlite3.Connection, source: int, position: Position, staged: StagedState, draft: Draft
 ) -> None:
     """Entries above this position go. Raises ValueError for what is of the state, sqlite3.Error."""
     if staged.last is None or not staged.base <= position <= staged.last:
@@ -125,7 +125,7 @@ def complete(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
     _take_over(connection, source, states, draft)
     head = draft.head(source)
     reserved = max([head.reserved, *(state.reserved for state in states)])
-    draft.heads[source] = Head(source, *staged.base, reserved, replicated=True, committed=staged.base)
+    draft.heads[source] = SourceHead(source, *staged.base, reserved, replicated=True, committed=staged.base)
     connection.execute(entry_statements.DROP_STAGED, {"source": source})
     draft.stage(source, None)
     for kind, record in records:
@@ -133,7 +133,7 @@ def complete(connection: sqlite3.Connection, source: int, draft: Draft) -> None:
             appending.put_later(connection, record, draft)
 
 
-def _of(draft: Draft, source: int) -> Staged:
+def _of(draft: Draft, source: int) -> StagedState:
     staged = draft.staged(source)
     if staged is None:
         raise ValueError(f"nothing is being staged of source {source}")
@@ -168,7 +168,12 @@ def _count(connection: sqlite3.Connection, rows: int = 0, settled: int = 0) -> N
 
 
 def _discard_dead(
-    connection: sqlite3.Connection, source: int, staged: Staged, states: list[State], after: Position, draft: Draft
+    connection: sqlite3.Connection,
+    source: int,
+    staged: StagedState,
+    states: list[SourceState],
+    after: Position,
+    draft: Draft,
 ) -> None:
     """Runs of rows that stand and are not live; marks of queues that are gone. Raises BadPayload for rows that are
     not disjoint."""
@@ -202,7 +207,7 @@ def _discard_dead(
     draft.marks |= dict.fromkeys(gone)
 
 
-def _take_over(connection: sqlite3.Connection, source: int, states: list[State], draft: Draft) -> None:
+def _take_over(connection: sqlite3.Connection, source: int, states: list[SourceState], draft: Draft) -> None:
     """The records of the state."""
     for state in states:
         put = [(*each[:3], source, *each[3:]) for each in state.settled]

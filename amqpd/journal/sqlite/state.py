@@ -55,7 +55,7 @@ class StateRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class State:
+class SourceState:
     """A part of the state of a source, or several parts together, beside their rows."""
 
     source: int
@@ -93,7 +93,7 @@ class State:
         return b"".join([head, *lists, *(piece for _, data, timed in rows for piece in (data, timed))])
 
 
-def decode(part: bytes) -> State:
+def decode(part: bytes) -> SourceState:
     """Raises BadPayload."""
     whole = memoryview(part)
     try:
@@ -110,7 +110,7 @@ def decode(part: bytes) -> State:
         live, settled, returned, marks, known = map(_tuples, packed, (3, 6, 6, 4, 2))
         if not 0 <= reserved <= NUMBER_MAX:
             raise BadPayload(f"a state of source {source} reserves numbers up to {reserved}")
-        state = State(source, after, base, reserved, live, settled, returned, marks, known)
+        state = SourceState(source, after, base, reserved, live, settled, returned, marks, known)
         state.rows = list(_bodies(whole, at, [StateRow(*each) for each in _rows.iter_unpack(facts)]))
         if len(state.rows) != count:
             raise BadPayload(f"state of {len(state.rows)} rows where it says {count}")
@@ -120,7 +120,7 @@ def decode(part: bytes) -> State:
         raise BadPayload(f"a part of a state of {len(whole)} bytes is none: {error}") from error
 
 
-def _require_sound(state: State) -> None:
+def _require_sound(state: SourceState) -> None:
     """A start reads each of these, and ends at one that nobody can have written. Raises BadPayload."""
     source, ranges = state.source, [*state.live]
     positions = [state.after, state.base]

@@ -21,10 +21,10 @@ from amqpd.journal.sqlite.discards import Gone
 from amqpd.journal.sqlite.replicas import staged_from
 from amqpd.journal.sqlite.schema import FORMER_MARK
 from amqpd.journal.sqlite.small_tables import discard_of, mark_of
-from amqpd.journal.sqlite.state import State, StateRow
+from amqpd.journal.sqlite.state import SourceState, StateRow
 from amqpd.peers.entry import Position
 
-Ask = Callable[[Callable[[sqlite3.Connection], State]], State]
+Ask = Callable[[Callable[[sqlite3.Connection], SourceState]], SourceState]
 """`ReplicaReader._asked`"""
 Ranges = list[tuple[int, int]]
 
@@ -32,16 +32,16 @@ Ranges = list[tuple[int, int]]
 def parts(ask: Ask, source: int, after: Position, base: Position, reserved: int) -> Iterator[bytes]:
     """At least one."""
     rows = array("q")
-    of = State(source, after, base, reserved)
+    of = SourceState(source, after, base, reserved)
     yield from _cut(ask(lambda connection: _records(connection, of, rows)))
     left = iter(rows)
     while (part := ask(lambda connection: _bodies(connection, of, left))).rows:
         yield part.encode()
 
 
-def _records(connection: sqlite3.Connection, of: State, rows: array[int]) -> State:
+def _records(connection: sqlite3.Connection, of: SourceState, rows: array[int]) -> SourceState:
     """Everything except rows; the numbers of those that go, in `rows`."""
-    found = State(of.source, of.after, of.base, of.reserved)
+    found = SourceState(of.source, of.after, of.base, of.reserved)
     given = {"sources": f"[{of.source}]"}
     upto: list[tuple[int, ...]] = connection.execute(queries.SETTLED_OF, given).fetchall()
     upto = [each for each in upto if each[4:6] <= of.base]
@@ -88,7 +88,7 @@ def _records(connection: sqlite3.Connection, of: State, rows: array[int]) -> Sta
 
 
 def _at_base(
-    connection: sqlite3.Connection, of: State
+    connection: sqlite3.Connection, of: SourceState
 ) -> tuple[dict[int, tuple[int, ...]], dict[tuple[int, int], tuple[int, ...]]]:
     """Marks, by queue_id: next_seq, delivered, epoch, idx; and how often messages came back, by queue_id and seq:
     count, epoch, idx. As they are now, or, if an entry above `base` has written over them, before that."""
@@ -112,18 +112,18 @@ def _at_base(
     return marks, returned
 
 
-def _cut(of: State) -> Iterator[bytes]:
+def _cut(of: SourceState) -> Iterator[bytes]:
     """Its lists, in parts of about `PART_BYTES`."""
     whole = (of.live, of.settled, of.returned, of.marks, of.known)
     step = max(1, state.PART_BYTES // 48)
     for at in range(0, max(1, *map(len, whole)), step):
         live, settled, returned, marks, known = (each[at : at + step] for each in whole)
-        yield State(of.source, of.after, of.base, of.reserved, live, settled, returned, marks, known).encode()
+        yield SourceState(of.source, of.after, of.base, of.reserved, live, settled, returned, marks, known).encode()
 
 
-def _bodies(connection: sqlite3.Connection, of: State, rows: Iterator[int]) -> State:
+def _bodies(connection: sqlite3.Connection, of: SourceState, rows: Iterator[int]) -> SourceState:
     """A part with the next ones that are there."""
-    part, nbytes = State(of.source, of.after, of.base, of.reserved), 0
+    part, nbytes = SourceState(of.source, of.after, of.base, of.reserved), 0
     for batch_id in rows:
         given = {"batch_id": batch_id, "source": of.source}
         found = connection.execute(queries.STATE_ROW, given).fetchone()

@@ -19,7 +19,7 @@ from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SOURCE
-from amqpd.journal.sqlite.sources import BEHIND_MAX, Head
+from amqpd.journal.sqlite.sources import BEHIND_MAX, SourceHead
 from amqpd.storage.files import keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, MarkDamaged, Promise, read_mark
 from amqpd.storage.wal import WalEnd, read_end
@@ -48,10 +48,10 @@ class Source(NamedTuple):
         head = self.heads().get(source)
         return head is not None and (epoch, idx) <= head.position
 
-    def heads(self) -> dict[int, Head]:
-        local = Head(SOURCE, self.epoch, self.idx, self.reserved)
+    def heads(self) -> dict[int, SourceHead]:
+        local = SourceHead(SOURCE, self.epoch, self.idx, self.reserved)
         others = [
-            Head(number, epoch, idx, reserved, bool(replicated), (committed_epoch, committed_idx))
+            SourceHead(number, epoch, idx, reserved, bool(replicated), (committed_epoch, committed_idx))
             for number, epoch, idx, reserved, replicated, committed_epoch, committed_idx in self.others
         ]
         return {head.source: head for head in (local, *others)}

@@ -20,8 +20,8 @@ from amqpd.journal.sqlite.discards import Discard, Discards, Piece
 from amqpd.journal.sqlite.intake import Part, chunks, listed, split
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
-from amqpd.journal.sqlite.sources import Head
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.transaction import JournalTransaction
 
 PAGES_ALWAYS = 8
 """that a transaction changes; a row changes a page of the table and one of the index."""
@@ -32,7 +32,7 @@ _NOTHING: dict[str, Any] = dict.fromkeys((*statements.LISTS, *statements.RARE_LI
 class Work:
     """The work of one write to the journal, beside what it deletes."""
 
-    head: Head
+    head: SourceHead
     """of the local source, as it is then"""
     parts: list[Part] = field(default_factory=list)
     lists: dict[str, list[Any]] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Work:
 
 
 def plain_work(
-    transaction: Transaction, local: Head, discards: Discards, marks: QueueMarks
+    transaction: JournalTransaction, local: SourceHead, discards: Discards, marks: QueueMarks
 ) -> tuple[Work, list[tuple[int, int, int]]]:
     """What it has of the local source; (queue_id, first_seq, last_seq) of what it deletes itself."""
     index, epoch, rows, dropped = transaction.index, local.epoch, transaction.rows, transaction.dropped
-    work = Work(Head(SOURCE, epoch, index), [(rows, SOURCE, epoch, index)])
+    work = Work(SourceHead(SOURCE, epoch, index), [(rows, SOURCE, epoch, index)])
     lists = work.lists
     raised: list[tuple[int, int, int]] = []
     for queue_id, below in transaction.delivered.items():

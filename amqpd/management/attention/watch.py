@@ -41,7 +41,7 @@ from amqpd.management.figures.conditions import held_by_prefetch
 from amqpd.management.figures.totals import KEPT_FROM, KEPT_S_EACH, KEPT_S_MAX
 from amqpd.management.pacing import WalkPace
 from amqpd.node.node import Node
-from amqpd.publishing.unroutable import Outcome
+from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Access
@@ -50,7 +50,7 @@ PATIENCE_MS = 10_000
 """A consumer that acknowledges nothing for so long, and a queue of which nobody takes anything, are told of."""
 FORGET_MS = 60_000
 """Queues that are gone are let go of this often."""
-TOLD = (Outcome.DROPPED, Outcome.RETURNED, Outcome.NACKED)
+TOLD = (UnroutableOutcome.DROPPED, UnroutableOutcome.RETURNED, UnroutableOutcome.NACKED)
 """of what reached no queue; what was routed elsewhere by a policy is well"""
 
 
@@ -99,7 +99,7 @@ class AttentionWatch:
         self._node = node
         self._clock_ms = clock_ms
         self._queues: dict[LeaderQueue, _Seen] = {}
-        self._exchanges: dict[tuple[str, str], dict[Outcome, Growth]] = {}
+        self._exchanges: dict[tuple[str, str], dict[UnroutableOutcome, Growth]] = {}
         self._forgot_ms = clock_ms()
         self._making = trio.Lock()
         self._kept: tuple[Found, Counter[str]] | None = None

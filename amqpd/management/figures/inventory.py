@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.management.figures.overview import unroutable_of, vhosts
 from amqpd.management.figures.queue_facts import queue_facts
-from amqpd.node.traffic import Traffic, told_safe
+from amqpd.node.connection_rates import ConnectionRates, told_safe
 from amqpd.session.delivery_ages import timeout_ms
 from amqpd.topology.policies import NO_POLICY
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.json_values import to_json
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ Filters = Mapping[str, Any]
 def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
     """`now` is of the clock that `ConnectionBase.connected_at` was read from; `age_s` counts from there."""
     for connection in list(node.connections.values()):
-        if connection.state is not State.CLOSED and _wanted(filters, connection.vhost, connection.user):
+        if connection.state is not ConnectionState.CLOSED and _wanted(filters, connection.vhost, connection.user):
             yield connection_row(connection, now, node.totals.traffic)
 
 
-def connection_row(connection: ConnectionBase, now: float, traffic: Traffic) -> Row:
+def connection_row(connection: ConnectionBase, now: float, traffic: ConnectionRates) -> Row:
     """See `connections`."""
     rates = traffic.of(connection)
     return {
@@ -80,7 +80,7 @@ def channels(node: Node, filters: Filters) -> Iterator[Row]:
                 yield channel_row(channel, node.totals.traffic)
 
 
-def channel_row(channel: ChannelBase, traffic: Traffic) -> Row:
+def channel_row(channel: ChannelBase, traffic: ConnectionRates) -> Row:
     """See `channels`."""
     connection, confirms = channel.connection, channel.confirms
     delivered_rate, confirmed_rate, published_rate = traffic.of_channel(channel)

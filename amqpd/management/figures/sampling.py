@@ -31,7 +31,7 @@ from amqpd.node.node import Node
 from amqpd.node.totals import NOTHING, SUMS
 from amqpd.queues.port import QueuePort
 from amqpd.session.ports import ConnectionBase
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 # Facts take a sample each five seconds at most; this decides how late.
 SAMPLING_S = 1.0
@@ -240,7 +240,7 @@ def _of_queue(node: Node, queue: QueuePort) -> Sequence[int] | None:
 
 
 def _of_connection(connection: ConnectionBase) -> Sequence[int] | None:
-    return None if connection.state is State.CLOSED else (connection.bytes_in, connection.bytes_out)
+    return None if connection.state is ConnectionState.CLOSED else (connection.bytes_in, connection.bytes_out)
 
 
 def _of_vhost(node: Node, name: str) -> Sequence[int] | None:

@@ -48,7 +48,7 @@ from amqpd.publishing.routing import (
     remote_of,
     without_bcc,
 )
-from amqpd.publishing.unroutable import NACK, Outcome
+from amqpd.publishing.unroutable import NACK, UnroutableOutcome
 from amqpd.queues.port import QueuePort
 from amqpd.session.durability import CommonReceipt
 
@@ -175,7 +175,9 @@ async def _offer(
     route.passed.count(1, len(queues))
     if not queues:
         nacked = route.unroutable == NACK
-        count_unroutable(node, vhost, route.exchange, Outcome.NACKED if nacked else Outcome.RETURNED, 1)
+        count_unroutable(
+            node, vhost, route.exchange, UnroutableOutcome.NACKED if nacked else UnroutableOutcome.RETURNED, 1
+        )
         return False
     if len(queues) > 1 and not node.disk_space.fits(run, queues, properties):
         raise Unavailable(f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk")

@@ -18,11 +18,11 @@ import trio
 from amqpd.declarations.locating import wanted_of
 from amqpd.definitions.difference import Place
 from amqpd.management.errors import Unavailable
-from amqpd.node.cluster import Cluster, Wanted
+from amqpd.node.cluster import Cluster, WantedSource
 from amqpd.queues.settings import QUORUM, type_of
 from amqpd.vocabulary.records import Key, QueueRecord
 
-Choose = Callable[[Key, Wanted], int | None]
+Choose = Callable[[Key, WantedSource], int | None]
 # Queues of a file for which sources are made, at once: a cluster of some nodes has one at each of them then.
 MADE_FOR_MAX = 32
 
@@ -51,9 +51,9 @@ def placed_in_cluster(choose: Choose, node_of: Callable[[QueueRecord], str]) -> 
     return place
 
 
-def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[Wanted]:
+def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[WantedSource]:
     """What the first of the quorum queues ask of a source that there is none of yet. `choose` counts what it says."""
-    found: list[Wanted] = []
+    found: list[WantedSource] = []
     for record in records:
         if type_of(record.arguments) == QUORUM and len(found) < MADE_FOR_MAX:
             wanted = _wanted(record)
@@ -62,7 +62,7 @@ def sourceless(records: Iterable[QueueRecord], choose: Choose) -> list[Wanted]:
     return found
 
 
-async def make_sources(cluster: Cluster, wanted: Sequence[Wanted]) -> None:
+async def make_sources(cluster: Cluster, wanted: Sequence[WantedSource]) -> None:
     """Until each was answered, which takes ten seconds at most: there is one, or there can be none now."""
     left, answered = len(wanted), trio.Event()
 
@@ -78,5 +78,5 @@ async def make_sources(cluster: Cluster, wanted: Sequence[Wanted]) -> None:
         await answered.wait()
 
 
-def _wanted(record: QueueRecord) -> Wanted:
+def _wanted(record: QueueRecord) -> WantedSource:
     return wanted_of(record, {})._replace(balanced=f"{record.vhost}/{record.name}")

@@ -39,10 +39,10 @@ from amqpd.management.pacing import WalkPace
 from amqpd.management.peers.queue_figures import figures_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
-from amqpd.node.traffic import Traffic
+from amqpd.node.connection_rates import ConnectionRates
 from amqpd.session.consumers import Consumer
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 
 PAGE_BYTES_MAX = 64 << 10
 """What a message between nodes may have (`amqpd/peers/encoding.py`)."""
@@ -202,7 +202,7 @@ class PeerAnswers:
         found = list(known.values())
         begin = (bisect_left if or_at else bisect_right)(found, place[0] if place else -1, key=number_of)
         for connection in found[begin:]:
-            if connection.state is not State.CLOSED:
+            if connection.state is not ConnectionState.CLOSED:
                 yield connection
 
     def _channels_behind(self, place: list[Any], *, or_at: bool = False) -> Iterator[tuple[list[Any], ChannelBase]]:
@@ -295,7 +295,7 @@ def _row(row: Row) -> str:
     return written({name: value for name, value in row.items() if len(written(value)) <= VALUE_BYTES_MAX})
 
 
-def _connection(connection: ConnectionBase, traffic: Traffic) -> Row:
+def _connection(connection: ConnectionBase, traffic: ConnectionRates) -> Row:
     """The moment of its beginning is by this node's clock."""
     row = connection_row(connection, trio.current_time(), traffic)
     row["connected_at_ms"] = round((time.time() - row.pop("age_s")) * 1000)

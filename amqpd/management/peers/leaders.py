@@ -16,7 +16,7 @@ from typing import Any
 
 from amqpd.management.face import BrokerParts, ClusterState
 from amqpd.management.peers.rows import GatheredRows, Key, PeerRows
-from amqpd.node.sources import Sources
+from amqpd.node.sources import ServedSources
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord
 
@@ -34,7 +34,7 @@ class Leaders:
     """The leaders of the queues of a cluster, and what they say, for one request; without a cluster this node
     leads all."""
 
-    def __init__(self, here: str, sources: Sources, view: ClusterState | None, peers: PeerRows | None) -> None:
+    def __init__(self, here: str, sources: ServedSources, view: ClusterState | None, peers: PeerRows | None) -> None:
         """`here`: this node's name; `sources`: who leads what, as this node knows it."""
         self._here = here
         self._sources = sources

@@ -1,6 +1,6 @@
 """Whether a password, or a certificate's name, logs a user in.
 
-What comes in: a user's name, a password, where the peer is. What goes out: `Accepted` or `Refused`; the
+What comes in: a user's name, a password, where the peer is. What goes out: `Accepted` or `LoginRefused`; the
 reason is for the log, clients get one answer for everything.
 Rules: 1. argon2 runs in threads, few at a time; addresses take turns, and at each of them names do: a flood
 of wrong passwords cannot stall clients elsewhere, nor eat the machine. 2. A verified log-in is remembered,
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import trio
 
+from amqpd.security.authentication.fair_semaphore import FairSemaphore, TooManyWaiting
 from amqpd.security.authentication.passwords import hash_password, verify_password
-from amqpd.security.authentication.places import Places, TooManyWaiting
 from amqpd.security.authentication.tally import Tally
 from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash
 from amqpd.topology.state import Topology
@@ -58,7 +58,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LoginRefused:
     """The log-in failed; the reason is for the log, the client does not learn it."""
 
     reason: str
@@ -73,7 +73,7 @@ class Logins:
         """`wait_max_s`: of a log-in for its hash, whatever became of its connection."""
         self._topology = topology
         self._loopback_users = frozenset(loopback_users)
-        self._places = Places(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
+        self._places = FairSemaphore(VERIFICATIONS_AT_ONCE, WAITING_AN_ADDRESS_MAX)
         self._wait_max_s = wait_max_s
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[str, bytes] = OrderedDict()
@@ -83,14 +83,14 @@ class Logins:
         self.tally = Tally()
         """attempts; those who ask count them"""
 
-    def known(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | Refused | None:
+    def known(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | LoginRefused | None:
         """The verdict where it costs no hash; None: `verify` must find it out."""
         if not password:
-            return Refused(_BLANK.format(user))
+            return LoginRefused(_BLANK.format(user))
         if len(password) > PASSWORD_BYTES_MAX:
-            return Refused(_INVALID.format(user))
+            return LoginRefused(_INVALID.format(user))
         if not peer_is_loopback and user in self._loopback_users:
-            return Refused(_LOOPBACK.format(user))
+            return LoginRefused(_LOOPBACK.format(user))
         record = self._topology.users.get(user)
         # Of an unknown user too, so that the time that it takes tells nothing.
         digest = self._digest(user, password, record.password_hash if record else "")
@@ -101,7 +101,7 @@ class Logins:
 
     async def verify(
         self, user: str, password: bytes, peer_is_loopback: bool, address: str = ""
-    ) -> Accepted | Refused:
+    ) -> Accepted | LoginRefused:
         """`address`: where the client is, as far as clients of one place share their turns."""
         known = self.known(user, password, peer_is_loopback)
         if known is not None:
@@ -114,21 +114,21 @@ class Logins:
             with trio.fail_after(self._wait_max_s):
                 right = await self._verify_slowly(user, address, digest, password, stored)
         except (TooManyWaiting, trio.TooSlowError):
-            return Refused(_BUSY.format(user))
+            return LoginRefused(_BUSY.format(user))
         # The user may have been changed or deleted meanwhile.
         now = self._topology.users.get(user)
         if not right or now is None or now.password_hash != stored:
-            return Refused(_INVALID.format(user))
+            return LoginRefused(_INVALID.format(user))
         self._remember(user, digest)
         return Accepted(user, now.tags)
 
-    def verify_certificate(self, user: str, peer_is_loopback: bool) -> Accepted | Refused:
+    def verify_certificate(self, user: str, peer_is_loopback: bool) -> Accepted | LoginRefused:
         """For EXTERNAL: the name was proved by a certificate; no password is needed, nor has to be set."""
         record = self._topology.users.get(user)
         if record is None:
-            return Refused(_INVALID.format(user))
+            return LoginRefused(_INVALID.format(user))
         if not peer_is_loopback and user in self._loopback_users:
-            return Refused(_LOOPBACK.format(user))
+            return LoginRefused(_LOOPBACK.format(user))
         return Accepted(user, record.tags)
 
     async def _verify_slowly(self, user: str, address: str, digest: bytes, password: bytes, stored: str) -> bool:

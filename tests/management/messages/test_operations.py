@@ -65,7 +65,7 @@ class OperatedNode:
         return self
 
     def check_settled(self) -> None:
-        """What the journal was told of is in one row, or whole rows (see `Transaction.settled`)."""
+        """What the journal was told of is in one row, or whole rows (see `JournalTransaction.settled`)."""
         rows = [row for each in self.harness.transactions for row in each.rows]
         for settled in (settled for each in self.harness.transactions for settled in each.settled):
             touched = [

@@ -7,7 +7,7 @@ import trio
 
 from amqpd.management.errors import Unavailable
 from amqpd.management.metadata.imported_queues import MADE_FOR_MAX, make_sources, placed_in_cluster, sourceless
-from amqpd.node.cluster import Alone, Answer, Wanted
+from amqpd.node.cluster import Alone, Answer, WantedSource
 from amqpd.vocabulary.records import Key, QueueRecord
 from tests.harness.cluster import ClusterByHand
 
@@ -16,22 +16,22 @@ def quorum(name: str, **arguments: object) -> QueueRecord:
     return QueueRecord("/", name, 0, arguments={"x-queue-type": "quorum", **arguments})
 
 
-def none(key: Key, wanted: Wanted) -> int | None:
+def none(key: Key, wanted: WantedSource) -> int | None:
     return None
 
 
 def test_sources_are_asked_for_where_the_first_queues_would_be_led() -> None:
     records = [QueueRecord("/", "plain", 0), quorum("a"), quorum("b", **{"x-quorum-initial-group-size": 5})]
-    assert sourceless(records, none) == [Wanted(0, "//a"), Wanted(5, "//b")]
+    assert sourceless(records, none) == [WantedSource(0, "//a"), WantedSource(5, "//b")]
     assert sourceless(records, lambda key, wanted: 7) == []
     assert len(sourceless((quorum(f"{i}") for i in range(1000)), none)) == MADE_FOR_MAX
 
 
 @pytest.mark.trio
 async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_none() -> None:
-    cluster, asked, answers = ClusterByHand(), list[Wanted](), list[Answer]()
+    cluster, asked, answers = ClusterByHand(), list[WantedSource](), list[Answer]()
 
-    def want(wanted: Wanted, answer: Answer) -> None:
+    def want(wanted: WantedSource, answer: Answer) -> None:
         asked.append(wanted)
         answers.append(answer)
 
@@ -41,20 +41,20 @@ async def test_all_that_are_asked_for_are_waited_for_also_where_there_can_be_non
 
     async def make() -> None:
         nonlocal done
-        await make_sources(cluster, [Wanted(0, "//a"), Wanted(0, "//b")])
+        await make_sources(cluster, [WantedSource(0, "//a"), WantedSource(0, "//b")])
         done = True
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(make)
         await trio.testing.wait_all_tasks_blocked()
-        assert asked == [Wanted(0, "//a"), Wanted(0, "//b")]
+        assert asked == [WantedSource(0, "//a"), WantedSource(0, "//b")]
         answers[0](True)
         await trio.testing.wait_all_tasks_blocked()
         assert not done
         answers[1](False)
     assert done
     # A node without a cluster refuses at once.
-    await make_sources(Alone(), [Wanted(0, "//a")])
+    await make_sources(Alone(), [WantedSource(0, "//a")])
 
 
 def test_where_there_is_none_even_so_the_sentence_says_what_to_do() -> None:

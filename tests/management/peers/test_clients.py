@@ -24,7 +24,7 @@ from amqpd.management.peers.answers import PeerAnswers
 from amqpd.management.peers.clients import Clients
 from amqpd.management.peers.leaders import Leaders
 from amqpd.management.peers.rows import PeerRows
-from amqpd.vocabulary.states import State
+from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import Client
 from tests.management.rig import ALICE, ROOT, running
 
@@ -73,7 +73,7 @@ class TwoNodes:
         return await clients.close(self.on[A], self.leaders, by, **which)
 
     def closed(self, name: str) -> bool:
-        return self.clients[name].connection.state is not State.RUNNING
+        return self.clients[name].connection.state is not ConnectionState.RUNNING
 
     def id_of(self, name: str) -> str:
         return str(self.clients[name].connection.id)

@@ -15,8 +15,8 @@ from typing import Any
 
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
-from amqpd.journal.sqlite.sources import Head
-from amqpd.journal.transaction import Transaction
+from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.replication.replica import Appended, Voted, Write
 from tests.replication.simulation.contents import Content, read_short, run_of, short
@@ -69,7 +69,7 @@ class SimulatedDisk:
             platter.names.pop("generation", None)
         return Recovered(platter.index, {})
 
-    def commit(self, transaction: Transaction, *, housekeeping: bool = True) -> None:
+    def commit(self, transaction: JournalTransaction, *, housekeeping: bool = True) -> None:
         platter = self._platter
         if transaction.index != platter.index + 1:
             raise ValueError(f"transaction {transaction.index} does not follow {platter.index}")
@@ -93,13 +93,13 @@ class SimulatedDisk:
     def set_names(self, **names: str) -> None:
         self._platter.names.update(names)
 
-    def head(self, source: int) -> Head:
+    def head(self, source: int) -> SourceHead:
         if source == LOCAL:
-            return Head(LOCAL, self._platter.epoch, self._platter.index)
+            return SourceHead(LOCAL, self._platter.epoch, self._platter.index)
         kept = self._platter.kept.get(source)
         if kept is None:
-            return Head(source, replicated=True)
-        return Head(source, *kept.last, kept.reserved, replicated=True, committed=kept.base)
+            return SourceHead(source, replicated=True)
+        return SourceHead(source, *kept.last, kept.reserved, replicated=True, committed=kept.base)
 
     def replicas(self) -> list[ReplicaState]:
         return [kept.replica() for _, kept in sorted(self._platter.kept.items())]

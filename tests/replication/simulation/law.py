@@ -20,7 +20,7 @@ from typing import Protocol
 
 from amqpd.cluster.records import KnownRecord
 from amqpd.journal.records import Recovered, RecoveredQueue, Row
-from amqpd.journal.sqlite.sources import Head
+from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.peers.entry import START, LogEntry, Position
 from tests.replication.simulation.contents import Content, values_of
 
@@ -32,7 +32,7 @@ class LawBroken(AssertionError):
 class JudgedDisk(Protocol):
     """What a disk says of itself."""
 
-    def head(self, source: int) -> Head: ...
+    def head(self, source: int) -> SourceHead: ...
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]: ...
     def recovered_of(self, sources: list[int]) -> Recovered: ...
     def content(self, payload: bytes) -> Content: ...

@@ -20,7 +20,7 @@ class TooManyWaiting(Exception):
     """The number of those that wait under one name has reached its bound."""
 
 
-class Places:
+class FairSemaphore:
     """A number of places for concurrent work; those that wait get them in turns, by address and then by name."""
 
     def __init__(self, places: int, waiting_max: int) -> None:

@@ -44,7 +44,7 @@ NONE = Rates()
 NOTHING = 0.0, 0.0, 0.0
 
 
-class Traffic:
+class ConnectionRates:
     """The rates at which the connections of one node, and their channels, receive and send."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class Passed:
         self._sampled_in, self._sampled_out = self.publish_in, self.publish_out
 
 
-class Traffic:
+class ExchangeCounts:
     """The counts of messages of all exchanges to which somebody has published."""
 
     def __init__(self) -> None:
