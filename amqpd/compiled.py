@@ -40,7 +40,7 @@ MODULES = (
     "amqpd.exchanges.cache_memory",
     "amqpd.journal.buffer",
     "amqpd.journal.commit_timing",
-    "amqpd.journal.entry",
+    "amqpd.journal.pending_row",
     "amqpd.journal.led_sources",
     "amqpd.journal.lane",
     "amqpd.journal.numbers",

@@ -50,11 +50,11 @@ OTHERS = re.compile(
 )
 # Files that have another thing of that name: directories of users, segments and formats that are sealed, letters.
 OF_OTHER_THINGS = re.compile(
-    r"amqpd/(?:backup/|checking/(?:metadata|salvage)|config\.py|journal/(?:buffer|entry)\.py|journal/sqlite/migrations/"
-    r"|kernel/|node/alarm_board|queues/(?:paging|segment|store)\.py|security/rabbitmq_hashes|setting_types"
+    r"amqpd/(?:backup/|checking/(?:metadata|salvage)|config\.py|journal/(?:buffer|pending_row)\.py|journal/sqlite/migrations/"
+    r"|flow/alarms|kernel/|queues/(?:paging|segment|store)\.py|security/rabbitmq_hashes|setting_types"
     r"|topology/metadata/|tracing/context|vocabulary/escapes|wire/)|bench/(?:applications|brokers/)|conformance/broker"
     r"|spark/amqpd_spark/(?:files|java)\.py|tests/(?:clients/rabbitmq_process|cost/instructions|events/test_messages"
-    r"|faults/(?:every_method|rabbitmq_cluster|test_damage_judge)|harness/namespaces|management/figures/test_recent|node/test_alarm_board"
+    r"|faults/(?:every_method|rabbitmq_cluster|test_damage_judge)|harness/namespaces|management/figures/test_recent|flow/test_alarm_board"
     r"|spark/test_(?:class_archive|files)|test_config|wire/)"
 )
 

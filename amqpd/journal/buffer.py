@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from amqpd.journal.entry import PendingRow
 from amqpd.journal.lane import JournalLane, Lane
 from amqpd.journal.led_sources import LedSource, divide, lanes_of
 from amqpd.journal.numbers import Numbers
+from amqpd.journal.pending_row import PendingRow
 from amqpd.journal.records import LOCAL, SeqRange
 from amqpd.journal.storing import bytes_of, store, store_settled
 from amqpd.journal.transaction import JournalTransaction

@@ -8,7 +8,7 @@ Not here: which segments (`buffer.py`), rows on the disk (`sqlite/`).
 
 from __future__ import annotations
 
-from amqpd.journal.entry import PendingRow
+from amqpd.journal.pending_row import PendingRow
 from amqpd.journal.records import Row, SeqRange
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.replication.replica import Appended, StatePart, Write

@@ -15,7 +15,7 @@ from array import array
 from bisect import bisect_right
 from itertools import accumulate
 
-from amqpd.journal.entry import PendingRow
+from amqpd.journal.pending_row import PendingRow
 from amqpd.kernel import Run
 from amqpd.queues.arrivals import ArrivalTimes
 from amqpd.queues.deadlines import Deadlines
