@@ -291,18 +291,15 @@ class Channel(PublishingChannel):
 
     @property
     def begun(self) -> Begun:
-        """See `UnfinishedChannel.begun`."""
         if self.tx is not None:
             return Begun.TRANSACTION
         return Begun.LEDGER if self.content is None else Begun.MESSAGE
 
     @property
     def waits(self) -> bool:
-        """See `UnfinishedChannel.waits`."""
         return self.suspended or self.connection.intake.parked
 
     def refuse_unfinished(self, error: AMQPSoftError) -> None:
-        """See `UnfinishedChannel.refuse_unfinished`."""
         self.fail(error, _NO_METHOD if self.content is None else _PUBLISH_ID)
 
     def end_unfinished(self) -> None:
@@ -327,7 +324,6 @@ class Channel(PublishingChannel):
             self.content = None
 
     def remove_consumer(self, consumer: Subscription, answer: Callable[[None], object] = unheard) -> None:
-        """See `ChannelBase.remove_consumer`."""
         if self.consumers.pop(consumer.tag, None) is not None:
             self.node.census.consumer_gone(self.connection.vhost)
             self.node.events.consumer_removed(self, consumer)
@@ -357,12 +353,10 @@ class Channel(PublishingChannel):
 
     @property
     def takes_batches(self) -> bool:
-        """See `ChannelBase.takes_batches`."""
         node = self.node
         return self.tx is None and not (self.traced or node.audit.active or node.quotas.active)
 
     def publish_batch(self, batch: Mixed) -> bool:
-        """See `ChannelBase.publish_batch`."""
         return batches.publish_batch(self.node, self, batch)
 
     def flush_confirms(self) -> None:

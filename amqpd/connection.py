@@ -172,7 +172,6 @@ class Connection(ConnectionBase):
         return max(self._due - len(self._rest), 0)
 
     def on_timer(self, now: float, heartbeat_only: bool = False) -> None:
-        """See `Liveness.on_timer`."""
         self.liveness.on_timer(now, heartbeat_only)
 
     def guard(self, step: Callable[[], None]) -> None:
@@ -297,7 +296,6 @@ class Connection(ConnectionBase):
                 channel.frame(kind, payload)
 
     def unfinished_channels(self) -> Iterator[ChannelBase]:
-        """See `Client.unfinished_channels`."""
         for channel in list(self.channels.values()):
             if self.state is not _RUNNING:
                 return
@@ -487,7 +485,6 @@ class Connection(ConnectionBase):
         self.lost()
 
     def give_back_old_routes(self) -> None:
-        """See `ConnectionBase.give_back_old_routes`."""
         if self.routes.known and self.routes.version != self.node.topology.version:
             self.give_back_routes()
 

@@ -51,7 +51,6 @@ class JournalLane(Lane):
         self._force = force
 
     def force(self) -> None:
-        """See `Lane.force`."""
         self._force()
 
 

@@ -167,21 +167,18 @@ class Mixed(Run):
         return self.data[at + 13 : at + method - 2]
 
     def body(self, i: int) -> bytes:
-        """See `Run.body`."""
         check_range(self, i, i + 1)
         at, method, _, header, size = self._place(i)
         begin = at + method + header + 7
         return self.data[begin : begin + size] if size else b""
 
     def bytes_in(self, low: int, high: int) -> int:
-        """See `Run.bytes_in`."""
         check_range(self, low, high)
         return sum([body for _, _, _, _, body in self._places(low, high)])
 
     def deliveries(
         self, low: int, high: int, channel: int, consumer: bytes, tag: int, redelivered: bool, frame_max: int
     ) -> bytes:
-        """See `encode_deliveries`."""
         delivery_head(channel, consumer, b"")  # raises what is wrong with these
         if low == high:
             return b""
@@ -203,7 +200,6 @@ class Mixed(Run):
         return b"".join(pieces)
 
     def content(self, i: int, channel: int, frame_max: int) -> bytes:
-        """See `encode_content`."""
         at, method, _, header, _ = self._place(i)
         return header_frame(self.data, at + method, header, channel) + cut_body(self.body(i), channel, frame_max)
 

@@ -61,7 +61,7 @@ def _work(transaction: ChannelTransaction) -> int:
 
 
 def _commit(channel: Channel, transaction: ChannelTransaction) -> Iterator[None]:
-    """See `Holds.commit`."""
+    """The steps of a commit, which take so much work, under a hold if they fit into one."""
     node, complete, delayed, receipt = channel.node, True, False, CommonReceipt()
     used: dict[QueuePort, None] = {}
     transaction.end()

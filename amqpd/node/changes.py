@@ -40,11 +40,11 @@ class Changes:
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), by: Owner = None
     ) -> None:
-        """See `Services.submit`."""
+        """Make the changes in one transaction."""
         self._submit(changes, resume, requires, {by: changes})
 
     def bind(self, binding: BindingRecord, resume: Resume, by: Owner = None) -> None:
-        """See `ChangeOrder.bind`."""
+        """Make the binding."""
         self._order.bind(binding, resume, by)
 
     def remove(
@@ -54,7 +54,7 @@ class Changes:
         condition: Callable[[], bool] = lambda: True,
         by: Owner = None,
     ) -> None:
-        """See `ChangeOrder.remove`."""
+        """Remove the record and what goes along with it."""
         self._order.remove(record, resume, condition, by)
 
     def _submit_requests(

@@ -57,11 +57,9 @@ class Dispatching(DispatchingBase):
 
     @property
     def holds(self) -> bool:
-        """See `DispatchingBase`."""
         return len(self._unfinished) > 0
 
     def later(self, steps: Iterator[None]) -> None:
-        """See `QueueHost.later`."""
         self._steps.append(steps)
         if len(self._steps) == 1:
             self._do_steps(STEPS_AT_ONCE)

@@ -212,16 +212,13 @@ class Node(LeaderNode):
 
     @property
     def makes_queues(self) -> bool:
-        """See `PublishingNode.makes_queues`."""
         return len(self.registry.beginning) > 0
 
     def queues_named(self, vhost: str, names: Iterable[str]) -> tuple[QueuePort, ...]:
-        """See `PublishingNode.queues_named`."""
         ports = self.ports
         return tuple(queue for name in names if (queue := ports.get((vhost, name))) is not None)
 
     def serves(self, vhost: str, name: str) -> bool:
-        """See `PublishingNode.serves`."""
         queue = self.queues.get((vhost, name))
         return queue is not None and queue.is_served
 
@@ -360,7 +357,6 @@ class Node(LeaderNode):
         return self.registry.delay(vhost, run, delay_ms, publication)
 
     def release(self, vhost: str, run: Run) -> Released:
-        """See `LeaderNode.release`."""
         return releasing.release(self, self.delayed.get(vhost), vhost, run)
 
     def _give_history(self, binding: BindingRecord, runs: tuple[Run, ...]) -> None:
@@ -369,7 +365,6 @@ class Node(LeaderNode):
     # What queues ask of their host
 
     def trace(self, channel: ChannelBase, queue: QueuePort, sent: SentRange) -> None:
-        """See `SessionNode.trace`."""
         if channel.traced:
             self.firehose.delivered(channel, queue, sent)
         if self.tracer is not None:
@@ -378,34 +373,27 @@ class Node(LeaderNode):
             self.work_left -= self.tracer.delivered(*of, sent, known)
 
     def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
-        """See `PublishingNode.trace_publish`."""
         self.firehose.published(channel, run, keys, queues)
 
     def again(self, queue: Dispatchable) -> None:
-        """See `DispatchingHost.again`."""
         self.to_dispatch.add(queue)
 
     def later(self, steps: Iterator[None]) -> None:
-        """See `QueueHost.later`."""
         self.dispatching.later(steps)
 
     def wake(self, queue: Paged, at_ms: int) -> None:
-        """See `DispatchingHost.wake`."""
         self.wakes.ask(queue, at_ms)
 
     def holds_lease(self, source: int) -> bool:
-        """See `QueueHost.holds_lease`."""
         return self.cluster.holds_lease(source)
 
     def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """See `QueueHost.dead_letter`."""
         gone = dead_lettering.dead_letter(self, queue, run, low, high, reason)
         if self.tracer is not None and queue.dead_letters and gone[0]:
             self.work_left -= self.tracer.dead_lettered(queue.record, run, low, low + gone[0], reason)
         return gone
 
     def keep_dead_letters(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
-        """See `QueueHost.keep_dead_letters`."""
         dead_lettering.keep_dead_letters(self, queue, run, low, high, reason)
 
     # Memory and shortage

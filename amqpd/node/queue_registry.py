@@ -98,7 +98,8 @@ class QueueRegistry:
         self._recovered = recovered
 
     def recovery_ended(self, dropped: Collection[int], suspect: bool) -> None:
-        """See `Node.recovery_ended`."""
+        """What is in the journal and in no queue is parked (`orphans.py`), or dropped when `dropped` has the queue's
+        id."""
         node, recovered = self._node, self._recovered
         assert recovered is not None
         known: set[int] = set()
@@ -213,7 +214,7 @@ class QueueRegistry:
             self._node.quarantine(queue, error)
 
     def source_begins(self, source: int, recovered: Recovered) -> None:
-        """See `Node.source_begins`."""
+        """This node leads the source, which has these messages."""
         node, keys = self._node, list(self._of_source.get(source, ()))
         standing, epoch = recovered.standing(), node.journal.led_sources[source].epoch
         node.books.source_begins(source, epoch, standing.eras, len(keys), standing.total)
@@ -291,7 +292,7 @@ class QueueRegistry:
             node.log("messages_of_deleted_queues_dropped", source=source, queues=len(gone))
 
     def source_ends(self, source: int) -> None:
-        """See `Node.source_ends`."""
+        """This node leads the source no more."""
         node = self._node
         if source not in node.sources.serving:
             return

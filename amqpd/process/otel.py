@@ -70,16 +70,13 @@ class OtelExporter:
 
     @property
     def reason(self) -> str:
-        """See `spans.Exporter`."""
         return self._notes.last
 
     @property
     def waiting(self) -> int:
-        """See `spans.Exporter`."""
         return self._handed - self.exported - self.failed
 
     def export(self, fact: SpanFact) -> None:
-        """See `spans.Exporter`."""
         if self._disabled:
             return
         trace_id, publisher_id, flags, state = fact.context
@@ -101,12 +98,10 @@ class OtelExporter:
         self._processor.on_end(span)
 
     def flush_and_end(self) -> None:
-        """See `spans.Exporter`."""
         self._processor.shutdown()
         self._notes.end()
 
     def give_up(self) -> None:
-        """See `spans.Exporter`."""
         self._sender.shutdown()
 
 

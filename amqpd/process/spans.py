@@ -85,7 +85,7 @@ class Spans:
         return self._tracer
 
     def tell(self, fact: SpanFact) -> None:
-        """See `tracing.facts.Tell`."""
+        """Keep the fact until it is exported; drop it if too many wait."""
         if len(self._waiting) + self._exporter.waiting >= self._spans_max:
             self.dropped += 1
         else:

@@ -64,7 +64,7 @@ class DispatchingBase(ABC):
 
     @abstractmethod
     def later(self, steps: Iterator[None]) -> None:
-        """See `QueueHost.later`."""
+        """Carry out these steps in order: the first now, the others as ticks have time for them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -116,27 +116,27 @@ class PublishingNode(SessionNode):
 
     @abstractmethod
     def later(self, steps: Iterator[None]) -> None:
-        """See `QueueHost.later`."""
+        """Carry out these steps in order: the first now, the others as ticks have time for them."""
 
     @abstractmethod
     def again(self, queue: Dispatchable) -> None:
-        """See `DispatchingHost.again`."""
+        """Dispatch it in the next tick."""
 
     @abstractmethod
     def holds_lease(self, source: int) -> bool:
-        """See `QueueHost.holds_lease`."""
+        """As the leader of this source the node may still deliver to a consumer that must be the only one."""
 
     @abstractmethod
     def wake(self, queue: Paged, at_ms: int) -> None:
-        """See `DispatchingHost.wake`."""
+        """Dispatch it when that time has come."""
 
     @abstractmethod
     def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """See `QueueHost.dead_letter`."""
+        """Dead-letter messages low..high-1 of the run, see `QueueHost`."""
 
     @abstractmethod
     def keep_dead_letters(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
-        """See `QueueHost.keep_dead_letters`."""
+        """Keep the dead letters of refused messages, which are nowhere else, until they can go."""
 
 
 class PublishingChannel(ChannelBase):

@@ -140,7 +140,7 @@ class RouteCache:
         """the queues of these routes: routes to the same ones have the same tuple"""
 
     def forget(self) -> None:
-        """See `Cache.forget`."""
+        """Empty the cache."""
         self.known.clear()
         self.queues.clear()
         self.nbytes = 0

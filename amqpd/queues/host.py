@@ -53,7 +53,7 @@ class QueueHost(DispatchingHost[QueueOf], Protocol[QueueOf]):
     """The node, as one of its queues sees it."""
 
     def dead_letter(self, queue: QueueOf, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """Dead-dead letter messages low..high-1 of the run; how many of them may leave the queue, from the first on,
+        """Dead-letter messages low..high-1 of the run; how many of them may leave the queue, from the first on,
         and the dead letters' publication in the audit log, 0 if that does not record or nothing was published."""
         ...
 

@@ -49,7 +49,7 @@ class Levels:
         self._open_book: Callable[[Messages], Book] | None = None
 
     def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
-        """See `Queue.keep_books`."""
+        """Begin or end the ledgers that the audit log needs."""
         self._open_book = open_book
         for level in self.levels():
             level.store.book = None if open_book is None else open_book(level)
@@ -58,7 +58,7 @@ class Levels:
         return self._levels[seq >> LEVEL_BITS]
 
     def transfers(self, transfers: bool) -> None:
-        """See `Backlog.transfers`."""
+        """What expires goes somewhere, so its body is needed."""
         self._transfers = transfers
         for level in self.levels():
             level.transfers(transfers)
@@ -117,14 +117,14 @@ class Levels:
         self._levels[first >> LEVEL_BITS].backlog.requeue(first & _MASK, last & _MASK)
 
     def purging(self) -> Iterator[tuple[int, int]]:
-        """See `Backlog`."""
+        """Settle all that is ready now, level by level, in steps."""
         for level in list(self.levels()):
             yield from level.purging()
 
     def expire(
         self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
     ) -> tuple[int, int]:
-        """See `Expiry`."""
+        """What is ready and whose deadline is `now_ms` or earlier is not ready any more."""
         count = work = 0
         for priority, level in list(self._levels.items()):
             gone, took = level.expire(
@@ -135,7 +135,7 @@ class Levels:
         return count, work
 
     def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
-        """See `Expiry`."""
+        """What is due and would be delivered next goes, while `expire` waits for a read."""
         return sum(
             [
                 level.expire_in_line(now_ms, partial(_leaving_in, leaving, priority))
@@ -144,13 +144,13 @@ class Levels:
         )
 
     def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
-        """See `Expiry`."""
+        """As `expire_in_line`, of what came back and is the next to be delivered."""
         for priority, level in self._levels.items():
             level.expire_returned(now_ms, partial(_leaving_in, leaving, priority))
 
     @property
     def finished(self) -> int:
-        """See `Store`."""
+        """Segments that were settled as a whole since the start."""
         return sum([level.finished for level in self.levels()])
 
     @property
@@ -188,18 +188,18 @@ class Levels:
 
     @property
     def wants(self) -> bool:
-        """See `Messages`."""
+        """Something of it must be read before anything can go on."""
         return any(level.wants for level in self.levels())
 
     def next_copies(self) -> RowsWanted | None:
-        """See `Messages`."""
+        """What has to be read of the timetable now."""
         for level in self.levels():
             if (request := level.next_copies()) is not None:
                 return request
         return None
 
     def next_read(self, ahead: int) -> RowsWanted | None:
-        """See `Messages`."""
+        """What has to be read of its own rows now."""
         for level in self.levels():
             if (request := level.next_read(ahead)) is not None:
                 return request
@@ -207,7 +207,7 @@ class Levels:
 
     @property
     def shrinking(self) -> bool:
-        """See `Paging`."""
+        """More segments are to be looked at for what may leave memory."""
         return any(level.shrinking for level in self.levels())
 
     def shrink(self, bytes_max: int) -> int:

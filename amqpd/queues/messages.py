@@ -85,11 +85,11 @@ class Messages:
         return (self,)
 
     def transfers(self, transfers: bool) -> None:
-        """See `Backlog.transfers`."""
+        """What expires goes somewhere, so its body is needed."""
         self.backlog.transfers = transfers
 
     def drop(self) -> None:
-        """See `Backlog.drop`."""
+        """The queue is deleted."""
         self.backlog.drop()
         self.paging.drop()
 
@@ -101,25 +101,25 @@ class Messages:
         return self.store.agenda.next_ms
 
     def end_instants(self, now_ms: int) -> None:
-        """See `Expiry`."""
+        """A dispatch has ended: what was published with a TTL of 0 is due now."""
         self.expiry.end_instants(now_ms)
 
     def expire(
         self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
     ) -> tuple[int, int]:
-        """See `Expiry`."""
+        """What is ready and whose deadline is `now_ms` or earlier is not ready any more."""
         return self.expiry.expire(now_ms, transfer, leaving, cause, work_max)
 
     def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
-        """See `Expiry`."""
+        """What is due and would be delivered next goes, while `expire` waits for a read."""
         return self.expiry.expire_in_line(now_ms, leaving)
 
     def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
-        """See `Expiry`."""
+        """As `expire_in_line`, of what came back and is the next to be delivered."""
         self.expiry.expire_returned(now_ms, leaving)
 
     def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
-        """See `Expiry`."""
+        """The taken messages first..last are done when `transfer` has taken care of them."""
         return self.expiry.transfer(first, last, transfer, cause)
 
     def purging(self) -> Iterator[tuple[int, int]]:
@@ -168,7 +168,7 @@ class Messages:
 
     @property
     def finished(self) -> int:
-        """See `Store`."""
+        """Segments that were settled as a whole since the start."""
         return self.store.finished
 
     @property
@@ -181,11 +181,11 @@ class Messages:
 
     @property
     def shrinking(self) -> bool:
-        """See `Paging`."""
+        """More segments are to be looked at for what may leave memory."""
         return self.paging.shrinking
 
     def shrink(self, bytes_max: int) -> int:
-        """See `Paging`."""
+        """Let segments leave memory, from the far end on, until at most about `bytes_max` stay."""
         return self.paging.shrink(bytes_max)
 
     @property

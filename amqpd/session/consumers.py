@@ -58,7 +58,6 @@ class Consumer(Subscription):
         """quorum queues know nothing of a prefetch that consumers share; one can be set after their consumers came"""
 
     def record(self, book: Book, first: int, count: int, redelivered: bool, body_bytes: int) -> None:
-        """See `Subscriber.record`."""
         party = self.party
         if party is None:
             party = self.party = consuming(self.channel.connection, self.tag)
@@ -82,7 +81,6 @@ class Consumer(Subscription):
         return credit
 
     def wait_for_credit(self) -> None:
-        """See `Subscriber.wait_for_credit`."""
         channel = self.channel
         if channel.released:
             return  # it was cancelled
@@ -96,15 +94,12 @@ class Consumer(Subscription):
 
     @property
     def is_active(self) -> bool:
-        """See `Subscription.is_active`."""
         return self.queue.is_active(self)
 
     def restore(self) -> None:
-        """See `Subscription.restore`."""
         self.queue.credited(self)
 
     def resume(self) -> None:
-        """See `Subscription.resume`."""
         self.waits_in = None
         node, queue = self.channel.shared, self.queue
         try:
@@ -120,7 +115,6 @@ class Consumer(Subscription):
             self.waits_in = None
 
     def end(self, answer: Callable[[None], object]) -> None:
-        """See `Subscription.end`."""
         self.leave()
         self.queue.cancel(self, answer)
 

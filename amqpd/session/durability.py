@@ -58,7 +58,6 @@ class ConfirmReceipt(Receipt):
             self.refuse(low, high)
 
     def refuse(self, low: int, high: int) -> None:
-        """See `Receipt.refuse`."""
         if self._taken < 0:
             self._early.append((low, high))
             return
@@ -75,7 +74,6 @@ class CommonReceipt(Receipt):
         """some of it was"""
 
     def refuse(self, low: int, high: int) -> None:
-        """See `Receipt.refuse`."""
         self.refused = self.refused or low < high
 
 

@@ -95,7 +95,6 @@ class Intake(IntakeBase):
             connection.shared.touched[connection] = None
 
     def set_cut_off(self, on: bool) -> None:
-        """See `IntakeBase`."""
         if on == self.cut_off or self._connection.ended:
             return
         self.cut_off = on

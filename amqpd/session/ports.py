@@ -228,7 +228,7 @@ class ConnectionBase(LoginClient):
 
     @abstractmethod
     def on_timer(self, now: float, heartbeat_only: bool = False) -> None:
-        """See `Liveness.on_timer`."""
+        """Once a second, and in between with `heartbeat_only`."""
 
     @property
     @abstractmethod

@@ -76,5 +76,5 @@ class Adopts:
             self._failure = f"the journal stopped: {reason}"
 
     def sharing(self) -> AbstractContextManager[None]:
-        """See `Checkpoints.sharing`."""
+        """A context in which another connection of this process may copy the log."""
         return self.checkpoints.sharing()

@@ -63,7 +63,7 @@ def head_sum(
     published_ms: int,
     deadline_bytes: int,
 ) -> int:
-    """See `of_head`."""
+    """The checksum of what the index says of a row."""
     packed = _head.pack(
         queue_id, first_seq, last_seq, persistent, nbytes, idx, body_bytes, published_ms, deadline_bytes
     )

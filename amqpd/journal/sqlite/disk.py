@@ -165,11 +165,9 @@ class SqliteDisk(AsksReplicas, Adopts):
 
     @property
     def prompt(self) -> bool:
-        """See `Disk`."""
         return not (self.checkpoints.lasts() or self._discards.pending or self._noted)
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
-        """See `Disk`."""
         return self._rows.read(queue_id, first_seq, last_seq, bytes_max)
 
     def vacuum_step(self, rests: bool = False) -> bool:
@@ -192,7 +190,6 @@ class SqliteDisk(AsksReplicas, Adopts):
         return more
 
     def payload(self, entry: SourceEntry) -> bytes:
-        """See `SourcesDisk`."""
         return encode(entry)
 
     def _take_over(self, found: JournalContents) -> None:
@@ -419,7 +416,6 @@ class SqliteDisk(AsksReplicas, Adopts):
             raise
 
     def _idle_step(self, rests: bool) -> bool:
-        """See `Checkpoints`."""
         self._refuse_after_failure()
         try:
             return self.checkpoints.idle_step(rests)

@@ -141,17 +141,18 @@ class AsksReplicas:
     _replicas: ReplicaReader
 
     def replicas(self) -> list[ReplicaState]:
-        """See `SourcesDisk`."""
+        """Of each source, the local one aside, in the order of their numbers."""
         return self._replicas.replicas()
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """See `SourcesDisk`."""
+        """Entries above this position that are not known to be committed, in order, until they have this many
+        bytes."""
         return self._replicas.log_entries(source, after, bytes_max)
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
-        """See `SourcesDisk`."""
+        """The state of the source at `base`, beyond `after`, in parts for `StatePart`."""
         return self._replicas.state_parts(source, after, base)
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """See `SourcesDisk`."""
+        """The queues of these sources, as a leader builds them."""
         return self._replicas.recovered_of(sources)
