@@ -11,7 +11,6 @@ import trio
 import trio.testing
 
 from amqpd.config import Settings
-from amqpd.process import alarms as module
 from amqpd.process.alarms import (
     POLL_S_ALARM,
     POLL_S_MAX,
@@ -24,7 +23,7 @@ from amqpd.process.alarms import (
     limits_from,
     next_look_s,
 )
-from amqpd.process.memory import memory_bytes
+from amqpd.process.memory import give_memory_back, memory_bytes
 from amqpd.setting_types import GIB, MIB
 
 LIMITS = AlarmLimits(resident_bytes_max=1000, disk_free_bytes_min=100)
@@ -155,7 +154,7 @@ def test_while_memory_is_short_what_malloc_keeps_is_given_back(
 ) -> None:
     alarms = Scripted(tmp_path, [Readings(2 * GIB, GIB), Readings(2 * GIB, GIB), CALM])
     looks: list[frozenset[AlarmKind]] = []
-    real = module.give_memory_back
+    real = give_memory_back
 
     def counted() -> None:
         looks.append(alarms.on)

@@ -145,13 +145,8 @@ def read_record(journal: Path, connection: sqlite3.Connection, identity: str | N
         said, (crc, rows, rows_check, settled, settled_check) = row[:7], row[7:]
         # SQLite returns what type a damaged record says.
         numbers = all(type(value) is int for value in (*said, crc, rows, rows_check, settled, settled_check))
-        if not numbers or (
-            crc,
-            rows,
-            settled,
-            rows >= 0,
-            settled >= 0,
-        ) != (checksums.of_source(*said, str(identity)), -rows_check, -settled_check, True, True):
+        counted = numbers and rows == -rows_check >= 0 and settled == -settled_check >= 0
+        if not counted or crc != checksums.of_source(*said, identity=str(identity)):
             raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
         others.append(said)
     local = others.pop()
