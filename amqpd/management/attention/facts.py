@@ -26,6 +26,8 @@ UNROUTABLE: Final = "unroutable"
 """an exchange: `dropped`, `returned`, `nacked`, `last_s`"""
 BLOCKED: Final = "blocked"
 """connections that an alarm blocks: `connections`"""
+JOURNAL: Final = "journal"
+"""publishers wait for the journal, at each look of `seconds`; `name` is the journal's reason"""
 CUT_OFF: Final = "cut_off"
 """sources that the node leads, or gave up, of which no majority answers: `sources`"""
 MORE: Final = "more"
@@ -40,6 +42,7 @@ WEIGHED_BY = {
     DEAD_LETTERS: ("came",),
     UNROUTABLE: ("dropped", "returned", "nacked"),
     BLOCKED: ("connections",),
+    JOURNAL: ("seconds",),
     CUT_OFF: ("sources",),
 }
 """which numbers say how much it matters"""
@@ -53,7 +56,7 @@ class Fact(NamedTuple):
     kind: str
     vhost: str
     name: str
-    """of a queue or an exchange; of a kind for `MORE`"""
+    """of a queue or an exchange; of a kind for `MORE`; the reason for `JOURNAL`"""
     numbers: dict[str, float]
 
     @property

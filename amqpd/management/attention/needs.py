@@ -26,6 +26,7 @@ from amqpd.management.attention.facts import (
     DAMAGED,
     DEAD_LETTERS,
     EACH_MAX,
+    JOURNAL,
     MORE,
     NO_CONSUMERS,
     OF_QUEUES,
@@ -42,7 +43,7 @@ FORGOTTEN, DIRECTORY = "forgotten", "data_directory"
 OF_CLUSTER = (STOPPED, CUT_OFF, STORE_SILENT, UNREADABLE, ISOLATED)
 OF_STOPPED = (*OF_CLUSTER, DAMAGED, BROKEN)
 ORDER = (
-    *(ALARM, *OF_STOPPED, NO_CONSUMERS, PREFETCH, REFUSING, DEAD_LETTERS, UNROUTABLE, BLOCKED),
+    *(ALARM, *OF_STOPPED, NO_CONSUMERS, PREFETCH, REFUSING, DEAD_LETTERS, UNROUTABLE, BLOCKED, JOURNAL),
     *(AWAY, DIRECTORY, FEWER, FORGOTTEN, SILENT),
 )
 DIRECTORIES_MAX = 10
@@ -141,7 +142,7 @@ def needs(told: GatheredFacts) -> list[Need]:
             by_kind[fact.kind].append((node, fact))
     by_kind[UNROUTABLE] = _added_up(by_kind[UNROUTABLE])
     found = [*_alarms(told), *_cluster(told.cluster), *_directories(told)]
-    for kind in (*OF_QUEUES, UNROUTABLE, BLOCKED, CUT_OFF):
+    for kind in (*OF_QUEUES, UNROUTABLE, BLOCKED, JOURNAL, CUT_OFF):
         facts = sorted(by_kind[kind], key=lambda each: (-each[1].weight, each[1].vhost, each[1].name))
         first = facts[:EACH_MAX]
         found += [_need(told, *each) for each in first]
@@ -278,6 +279,9 @@ def _need(told: GatheredFacts, node: str, fact: Fact) -> Need:
     numbers: defaultdict[str, float] = defaultdict(float, fact.numbers)
     if fact.kind == CUT_OFF:
         return _made("bad", CUT_OFF, _cut_off(node, numbers), CLUSTER, node)
+    if fact.kind == JOURNAL:
+        at = f" at node {node}" if told.clustered else ""
+        return _made("warn", JOURNAL, f"publishers wait{at} {_journal(fact, numbers)}", BLOCKED_FIRST, node)
     says = SENTENCES[fact.kind](fact, numbers)
     if fact.kind == BLOCKED and told.clustered:
         says = says.replace("blocked", f"blocked at node {node}", 1)
@@ -346,6 +350,16 @@ def _blocked(_: Fact, numbers: dict[str, float]) -> str:
     count = int(numbers["connections"])
     what = "what it publishes waits" if count == 1 else "what they publish waits"
     return f"{_count(count, 'connection')} {'is' if count == 1 else 'are'} blocked: {what}"
+
+
+def _journal(fact: Fact, numbers: dict[str, float]) -> str:
+    waits = {
+        "disk": "for the disk, which had as much to write as may wait for it",
+        "majorities": "for other nodes: most of those that keep copies were too far behind",
+        "numbers": "for sequence numbers, which no majority of a source had reserved",
+    }
+    lately = f"at each look of the last {said_time(numbers['seconds'])}"
+    return f"{waits.get(fact.name, 'for the journal, which was full')} {lately}"
 
 
 def _cut_off(node: str, numbers: dict[str, float]) -> str:

@@ -29,6 +29,7 @@ from amqpd.management.attention.facts import (
     DAMAGED,
     DEAD_LETTERS,
     EACH_MAX,
+    JOURNAL,
     MORE,
     NO_CONSUMERS,
     PREFETCH,
@@ -47,7 +48,8 @@ from amqpd.queues.port import QueuePort
 from amqpd.security.access import Access
 
 PATIENCE_MS = 10_000
-"""A consumer that acknowledges nothing for so long, and a queue of which nobody takes anything, are told of."""
+"""A consumer that acknowledges nothing for so long, a queue of which nobody takes anything, and a full journal, are
+told of."""
 FORGET_MS = 60_000
 """Queues that are gone are let go of this often."""
 TOLD = (UnroutableOutcome.DROPPED, UnroutableOutcome.RETURNED, UnroutableOutcome.NACKED)
@@ -105,6 +107,8 @@ class AttentionWatch:
         self._kept: tuple[Found, Counter[str]] | None = None
         """facts; blocked connections by user"""
         self._until_s = 0.0
+        self._full_since_ms: int | None = None
+        """since when the journal was full at each look"""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -126,6 +130,10 @@ class AttentionWatch:
     async def look_around(self) -> None:
         """After all queues were looked at: at exchanges, and at what is gone."""
         now_ms, unroutable = self._clock_ms(), self._node.unroutable
+        if not self._node.journal.full:
+            self._full_since_ms = None
+        elif self._full_since_ms is None:
+            self._full_since_ms = now_ms
         for vhost, exchange in unroutable.take_touched():
             growths = self._exchanges.setdefault((vhost, exchange), {each: Growth(now_ms) for each in TOLD})
             counts = unroutable.of_exchange(vhost, exchange)
@@ -170,9 +178,19 @@ class AttentionWatch:
         connections = blocked.total() if user is None else blocked[user]
         if connections:
             facts.append(Fact(BLOCKED, "", "", {"connections": connections}))
+        if user is None:
+            facts += self._of_journal()
         if user is None and (sources := self._node.cluster.cut_off_count()):
             facts.append(Fact(CUT_OFF, "", "", {"sources": sources}))
         return facts
+
+    def _of_journal(self) -> Iterator[Fact]:
+        """A journal that is full for a moment is the way of a disk that has much to do."""
+        reason, since_ms = self._node.journal.full_because, self._full_since_ms
+        if reason is not None and since_ms is not None:
+            full_ms = self._clock_ms() - since_ms
+            if full_ms >= PATIENCE_MS:
+                yield Fact(JOURNAL, "", reason, {"seconds": _seconds(full_ms)})
 
     def _with_age(self, fact: Fact) -> Fact:
         """Of the oldest message, which takes longer to find: for what is told only."""

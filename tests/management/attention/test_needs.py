@@ -13,6 +13,7 @@ from amqpd.management.attention.facts import (
     DAMAGED,
     DEAD_LETTERS,
     EACH_MAX,
+    JOURNAL,
     MORE,
     NO_CONSUMERS,
     PREFETCH,
@@ -85,6 +86,11 @@ SENTENCES = [
     (
         Fact(BLOCKED, "", "", {"connections": 7}),
         "7 connections are blocked: what they publish waits",
+        "#/connections?sort=state",
+    ),
+    (
+        Fact(JOURNAL, "", "disk", {"seconds": 15}),
+        "publishers wait for the disk, which had as much to write as may wait for it at each look of the last 15 s",
         "#/connections?sort=state",
     ),
     (

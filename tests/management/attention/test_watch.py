@@ -17,6 +17,7 @@ from amqpd.management.attention.facts import (
     DAMAGED,
     DEAD_LETTERS,
     EACH_MAX,
+    JOURNAL,
     MORE,
     NO_CONSUMERS,
     PREFETCH,
@@ -209,6 +210,22 @@ async def test_connections_that_are_blocked_of_all_or_of_one_user() -> None:
     assert await at.facts() == [Fact(BLOCKED, "", "", {"connections": 4})]
     assert await at.facts("clerk") == [Fact(BLOCKED, "", "", {"connections": 1})]
     assert await at.facts("boss") == []
+
+
+async def test_a_journal_that_stays_full_is_told_with_its_reason() -> None:
+    at, journal = Watched(), None
+    journal = at.node.journal
+    journal.overfull = True
+    await at.rest(5_000)
+    assert await at.facts() == [], "full for a moment"
+    await at.rest(10_000)
+    assert await at.facts() == [Fact(JOURNAL, "", "majorities", {"seconds": 10})]
+    assert await at.facts("clerk") == []
+    journal.overfull = False
+    await at.rest(5_000)
+    journal.overfull = True
+    await at.rest(5_000)
+    assert await at.facts() == [], "it was not full at one look"
 
 
 async def test_who_enters_one_virtual_host_is_told_of_that() -> None:
