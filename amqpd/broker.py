@@ -67,7 +67,7 @@ from amqpd.process.spans import Spans, spans_of
 from amqpd.process.supervision import supervised
 from amqpd.pump import Pump
 from amqpd.replication.replica import Write
-from amqpd.scrub.task import scrub_of
+from amqpd.scrub import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
@@ -75,10 +75,9 @@ from amqpd.session.ports import ConnectionBase
 from amqpd.session.world import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.claiming import claim, take_name
-from amqpd.topology.metadata.old_deletions import forget_old
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached
 from amqpd.topology.metadata.sync import TopologySync
-from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX
+from amqpd.topology.metadata.tombstones import DROPPED_IN_CLUSTER_MAX, forget_old
 from amqpd.topology.state import Topology
 from amqpd.transport.listeners import Listener, close_listeners, connections_possible, open_listeners, start_listening
 from amqpd.transport.readiness import busy_wait_s

@@ -24,8 +24,7 @@ from amqpd import __version__
 from amqpd.config import Settings
 from amqpd.management.errors import ManagementError
 from amqpd.management.face import BrokerParts
-from amqpd.management.figures.recent import Recent
-from amqpd.management.figures.recent_acts import recent_acts
+from amqpd.management.figures.recent import Recent, recent_acts
 from amqpd_admin import answers
 from amqpd_admin.document import document_of
 from amqpd_admin.fatal import Fatal

@@ -6,14 +6,17 @@ Rules: 1. The journal's moment comes first, the metadata is copied then: a queue
 metadata unless it was deleted, a queue that came later is empty. 2. While the journal's moment is held its
 write-ahead log only grows; it ends as soon as the pages are copied, before anything is checked. 3. What the log grew
 by is copied into the journal here, beside the commits: the writer would do it in one go, with a commit waiting. 4. A
-copy that is damaged is no backup: it is checked before it gets its name.
+copy that is damaged is no backup: it is checked before it gets its name. 5. The folder must be new or empty; files
+have other names until each is whole, the manifest comes last, and after a failure what was made here is removed.
 Not here: pages (`copying.py`), opening (`snapshots.py`), the running broker (`running.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -22,14 +25,96 @@ from typing import Any
 
 from amqpd import __version__
 from amqpd.backup.copying import copy, explained, size_of
-from amqpd.backup.folder import TargetFolder
-from amqpd.backup.manifest import METADATA, BackupError, FileFacts, Manifest, digest
+from amqpd.backup.manifest import FILES, MANIFEST, METADATA, BackupError, FileFacts, Manifest, digest
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import agree, journal_facts, metadata_facts, open_journal, open_metadata, tidy
 from amqpd.backup.soundness import check_pages, check_pair, check_promises, metadata_traces
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.sqlite.database import JOURNAL, meaning
-from amqpd.storage.files import log_bytes
+from amqpd.storage.files import log_bytes, sync_directory
+
+PART = ".part"
+"""The end of a file's name until it is whole."""
+
+
+class TargetFolder:
+    """The folder that a backup is written to, new or empty; what a failed backup made in it is removed. Its
+    methods raise BackupError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made = False
+
+    def make(self) -> None:
+        """Make it, or take an empty one."""
+        path = self.path
+        try:
+            self._made = _make(path)
+            if not self._made and any(path.iterdir()):
+                raise BackupError(
+                    f"{path} is not empty: a backup goes to a new folder; "
+                    f"name another one, or remove what is there{_unfinished(path)}"
+                )
+        except FileNotFoundError:
+            raise BackupError(f"there is no folder {path.parent}: make it, or name another one") from None
+        except NotADirectoryError:
+            raise BackupError(f"{path} is no folder, or is not in one: a backup goes to a new folder") from None
+        except OSError as error:
+            raise BackupError(
+                f"cannot write {path}: {error.strerror}; "
+                f"make it a folder that user {os.geteuid()} can write, or name another one"
+            ) from None
+
+    @contextlib.contextmanager
+    def kept_if_whole(self) -> Iterator[None]:
+        """What raises in the block leaves nothing behind."""
+        try:
+            yield
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """What was made here, after `make`. That it cannot be removed is no news: the manifest is missing, and the
+        reason is on its way up."""
+        for name in (MANIFEST, *FILES):
+            for each in (name, name + PART):
+                with contextlib.suppress(OSError):
+                    (self.path / each).unlink(missing_ok=True)
+        if self._made:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+
+    def part(self, name: str) -> Path:
+        """Where a file is written until it is whole."""
+        return self.path / (name + PART)
+
+    def finish(self, name: str) -> None:
+        """The file is whole and synced. Raises OSError."""
+        self.part(name).rename(self.path / name)
+
+    def free_bytes(self) -> int:
+        """What the file system has for this user. Raises OSError."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+
+def _make(path: Path) -> bool:
+    """Whether it was made, and is on stable storage; False: it was there."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise NotADirectoryError from None
+        return False
+    sync_directory(path.parent)
+    return True
+
+
+def _unfinished(path: Path) -> str:
+    parts = any((path / (name + PART)).exists() for name in FILES)
+    return " (a backup that did not end)" if parts and not (path / MANIFEST).exists() else ""
+
 
 LOG_BYTES_MAX = 4_000_000_000
 """How large the journal's write-ahead log may grow during a backup. Three things pay for it: the disk, a start after

@@ -1,7 +1,8 @@
 """`amqpd definitions`: everything that exists, to a file and from a file.
 
 What comes in: a file in RabbitMQ's format. What goes out: files; what was changed, or would be, in words.
-Rules: a file with password hashes is readable by its owner only.
+Rules: 1. A file with password hashes is readable by its owner only. 2. In a cluster the queues of an import are
+spread over the nodes that live; while none lives a classic queue has no node yet: the nodes claim it.
 Not here: the format and the comparison (`amqpd/definitions/`), what is exported and changed
 (`amqpd/management/metadata/definitions.py`).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +20,21 @@ from typing import Any
 
 import click
 
-from amqpd.commands.imported_queues import placing_for
-from amqpd.commands.metadata import carry_out
+from amqpd.cluster.choosing import Heard
+from amqpd.cluster.imported_queues import ImportedQueues
+from amqpd.cluster.placement import ranked
+from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of
+from amqpd.commands.metadata import carry_out, cluster_settings
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.refusals import refusals
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
+from amqpd.definitions.difference import Place, unplaced
 from amqpd.definitions.document import BadDefinitions, Definitions, read_definitions
 from amqpd.definitions.export import explanation_in
 from amqpd.management.metadata import definitions as use_cases
+from amqpd.management.metadata.imported_queues import placed_in_cluster
 from amqpd.vocabulary.escapes import escaped, readable_json
+from amqpd.vocabulary.records import QueueRecord
 
 # A million queues with some arguments; it is read into memory whole, several times over.
 FILE_BYTES_MAX = 256 << 20
@@ -242,3 +250,26 @@ def _show(wanted: Definitions, lines: list[str]) -> None:
         click.echo(line)
     for warning in wanted.warnings:
         click.echo(f"(warning) {escaped(warning)}", err=True)
+
+
+def placing_for(data_dir: Path) -> Place:
+    """What is returned raises Unavailable. Raises ClickException, StartupError."""
+    settings = cluster_settings(data_dir)
+    if settings is None:
+        return unplaced
+    copies = settings.cluster_copies
+
+    async def read(opened: OpenedClusterStore) -> tuple[Heard, Counter[int]]:
+        roster = opened.roster
+        heard = Heard("", roster.members, roster.known, roster.records, roster.linkage)
+        return heard, (await queues_of(opened, copies)).count
+
+    heard, queues = in_store(settings, read)
+    if not heard.living:
+        return unplaced
+    nodes = heard.usable() or heard.living
+
+    def node_of(record: QueueRecord) -> str:
+        return ranked(f"{record.vhost}/{record.name}", nodes)[0]
+
+    return placed_in_cluster(ImportedQueues(heard, queues, copies).source_for, node_of)

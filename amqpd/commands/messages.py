@@ -1,29 +1,31 @@
-"""`amqpd message`: look into a queue without consuming, and take messages out of it.
+"""`amqpd message`: look into a queue without consuming, take messages out of it, publish one.
 
-What comes in: a queue, and which of its messages are meant. What goes out: a list; messages deleted, moved, or set
-aside because they are damaged.
-Rules: 1. Looking changes nothing. 2. What changes something needs --yes: without, it says how many messages it would
-be.
-Not here: doing it (`amqpd/management/messages/operations.py`), emptying a queue at once (queue.purge, which any
-client can).
+What comes in: a queue, and which of its messages are meant; or an exchange, a routing key and a body. What goes out:
+a list; messages deleted, moved, or set aside because they are damaged; whether what was published is safe in a queue.
+Rules: 1. Looking changes nothing. 2. What takes something out needs --yes: without, it says how many messages it
+would be. 3. What is published and reaches no queue is an error, so that a script notices. 4. A body is octets:
+nothing is added, not even the end of a line.
+Not here: doing it (`amqpd/management/messages/`), emptying a queue at once (`amqpd queue purge`), many messages (any
+client of AMQP).
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from amqpd.commands.declaring import pair, vhost_option
 from amqpd.commands.options import broker_option, data_dir_option, json_option
-from amqpd.commands.publishing import publish
-from amqpd.commands.running import ask_rows
+from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
 from amqpd.management.control.socket import Place
+from amqpd.management.messages.property_names import NUMBERS, TEXTS
 from amqpd.vocabulary.escapes import escaped, readable_json
 
 COLUMNS = (
@@ -64,9 +66,6 @@ def message() -> None:
       amqpd message quarantine jobs --yes
       amqpd message publish 'hello' --routing-key jobs
     """
-
-
-message.add_command(publish)
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
@@ -342,3 +341,112 @@ def _body(row: dict[str, Any]) -> str:
     # One line for each message: what would break it is written as in a program.
     text = text.encode("unicode_escape").decode() if not text.isprintable() and text.isascii() else escaped(text)
     return text + ("..." if row["payload_truncated"] and row["payload"] else "")
+
+
+BODY_BYTES_MAX = 2 << 20
+"""A command is a line of 4 MiB at most, and a body in it a third longer than it is."""
+PERSISTENT, TRANSIENT = 2, 1
+
+
+@click.command()
+@click.argument("body", required=False)
+@click.option("--exchange", default="", metavar="NAME", help="The exchange.  [default: the default exchange]")
+@click.option("--routing-key", default="", metavar="KEY", help="The routing key; of the default exchange, a queue.")
+@click.option(
+    "--property", "properties", multiple=True, metavar="NAME=VALUE", help="As in content_type=text/plain; repeatable."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its content is the body.")
+@click.option("--transient", is_flag=True, help="It may be lost at a restart; else it is on disk when this ends.")
+@vhost_option
+@broker_option
+def publish(
+    body: str | None,
+    exchange: str,
+    routing_key: str,
+    properties: tuple[str, ...],
+    headers: tuple[str, ...],
+    file: Path | None,
+    transient: bool,
+    vhost: str,
+    broker: Place,
+) -> None:
+    """Publish a message: BODY, the content of --file, or standard input.
+
+    It says whether the message was routed, and confirmed: a persistent one is on disk then. One that reached no
+    queue is an error, with exit code 1. What a client may not publish is refused here, too.
+
+    \b
+    Examples:
+      amqpd message publish 'hello' --routing-key jobs
+      amqpd message publish --exchange orders --routing-key order.new --file order.json \\
+          --property content_type=application/json --header tenant=acme
+      date | amqpd message publish --routing-key jobs
+    """
+    given = _properties(properties)
+    given.setdefault("delivery_mode", TRANSIENT if transient else PERSISTENT)
+    if headers:
+        given["headers"] = dict(pair(each, "--header") for each in headers)
+    octets = _body_to_publish(body, file)
+    where = {"vhost": vhost, "exchange": exchange, "routing_key": routing_key}
+    payload = {"payload": b64encode(octets).decode(), "payload_encoding": "base64"}
+    if not ask(broker, "message publish", {**where, **payload, "properties": given})["routed"]:
+        raise click.ClickException(_unroutable(exchange, routing_key, vhost))
+    safe = ", and is on disk" if given["delivery_mode"] == PERSISTENT else "; it is transient"
+    size = "1 byte" if len(octets) == 1 else f"{len(octets):,} bytes"
+    click.echo(escaped(f"published {size} to {_named(exchange)}: routed and confirmed{safe}"))
+
+
+def _properties(given: tuple[str, ...]) -> dict[str, Any]:
+    """Raises BadParameter."""
+    found: dict[str, Any] = {}
+    for each in given:
+        name, value = pair(each, "--property")
+        if name in NUMBERS:
+            found[name] = value
+        elif name in TEXTS or name == "type":
+            found[name] = each.partition("=")[2]
+        else:
+            names = ", ".join(sorted((*TEXTS, *NUMBERS, "type")))
+            raise click.BadParameter(f"there is no property '{name}': there are {names}", param_hint="'--property'")
+    return found
+
+
+def _body_to_publish(body: str | None, file: Path | None) -> bytes:
+    """Raises ClickException."""
+    if body is not None and file is not None:
+        raise click.UsageError("BODY and --file are two bodies: leave one out")
+    if body is not None:
+        octets = body.encode("utf-8", "surrogateescape")
+    elif file is not None:
+        try:
+            with file.open("rb") as source:
+                octets = source.read(BODY_BYTES_MAX + 1)
+        except OSError as error:
+            raise click.ClickException(f"cannot read {file}: {error.strerror}") from None
+    elif sys.stdin.isatty():
+        raise click.UsageError("there is no body: give it as BODY, with --file, or on standard input")
+    else:
+        octets = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+    if len(octets) > BODY_BYTES_MAX:
+        raise click.ClickException(
+            f"the body has more than {BODY_BYTES_MAX:,} bytes: publish it with a client of AMQP"
+        )
+    return octets
+
+
+def _unroutable(exchange: str, routing_key: str, vhost: str) -> str:
+    where = f"in virtual host '{vhost}'"
+    if not exchange:
+        return f"the message reached no queue: there is no queue '{routing_key}' {where}"
+    return (
+        f"the message reached no queue: exchange '{exchange}' {where} has no binding for the routing key "
+        f"'{routing_key}'; amqpd exchange show says which it has"
+    )
+
+
+def _named(exchange: str) -> str:
+    return f"exchange '{exchange}'" if exchange else "the default exchange"
+
+
+message.add_command(publish)

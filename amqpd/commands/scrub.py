@@ -3,7 +3,7 @@
 What comes in: the data directory, whether a pass is to begin. What goes out: the scrub's facts; exit code 1 when a
 pass that was asked for has ended and damage is known.
 Rules: the broker reads; this asks it, and waits.
-Not here: reading (`amqpd/journal/sqlite/scrubbing.py`), when and how fast (`amqpd/scrub/`).
+Not here: reading (`amqpd/journal/sqlite/scrubbing.py`), when and how fast (`amqpd/scrub.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ faster than the node has time for is dropped and counted (`publishing/copies.py`
 the space. 3. While memory or disk is short, only alarms are told: publishers are blocked then, and the node does not
 publish in their place. 4. Publishing an event causes none.
 Not here: what an event says (`changes.py`, `sessions.py`), that the exchange exists
-(`topology/metadata/event_exchange.py`).
+(`topology/metadata/bootstrap.py`).
 
 Source: https://www.rabbitmq.com/docs/event-exchange; rabbit_exchange_type_event.erl.
 """

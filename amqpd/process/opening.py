@@ -31,7 +31,7 @@ from amqpd.journal.sqlite.schema import GENERATION
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.management.control.socket import ControlServer
 from amqpd.process.alarms import DISK_HYSTERESIS
-from amqpd.scrub.task import ScrubScan
+from amqpd.scrub import ScrubScan
 from amqpd.storage.page_cache import PageCache
 from amqpd.vocabulary.store_address import parse_store_address
 
@@ -132,7 +132,7 @@ async def _open_one(
 async def _open_several(
     settings: Settings, paths: list[Path], found: Callable[[Mapping[str, str]], None], *, accept_loss: bool
 ) -> AsyncIterator[OpenNode]:
-    from amqpd.datadir.disks.pair import open_disks_of, pair_on_disks
+    from amqpd.datadir.disks.opening import open_disks_of, pair_on_disks
     from amqpd.datadir.disks.scan import DisksScan
     from amqpd.datadir.disks.watch import DisksWatch
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.audit.leader_epochs import LeaderEpochs
+from amqpd.audit.epochs import LeaderEpochs
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import NUMBERS_STEP, Numbers
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow

@@ -15,8 +15,7 @@ import pytest
 
 from amqpd.backup import job as job_module
 from amqpd.backup import progress as progress_module
-from amqpd.backup.folder import TargetFolder
-from amqpd.backup.job import Job
+from amqpd.backup.job import Job, TargetFolder
 from amqpd.backup.manifest import MANIFEST, BackupError, read_manifest
 from amqpd.backup.progress import Progress
 from amqpd.backup.snapshots import open_journal as open_journal_of

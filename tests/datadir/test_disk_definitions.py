@@ -24,8 +24,7 @@ from amqpd.datadir.disks import opening as opening_module
 from amqpd.datadir.disks.copying import copy_definitions
 from amqpd.datadir.disks.mirrored_file import MirroredFile, open_definitions
 from amqpd.datadir.disks.one_disk import OneDisk
-from amqpd.datadir.disks.opening import OpenDisks, open_disks
-from amqpd.datadir.disks.pair import pair_on_disks
+from amqpd.datadir.disks.opening import OpenDisks, open_disks, pair_on_disks
 from amqpd.datadir.disks.repair import Repair
 from amqpd.datadir.disks.standing import DiskState
 from amqpd.datadir.pairing import METADATA_REVISION

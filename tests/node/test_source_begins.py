@@ -25,7 +25,7 @@ from amqpd.publishing.acceptance import COPIES_AT_ONCE
 from amqpd.publishing.routing import MAKING_WORK
 from amqpd.queues.queue import Queue
 from amqpd.queues.remote import RemoteQueue
-from amqpd.scrub.found import FENCED, DamagedRow, damage_found
+from amqpd.scrub import FENCED, DamagedRow, damage_found
 from amqpd.vocabulary.records import BindingRecord, Delete, Put, QueueRecord
 from tests.harness.harness import Client, publish_bytes
 from tests.management.rig import listed, rows_of

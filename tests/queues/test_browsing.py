@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from amqpd.journal.records import Row
-from amqpd.management.messages.holders import NOBODY, holders_of
+from amqpd.management.messages.operations import NOBODY, holders_of
 from amqpd.management.messages.repair import Mover, delete
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.browsing import Ids, Stretch, body_segment, id_of, ready, runs_in, still, unacked

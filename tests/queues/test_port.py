@@ -61,7 +61,7 @@ IMPORTS = {
         "publishing/copies.py": "what the node publishes itself is dispatched",
         "publishing/ports.py": "what takes long is begun in the name of one",
         "publishing/releasing.py": "what was delayed comes from one",
-        "scrub/found.py": "damage is on this node's disk",
+        "scrub.py": "damage is on this node's disk",
         "session/ports.py": "a bug takes one out of service",
         "session/world.py": "a read is of this node's disk",
     },

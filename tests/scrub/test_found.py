@@ -6,7 +6,7 @@ from pamqp import commands
 
 from amqpd.management.figures.overview import overview
 from amqpd.node.node import Node
-from amqpd.scrub.found import FENCED, IN_MEMORY, UNWANTED, DamagedRow, DamageOutcome, damage_found
+from amqpd.scrub import FENCED, IN_MEMORY, UNWANTED, DamagedRow, DamageOutcome, damage_found
 from tests.harness.invariants import check_node
 from tests.queues.test_fences import WHY, Scene
 

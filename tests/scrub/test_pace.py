@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.scrub.pace import AIM, RATE_MIN, ScrubPace, expected_s, pass_s, period_s, rate
+from amqpd.scrub import AIM, RATE_MIN, ScrubPace, expected_s, pass_s, period_s, rate
 
 STEP = 1 << 18
 sizes = st.integers(0, 1 << 40)

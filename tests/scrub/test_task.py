@@ -10,8 +10,7 @@ import trio
 import trio.testing
 
 from amqpd.journal.sqlite.scrubbing import ScrubbedDamage, ScrubStep
-from amqpd.scrub.pace import RATE_MIN
-from amqpd.scrub.task import YIELD_S, YIELDS_MAX, Scrub
+from amqpd.scrub import RATE_MIN, YIELD_S, YIELDS_MAX, Scrub
 from tests.queues.test_fences import WHY, Scene
 
 pytestmark = pytest.mark.trio

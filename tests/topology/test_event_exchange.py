@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from amqpd.topology.metadata.bootstrap import bootstrap
+from amqpd.topology.metadata.bootstrap import bootstrap, make_event_exchange
 from amqpd.topology.metadata.codec import PREFIX
-from amqpd.topology.metadata.event_exchange import make_event_exchange
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.reading import records_of
 from amqpd.topology.metadata.sync import transaction_of

@@ -11,9 +11,14 @@ pytest.importorskip("httpx2", reason="needs httpx2 (pip install 'amqpd[etcd]')")
 
 from amqpd.topology.metadata.etcd import gateway
 from amqpd.topology.metadata.etcd.gateway import Gateway
-from amqpd.topology.metadata.etcd.joining import COMPARES_MAX, groups_of, joined
 from amqpd.topology.metadata.etcd.messages import Message
-from amqpd.topology.metadata.etcd.transactions import PART_CHARACTERS_MAX, PART_OPERATIONS_MAX
+from amqpd.topology.metadata.etcd.transactions import (
+    COMPARES_MAX,
+    PART_CHARACTERS_MAX,
+    PART_OPERATIONS_MAX,
+    groups_of,
+    joined,
+)
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import psutil
 from starlette.responses import Response
 
+from amqpd.management import alarms
 from amqpd.management.peers import led_queues
 from amqpd.management.peers.leaders import leaders_of
-from amqpd.management.why import alarms as why_alarms
 from amqpd.management.why import connections as why_connection
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router
@@ -42,4 +42,4 @@ async def of_connection(name: Name, who: Asking) -> Response:
 async def of_alarms(who: Monitor) -> Response:
     """Why alarms are on, and what ends them."""
     behind, resident_bytes = who.behind, psutil.Process().memory_info().rss
-    return reply({"why": why_alarms.sentences(behind.on.board.alarms, behind.figures(), resident_bytes)})
+    return reply({"why": alarms.sentences(behind.on.board.alarms, behind.figures(), resident_bytes)})

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from amqpd.audit.book import Book
 from amqpd.audit.coverage.anchors import anchor
-from amqpd.audit.epochs import Epochs, Eras
+from amqpd.audit.epochs import Epochs, Eras, LeaderEpochs
 from amqpd.audit.kinds import ANCHOR_LEVEL, ANCHOR_RECOVERED
-from amqpd.audit.leader_epochs import LeaderEpochs
 from amqpd.audit.recorder import Recorder
 from amqpd.vocabulary.audit_levels import COUNTS, Level, parse_level
 

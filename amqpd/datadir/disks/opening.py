@@ -5,7 +5,10 @@ everything; or StartupError, with one sentence.
 Rules: 1. Nothing is written before it is clear which of them has everything (`election.py`). 2. The incarnation of
 this process is promised by a majority before anything else is written, so that what a disk has that was away never
 counts for more than what comes now. 3. Only as many are made equal here as a majority needs; the others are repaired
-while the node runs (`repair.py`). 4. A directory that cannot be read counts for nothing, and is named.
+while the node runs (`repair.py`). 4. A directory that cannot be read counts for nothing, and is named. 5. Of the
+definitions the one with most is taken, only when all of it was read and has everything that it promised; whether it
+has all is the journal's word (`datadir/pairing.py`). Without one that is whole an older one is taken when the
+operator accepts losses. The same revision is not the same contents.
 Not here: one directory (`datadir/opening.py`), copying (`copying.py`).
 """
 
@@ -19,10 +22,10 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+import trio
 
 from amqpd.datadir.disk_record import DiskList, Listed, Record, has_record, read_record, write_record
 from amqpd.datadir.disks.copying import copy_definitions, copy_journal, definitions_moment, moment_of
-from amqpd.datadir.disks.definitions_chosen import DefinitionsChoice
 from amqpd.datadir.disks.election import (
     Chosen,
     Position,
@@ -38,19 +41,97 @@ from amqpd.datadir.disks.election import (
 )
 from amqpd.datadir.disks.group import CLOSE_S, DiskGroup
 from amqpd.datadir.disks.mirror import MirroredDisk
+from amqpd.datadir.disks.mirrored_file import open_definitions
 from amqpd.datadir.disks.one_disk import OneDisk
 from amqpd.datadir.disks.roster import DiskRoster, RosterUnwritten, draw
 from amqpd.datadir.disks.standing import majority_of
 from amqpd.datadir.disks.worker import Member
 from amqpd.datadir.lock import DataDirectory, Unusable, open_data_directory
-from amqpd.datadir.opening import METADATA_DB
+from amqpd.datadir.opening import METADATA_DB, Pair, misfits_of, opened
+from amqpd.datadir.pairing import WAY_OUT
 from amqpd.errors import StartupError
 from amqpd.journal.errors import DiskFailure, DiskFull, JournalInUse, NewerJournalFormat, NotAJournal
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.own_names import own_names
 from amqpd.storage.bounded import end_within
-from amqpd.topology.metadata.store import MetadataStoreError
+from amqpd.topology.metadata.sqlite.database import close_database, examine_database, open_database
+from amqpd.topology.metadata.sqlite.glance import Glance, glance
+from amqpd.topology.metadata.sqlite.store import SqliteStore
+from amqpd.topology.metadata.sqlite.verification import DatabaseContents
+from amqpd.topology.metadata.store import MetadataStoreError, NewerMetadataFormat
+
+
+class DefinitionsChoice:
+    """Chooses the `metadata.db` with which one start of a node with several directories goes on."""
+
+    def __init__(self, paths: list[Path], *, accept_loss: bool) -> None:
+        self._paths = [each / METADATA_DB for each in paths]
+        self._accept_loss = accept_loss
+        self._found: dict[int, tuple[Glance | None, DatabaseContents | None]] = {}
+        """those of candidates that are whole"""
+        self.lost = False
+        """what was taken lacks some, and the operator accepts it"""
+
+    def choose(self, candidates: Mapping[int, object], members: list[int]) -> int | None:
+        """`candidates`: of two with the same revision the one with the greater value is taken. None: there are none.
+        Raises StartRefused, OSError."""
+        reasons = []
+        for at in candidates:
+            try:
+                contents = examine_database(self._paths[at])
+            except NewerMetadataFormat as error:
+                raise StartRefused(str(error)) from error
+            except MetadataStoreError as error:
+                reasons.append(str(error))
+                continue
+            if self._is_there(at):
+                self._found[at] = glance(self._paths[at]), contents
+        if self._found:
+            return max(self._found, key=lambda at: (self._revision(at), candidates[at], -at))
+        others = [at for at in members if at not in candidates and self._is_there(at)]
+        if not reasons and not others:
+            return None
+        if self._accept_loss:
+            return self._least_lost([*candidates, *others], reasons)
+        missing = [str(self._paths[at]) for at in candidates if not self._is_there(at)]
+        if missing:
+            reasons.append(f"{' and '.join(missing)} {'are' if missing[1:] else 'is'} missing")
+        raise StartRefused(
+            f"no data directory has all definitions ({'; '.join(reasons)}): restore a backup, or start once with "
+            "--accept-loss to go on with what can be read"
+        )
+
+    def are_same(self, at: int, best: int) -> bool:
+        """Nothing is to be copied."""
+        return at == best or (at in self._found and self._found[at] == self._found.get(best))
+
+    def _least_lost(self, those: list[int], reasons: list[str]) -> int:
+        """The first one that can be opened. Raises StartRefused."""
+        self.lost = True
+        for at in [each for each in those if self._is_there(each)]:
+            path = self._paths[at]
+            try:
+                opened = open_database(path, accept_loss=True)
+                if opened.mark is not None:
+                    opened.mark.close()
+                close_database(opened.connection, path)
+            except MetadataStoreError as error:
+                reasons.append(str(error))
+            else:
+                return at
+        raise StartRefused(
+            f"no data directory has definitions that can be read ({'; '.join(dict.fromkeys(reasons))})"
+        )
+
+    def _revision(self, at: int) -> int:
+        contents = self._found[at][1]
+        return -1 if contents is None else contents.revision
+
+    def _is_there(self, at: int) -> bool:
+        path = self._paths[at]
+        return path.exists() and path.stat().st_size > 0
+
 
 FAILED = (JournalDamaged, DiskFailure, DiskFull, NotAJournal, MetadataStoreError, sqlite3.Error, OSError)
 
@@ -344,3 +425,24 @@ class _Opening:
 
     def _reasons(self) -> str:
         return "; ".join(f"{each.path}: {each.unusable}" for each in self._seen if each.unusable)
+
+
+async def open_disks_of(
+    paths: list[Path], *, accept_loss: bool, keep_free_bytes: int, found: Callable[[Mapping[str, str]], None]
+) -> OpenDisks:
+    """See `open_disks`. Raises StartupError."""
+    make = partial(open_disks, paths, accept_loss=accept_loss, keep_free_bytes=keep_free_bytes, found=found)
+    return await trio.to_thread.run_sync(make)
+
+
+async def pair_on_disks(disks: OpenDisks, *, accept_loss: bool) -> Pair:
+    """Raises StartupError."""
+    lost = await trio.to_thread.run_sync(misfits_of, disks.disk, disks.directory / METADATA_DB)
+    if lost and not accept_loss:
+        raise StartupError(f"{lost[0]}; {WAY_OUT}")
+    for sentence in (*disks.disk.accepted, *lost):
+        log.warning("the loss of messages is accepted", what=sentence)
+    store = await opened(SqliteStore.on(partial(open_definitions, disks.group)), disks.directory)
+    pair = Pair(disks.disk, store)
+    pair.suspect = bool(lost or disks.definitions_lost)
+    return pair

@@ -6,29 +6,92 @@ Rules: 1. A directory that is not the one that was opened leaves its disk behind
 (`group.py`). 2. One repair at a time, beside which the others are watched; one that failed is tried again, later each
 time, up to a bound. A disk that hangs is repaired when it answers. 3. Nothing here ends the node, or waits for a disk
 that hangs: what is asked of a disk is asked in a thread of its own. 4. What a repair raises is why that disk is not
-repaired, unless it ends the node. Only the node's end is the end of what is asked of disks: `run` may begin again.
-Not here: a repair (`repair.py`), what a majority has (`group.py`), what each directory has free (`glances.py`).
+repaired, unless it ends the node. Only the node's end is the end of what is asked of disks: `run` may begin again. 5.
+Each directory is looked at in a thread of its own, since stat(2) of one that hangs may not come back (NFS, FUSE);
+what has not answered for `HANG_S` has nothing free.
+Not here: a repair (`repair.py`), what a majority has (`group.py`), what is compared of a directory
+(`datadir/presence.py`).
 """
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
 import trio
 
-from amqpd.datadir.disks.glances import Glances
-from amqpd.datadir.disks.group import CLOSE_S, LOOK_S
+from amqpd.datadir.disks.group import CLOSE_S, LOOK_S, DiskGroup
 from amqpd.datadir.disks.opening import OpenDisks
 from amqpd.datadir.disks.repair import NotRepaired, Repair
 from amqpd.datadir.disks.roster import RosterUnwritten
-from amqpd.datadir.disks.standing import DiskState
+from amqpd.datadir.disks.standing import DiskState, majority_of
+from amqpd.datadir.presence import Presence
 from amqpd.errors import leaves
 from amqpd.faults import ENDS_NODE
 from amqpd.journal.sqlite.likeness import Likeness
+from amqpd.storage.bounded import HANG_S, BoundedCalls, Unanswered
+
+FILES = ("amqpd.lock", "journal.db", "journal.db-wal")
+
+
+class Glances:
+    """Looks at the directories of one node for their presence and their free space, each in a thread of its own."""
+
+    def __init__(self, paths: Sequence[Path], group: DiskGroup) -> None:
+        self._paths = paths
+        self._group = group
+        self._calls = [BoundedCalls(str(path)) for path in paths]
+        self._presence: dict[int, Presence] = {}
+        self._free: dict[int, int] = {}
+
+    def begin(self, number: int) -> None:
+        """Everything in this directory is open. What was opened before does not matter any more."""
+        self._presence.pop(number, None)
+
+        def begin() -> None:
+            self._presence[number] = Presence(self._paths[number], FILES)
+
+        with suppress(Unanswered):
+            self._calls[number].put(begin)
+
+    def first_look(self) -> None:
+        """Returns when each directory was looked at, or does not answer. Blocking."""
+        for number, calls in enumerate(self._calls):
+            with suppress(Unanswered):
+                calls.call(lambda number=number: self._look(number))  # type: ignore[misc]
+
+    def look(self) -> None:
+        """Returns at once."""
+        for number, calls in enumerate(self._calls):
+            if not calls.busy_s():
+                with suppress(Unanswered):
+                    calls.put(lambda number=number: self._look(number))  # type: ignore[misc]
+
+    def free_bytes(self) -> int:
+        """What more than half of the directories have, at least."""
+        free = [self._free.get(at, 0) * (calls.busy_s() < HANG_S) for at, calls in enumerate(self._calls)]
+        return sorted(free, reverse=True)[majority_of(len(free)) - 1]
+
+    def close(self) -> None:
+        """Nothing is looked at any more."""
+        for each in self._calls:
+            each.close()
+
+    def _look(self, number: int) -> None:
+        presence = self._presence.get(number)
+        if number in self._group.counting() and presence is not None and (sentence := presence.lost()) is not None:
+            self._group.leave(number, sentence.partition(";")[0], gone=True)
+        try:
+            self._free[number] = shutil.disk_usage(self._paths[number]).free
+        except OSError:
+            self._free[number] = 0
+
 
 AGAIN_S_MIN, AGAIN_S_MAX = 1.0, 60.0
 CATCH_UP_LOOK_S = 0.02

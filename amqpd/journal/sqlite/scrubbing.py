@@ -5,8 +5,8 @@ Rules: 1. A connection of its own, in the process of the node, which only reads 
 step: what SQLite has in memory says nothing of the disk. 2. A step is one short transaction: the log can be emptied
 between two of them. Memory is bounded: a large body is summed up in pieces. 3. No damage and no failure of the disk
 raises: it is found. 4. Whether messages can be read is asked of `RowReader`, as for a consumer.
-Not here: when the next step is (`scrub/pace.py`), what is done about damage (`scrub/`). That a record has vanished is
-not seen here: recovery counts them.
+Not here: when the next step is, and what is done about damage (`amqpd/scrub.py`). That a record has vanished is not
+seen here: recovery counts them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ Rules: 1. Only queues to which something happened are looked at (`look`), each f
 messages wait, or that refused some, or to which dead letters came, are remembered, and no others: an idle queue
 without messages costs nothing. 2. Questions walk over what is remembered, in steps, and what was found is kept a
 hundred times as long as it took. 3. Of each virtual host and kind the `EACH_MAX` facts that matter most are kept, and
-how many there are: what is told is bounded, however many queues there are. 4. What has grown counts for
-`RECENT_MS` after it grew last. 5. Damage and bugs are looked for in all queues: the scrub finds it in idle ones.
+how many there are: what is told is bounded, however many queues there are. 4. What has grown counts for `RECENT_MS`
+after it grew last. 5. Damage and bugs are looked for in all queues: the scrub finds it in idle ones. A counter
+(`Growth`, `Still`) is as large for a year as for a minute.
 Not here: who asks the other nodes (`gathering.py`), sentences (`needs.py`), a queue's state
 (`figures/conditions.py`).
 """
@@ -37,7 +38,6 @@ from amqpd.management.attention.facts import (
     UNROUTABLE,
     Fact,
 )
-from amqpd.management.attention.growth import Growth, Still
 from amqpd.management.figures.conditions import held_by_prefetch
 from amqpd.management.figures.totals import KEPT_FROM, KEPT_S_EACH, KEPT_S_MAX
 from amqpd.management.pacing import WalkPace
@@ -46,6 +46,57 @@ from amqpd.publishing.unroutable import UnroutableOutcome
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.security.access import Access
+
+RECENT_MS = 600_000
+"""Growth counts for so long; how much it was is told of the last five to ten minutes."""
+
+
+class Growth:
+    """A counter that begins at 0."""
+
+    __slots__ = ("_before", "_since", "_value", "last_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self._before = self._since = (now_ms, 0)
+        self._value = 0
+        self.last_ms = 0
+        """when it was seen to have grown last"""
+
+    def look(self, now_ms: int, value: int) -> None:
+        """It has this value now."""
+        if now_ms - self._since[0] >= RECENT_MS // 2:
+            stale = now_ms - self._since[0] >= RECENT_MS
+            self._before = (now_ms, self._value) if stale else self._since
+            self._since = (now_ms, self._value)
+        if value != self._value:
+            self._value, self.last_ms = value, now_ms
+
+    def is_recent(self, now_ms: int) -> bool:
+        """It has grown within `RECENT_MS`."""
+        return self.last_ms > 0 and now_ms - self.last_ms < RECENT_MS
+
+    def recent(self, now_ms: int) -> int:
+        """How much it grew lately; 0 when it stood still for `RECENT_MS`."""
+        return self._value - self._before[1] if self.is_recent(now_ms) else 0
+
+
+class Still:
+    """The time for which a counter has had the same value."""
+
+    __slots__ = ("_since_ms", "_value")
+
+    def __init__(self, now_ms: int, value: int) -> None:
+        self._since_ms, self._value = now_ms, value
+
+    def look(self, now_ms: int, value: int) -> None:
+        """It has this value now."""
+        if value != self._value:
+            self._since_ms, self._value = now_ms, value
+
+    def still_ms(self, now_ms: int) -> int:
+        """As of the last look."""
+        return now_ms - self._since_ms
+
 
 PATIENCE_MS = 10_000
 """A consumer that acknowledges nothing for so long, a queue of which nobody takes anything, and a full journal, are

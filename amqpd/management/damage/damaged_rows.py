@@ -4,15 +4,20 @@ What comes in: which messages of which queue. What goes out: the raw bytes of a 
 directory's `quarantine`, and queues without the row.
 Rules: 1. The bytes are never taken for messages. 2. What is set aside is on disk, as a file with its facts beside it,
 before it leaves the queue; where the files cannot be written nothing leaves. 3. A row that can be read after all goes
-back in line. 4. Only what is ready leaves: what a consumer has is the consumer's.
+back in line. 4. Only what is ready leaves: what a consumer has is the consumer's. 5. The files of a row (`NAME.row`
+with the bytes as they were read, `NAME.json`) are on stable storage, and so are their names, when `keep_row` returns;
+another file of the same row gets a number, and the broker neither reads nor removes them.
 Not here: finding damage (`queues/paging.py`), where a queue stops (`queues/fences.py`), deleting by number
-(`messages/operations.py`), the files (`quarantine_files.py`).
+(`messages/operations.py`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +27,6 @@ import structlog
 import trio
 
 from amqpd.journal.records import Row
-from amqpd.management.damage.quarantine_files import keep_row
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.messages.bodies import Bodies, Reader
 from amqpd.management.messages.leader_queues import leader_queue, require_here
@@ -34,6 +38,7 @@ from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.fences import Damage, whole_again
+from amqpd.storage.files import sync_directory
 
 # Of the bytes in one row of an answer, before base64: below what a row may have (`control_answers.VALUE_BYTES_MAX`).
 PIECE_BYTES = 96 << 10
@@ -196,3 +201,41 @@ class DamagedRows:
             "deadlines": row.deadlines.hex(),
             "found_ms": self._node.now_ms,
         }
+
+
+FOLDER = "quarantine"
+
+
+def keep_row(data_dir: Path, name: str, data: bytes, facts: Mapping[str, Any]) -> Path:
+    """Where the bytes are now. Raises OSError, and leaves nothing behind then."""
+    folder = data_dir / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    text = json.dumps({**facts, "sha256": hashlib.sha256(data).hexdigest()}, indent=2).encode() + b"\n"
+    file = _unused(folder, name)
+    about = file.with_suffix(".json")
+    try:
+        _write(file, data)
+        _write(about, text)
+        for each in (folder, data_dir):
+            sync_directory(each)
+    except OSError:
+        file.unlink(missing_ok=True)
+        about.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def _unused(folder: Path, name: str) -> Path:
+    file, number = folder / f"{name}.row", 1
+    while file.exists() or file.with_suffix(".json").exists():
+        number += 1
+        file = folder / f"{name}-{number}.row"
+    return file
+
+
+def _write(file: Path, data: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(descriptor)

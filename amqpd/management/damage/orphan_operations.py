@@ -5,33 +5,99 @@ adopts them; lines of an export; the log and the audit log of who did it.
 Rules: 1. One thing at a time is done with an orphan. 2. Everything goes in small steps, the broker going on in
 between. 3. Adopting goes row by row, in the order of the queue that it was: a message leaves the orphan in the
 transaction of the journal in which it enters the other queue. 4. A damaged row stops adopting, and is a line of its
-own in an export.
-Not here: what an orphan is (`node/orphans.py`), the steps of an adoption (`orphan_adoption.py`), the lines of an
-export (`orphan_export.py`), reading the disk (`journal/writer.py`).
+own in an export, with the reason and the bytes that could be read: an adoption ends there, since what stands behind
+must not overtake it unnoticed. 5. The limits of the queue that adopts hold: what it does not take stays, and adopting
+can be repeated. However it ends, it is said how much was moved, and that is on disk. 6. In an export all of a message
+is in its line: where it was published, its properties, its body, as a text or in base64.
+Not here: what an orphan is (`node/orphans.py`), reading the disk (`journal/writer.py`).
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 import trio
 
+from amqpd.journal.lane import joined
 from amqpd.journal.records import Row
-from amqpd.management.damage.orphan_adoption import Adoption
-from amqpd.management.damage.orphan_export import lines, moment
+from amqpd.kernel import Run
 from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.messages.bodies import Reader
+from amqpd.management.messages.operations import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
+from amqpd.management.messages.repair import Mover
 from amqpd.management.operators import Operator
 from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
-from amqpd.queues.contents import names
+from amqpd.queues.browsing import id_of, runs_in
+from amqpd.queues.contents import names, properties_of
 from amqpd.queues.messages import Messages
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.journal_numbers import delayed_numbers
+
+
+class Adoption:
+    """One orphan on its way into one queue."""
+
+    def __init__(self, node: Node, orphan: Orphan, target: QueuePort) -> None:
+        self._node = node
+        self._orphan = orphan
+        self._target = target
+        self._mover = Mover(node, orphan.withdrawn, target)
+        self._count = 0
+        self._stopped: str | None = None
+
+    async def steps(
+        self,
+        rows: AsyncGenerator[tuple[Messages, Row], None],
+        settle: Callable[[], None],
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """Until nothing is left, or something stands in the way; what was moved is on disk then.
+        From time to time it says how far it is. `settle` has the node act on what was done."""
+        nbytes, told_at = 0, trio.current_time()
+        lanes = joined(self._orphan.lane.alone, self._target.lane.alone)
+        async with aclosing(rows) as found:
+            async for level, row in found:
+                bodies = bodies_of(row)
+                self._stopped = self._reason(row)
+                if self._stopped is not None:
+                    break
+                level.store.cut_at(row.first_seq, row.last_seq)
+                self._count += self._mover.move(level, bodies, row.first_seq, row.last_seq)
+                settle()
+                if self._mover.full:
+                    name = self._target.record.name
+                    self._stopped = f"the queue '{name}' takes no more: make space in it, and adopt the rest"
+                    break
+                nbytes += len(row.data)
+                if nbytes > MOVED_BYTES_MAX:
+                    await until_durable(self._node, settle, lanes)
+                    nbytes = 0
+                if trio.current_time() - told_at > LIFE_SIGN_S:
+                    told_at = trio.current_time()
+                    yield [self.account()]
+        await until_durable(self._node, settle, lanes)
+
+    def account(self) -> dict[str, Any]:
+        """`stopped`: why there is something left, in a sentence; None while there is no reason."""
+        return {"count": self._count, "left": self._orphan.ready_count, "stopped": self._stopped}
+
+    def _reason(self, row: Row) -> str | None:
+        """Not to go on with this row."""
+        if row.damage:
+            return f"{row.damage}: the rest stays parked, and `amqpd orphans export` writes what of it can be read"
+        if short := sorted(SHORTAGES & self._node.alarms.kinds):
+            return f"the {short[0]} alarm is on: nothing is adopted until it is off"
+        if not self._target.is_served:
+            return f"the queue '{self._target.record.name}' was deleted meanwhile, or is out of service now"
+        return None
+
 
 # A line of an export goes over the control socket in pieces of at most this number of characters: a message may be
 # larger than what one row of an answer may be.
@@ -222,3 +288,35 @@ class OrphanOperations:
     def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
         log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)
         self._node.acts.of_orphan(f"orphan_{what}", orphan.id, vhost, about, by.caller)
+
+
+def lines(orphan: Orphan, level: Messages, row: Row) -> Iterator[str]:
+    """What an export says of the row."""
+    parts = live(level, row)
+    ids = [(id_of(orphan.id, level, first), id_of(orphan.id, level, last)) for first, last in parts]
+    bodies = bodies_of(row)
+    if row.damage:
+        damaged = {"damage": row.damage, "ids": ids, "raw": b64encode(row.data).decode()}
+        yield json.dumps(damaged) + "\n"
+        return
+    published = moment(row.published_ms or None)
+    for first, last in parts:
+        for run, start, stop, seq in runs_in(bodies, first, last):
+            common = {**names(run), "properties": properties_of(run.properties), "published": published}
+            for at in range(start, stop):
+                about = {"id": id_of(orphan.id, level, seq + at - start), **common, **_payload(run, at)}
+                yield json.dumps(about) + "\n"
+
+
+def _payload(run: Run, at: int) -> dict[str, Any]:
+    body = bytes(run.body(at))
+    try:
+        text, encoding = body.decode(), "string"
+    except UnicodeDecodeError:
+        text, encoding = b64encode(body).decode(), "base64"
+    return {"payload": text, "payload_encoding": encoding, "payload_bytes": len(body)}
+
+
+def moment(posix_ms: int | None) -> str | None:
+    """As people write it, in UTC."""
+    return None if posix_ms is None else datetime.fromtimestamp(posix_ms / 1000, UTC).isoformat(timespec="seconds")

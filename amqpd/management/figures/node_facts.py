@@ -21,11 +21,11 @@ import trio
 
 from amqpd import __version__
 from amqpd.management import alarms
+from amqpd.management.alarms import reason
 from amqpd.management.figures import totals
 from amqpd.management.figures.samples import Series
 from amqpd.management.pacing import each
 from amqpd.management.running import Running
-from amqpd.management.why.alarms import reason
 from amqpd.node.node import Node
 from amqpd.session.ports import ConnectionBase
 

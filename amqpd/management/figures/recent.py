@@ -4,15 +4,18 @@ What comes in: things, from any thread. What goes out: those behind a number.
 Rules: 1. Numbers begin at 1, and each thing has the one after that of the thing before it: who was told a number asks
 for what came since, and sees by the next one whether something was missed. 2. There is a bound to how many are kept,
 and to their size.
-Not here: what the things are (`process/logs.py`, `recent_acts.py`).
+Not here: what the things are (`process/logs.py`, `amqpd/audit/`), who may look.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime
 from itertools import islice
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from amqpd.management.running import Running
 
 T = TypeVar("T")
 
@@ -50,3 +53,23 @@ class Recent(Generic[T]):
             passed = max(0, number + 1 - first) if number <= self._last else 0
             kept = islice(self._things, passed, None)
             return [(first + passed + at, thing) for at, (thing, _) in enumerate(kept)]
+
+
+ACTS_MAX = 1000
+CHARACTERS_MAX = 1 << 20
+
+Row = dict[str, Any]
+
+
+def recent_acts(on: Running) -> Recent[Row]:
+    """They gather from now on; who asked for that before gets no more of them. Columns as in the audit log's files,
+    `time` in ISO 8601."""
+    recent: Recent[Row] = Recent(ACTS_MAX, CHARACTERS_MAX)
+
+    def add(columns: dict[str, Any]) -> None:
+        moment = datetime.fromtimestamp(columns["time"] / 1_000_000, UTC)
+        row = {**columns, "time": moment.isoformat(timespec="microseconds")}
+        recent.add(row, sum(len(str(value)) for value in row.values()))
+
+    on.node.acts.watch(add)
+    return recent

@@ -1,7 +1,6 @@
 """What an operator sees of the messages in a queue, and does to them: listed, deleted, moved.
 
-What comes in: requests (`requests.py`). What goes out: rows of messages; queues without them; the log of who
-did it.
+What comes in: requests (`requests.py`). What goes out: rows of messages; queues without them; the log of who did it.
 Rules: 1. Nothing is taken, and the queue's memory and its consumers do not notice it. 2. Everything goes in small
 steps, the broker going on in between. 3. What was deleted or moved is on disk before it is told, and a large move
 waits for the disk on its way instead of gathering in memory. 4. A caller that leaves stops the command after a step;
@@ -14,10 +13,12 @@ a message says (`queues/contents.py`), reading from the disk (`bodies.py`), what
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -27,16 +28,20 @@ from amqpd.journal.lane import Lanes, joined
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.errors import AtAnotherNode, BadArgument, NotPermitted, Unavailable
 from amqpd.management.messages.bodies import Bodies, Reader, StretchPart
-from amqpd.management.messages.holders import holders_of
 from amqpd.management.messages.leader_queues import leader_queue, require_here
 from amqpd.management.messages.repair import Mover, delete, gone_from
 from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.operators import Operator
+from amqpd.management.pacing import WalkPace, in_order
 from amqpd.management.running import until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import UNACKED, Stretch, id_of, ready, runs_in, still, unacked
 from amqpd.queues.contents import rows_of
 from amqpd.queues.leader import LeaderQueue
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.queues.port import QueuePort
 
 # What is moved waits for its commit after this number of bytes, what is deleted after this number of steps.
 MOVED_BYTES_MAX = 1 << 20
@@ -313,3 +318,39 @@ def meant(part: StretchPart, request: MessagesRequest) -> Iterator[tuple[int, in
         for run, start, stop, seq in list(runs_in(part.bodies, first, last)):
             if request.condition.holds(run.properties):
                 yield seq, seq + stop - start - 1
+
+
+Held = tuple[int, int, dict[str, Any]]
+"""first id, last id, who"""
+NOBODY: dict[str, Any] = {"connection": None, "channel": None, "consumer_tag": None}
+
+
+async def holders_of(node: Node, queue: QueuePort) -> Holders:
+    """Walks over what is unacked in the queue's virtual host, in steps: what is settled meanwhile may be in it."""
+    pace, found = WalkPace(), list[Held]()
+    for connection in list(node.connections.values()):
+        if connection.vhost != queue.record.vhost:
+            continue
+        for channel in list(connection.channels.values()):
+            for entry in list(channel.unacked):
+                await pace.step()
+                if entry.queue is queue:
+                    tag = None if entry.consumer is None else entry.consumer.tag
+                    who = {"connection": connection.name, "channel": channel.id, "consumer_tag": tag}
+                    found.append((entry.seq, entry.seq + entry.size - 1, who))
+    return Holders(await in_order(found, itemgetter(0)))
+
+
+class Holders:
+    """The ledgers of all channels, as far as they have messages of one queue."""
+
+    def __init__(self, found: list[Held]) -> None:
+        """Ascending."""
+        self._found = found
+
+    def of(self, message_id: int) -> dict[str, Any]:
+        """`connection`, `channel`, `consumer_tag` (None for basic.get): all None when nobody has it."""
+        index = bisect_right(self._found, message_id, key=lambda each: each[0]) - 1
+        if index >= 0 and self._found[index][1] >= message_id:
+            return self._found[index][2]
+        return NOBODY

@@ -3,10 +3,10 @@
 What comes in: which kind of rows is wanted, of which queues the figures; acts at one node. What goes out: rows by
 node; which nodes did not answer.
 Rules: 1. Nothing is asked while nobody looks. 2. Of each kind one question is on its way to a node at a time, and
-what came of it is kept for some seconds (`kept.py`): many users who look share it. 3. Each page is waited for
-`ANSWER_S` at most, a whole list `LIST_S`; a node that did not answer is not asked for its rows again while that is
-kept. 4. What is no answer of this form counts as none. 5. One answer of all peers together has at most `ROWS_MAX`
-rows and `ROWS_BYTES_MAX` of JSON: a node whose rows are beyond that is missing.
+what came of it is kept for some seconds (`Kept`): many users who look share it. 3. Each page is waited for `ANSWER_S`
+at most, a whole list `LIST_S`; a node that did not answer is not asked for its rows again while that is kept. 4. What
+is no answer of this form counts as none. 5. One answer of all peers together has at most `ROWS_MAX` rows and
+`ROWS_BYTES_MAX` of JSON: a node whose rows are beyond that is missing.
 Not here: what a node answers (`answers.py`), the way there (`amqpd/cluster/queries.py`).
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,45 @@ import structlog
 import trio
 
 from amqpd.management.errors import BadArgument, Unavailable, of_kind
-from amqpd.management.peers.kept import Kept
+
+KEPT_S = 2.0
+"""RabbitMQ's management keeps an answer five times as long as it took to make (`management_db_cache_multiplier`)."""
+
+
+class Kept:
+    """Answers that are kept for some seconds, in two generations; the older one is dropped as a whole."""
+
+    def __init__(self) -> None:
+        self._young: dict[Hashable, Any] = {}
+        self._old: dict[Hashable, Any] = {}
+        self._filled = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, key: Hashable) -> Any:
+        """None: it is not kept."""
+        found = self._young.get(key)
+        return self._old.get(key) if found is None else found
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Not None."""
+        self._young[key] = value
+        self._filled.set()
+
+    def clear(self) -> None:
+        """What was kept is not true any more."""
+        self._young, self._old = {}, {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if not len(self):
+                self._filled = trio.Event()
+                await self._filled.wait()
+            await trio.sleep(KEPT_S)
+            self._young, self._old = {}, self._young
+
 
 ANSWER_S = 2.0
 """A node that serves answers within milliseconds, also while it makes a page."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from amqpd.journal.buffer import FullBecause
 from amqpd.management.alarms import kinds
-from amqpd.management.figures.held import Consuming, consuming
+from amqpd.management.figures.conditions import Consuming, consuming
 from amqpd.management.pacing import WalkPace
 from amqpd.management.running import Running
 from amqpd.management.why.queues import HELD

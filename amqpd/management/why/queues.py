@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from amqpd.management.alarms import kinds
-from amqpd.management.figures.held import Consuming, Held, consuming
+from amqpd.management.figures.conditions import Consuming, Held, consuming
 from amqpd.management.figures.inventory import queue_row
 from amqpd.management.messages.leader_queues import why_unled
 from amqpd.management.pacing import each

@@ -5,7 +5,7 @@ other.
 Rules: a store that was put back to an older copy and used again has another history behind that copy; numbers of
 revisions, which both histories have, do not tell them apart, so its identity does: the store, the number of the
 generation, and a token, since two histories may begin behind the same copy.
-Not here: who sees that it went back (`etcd/going_back.py`, `datadir/pairing.py`).
+Not here: who sees that it went back (`etcd/turn.py`, `datadir/pairing.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which numbers of the journal end with a record: what a deletion leaves behind, so that it is known as one.
 
 What comes in: keys and values of the metadata store. What goes out: the journal's numbers that they stand for.
-Rules: 1. A queue's record has its number; a virtual host has one that its name gives, from which each node finds
-that of its own delayed messages (`vocabulary/journal_numbers.py`). 2. One number is
-recorded for a queue, though a priority queue's levels have the numbers behind it: `covers` knows them. 3. A number
-that is in use again is not dropped: a virtual host may be made again, and its name is its number.
+Rules: 1. A queue's record has its number; a virtual host has one that its name gives, from which each node finds that
+of its own delayed messages (`vocabulary/journal_numbers.py`). 2. One number is recorded for a queue, though a
+priority queue's levels have the numbers behind it: `covers` knows them. 3. A number that is in use again is not
+dropped: a virtual host may be made again, and its name is its number. 4. What need not be remembered any more is
+forgotten when the store takes it (`forget_old`); nothing waits for that, and nothing fails with it.
 Not here: the table (`sqlite/tables.py`), what is done with the journal's rows (`node/queue_registry.py`).
 """
 
@@ -14,6 +15,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import unquote
 
+import structlog
+
+from amqpd.topology.metadata.store import MetadataStore, StoreBusy, StoreFull, StoreUnreached
 from amqpd.vocabulary.journal_numbers import vhost_number
 
 _QUEUE = "topology/queue/"
@@ -59,3 +63,16 @@ def _number(key: str, value: str) -> int | None:
     if key.startswith(_VHOST):
         return vhost_number(unquote(key[len(_VHOST) :].removesuffix("/"), errors="surrogatepass"))
     return None
+
+
+log = structlog.get_logger(component="metadata store")
+
+
+async def forget_old(store: MetadataStore, ids: Collection[int], keep: int) -> None:
+    """See `MetadataStore.forget_dropped`."""
+    if not ids:
+        return
+    try:
+        await store.forget_dropped(ids, keep)
+    except (StoreBusy, StoreFull, StoreUnreached) as error:
+        log.warning("old deletions are forgotten at a later start", reason=str(error))

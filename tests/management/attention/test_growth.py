@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqpd.management.attention.growth import RECENT_MS, Growth, Still
+from amqpd.management.attention.watch import RECENT_MS, Growth, Still
 
 MIN = 60_000
 

@@ -14,7 +14,7 @@ import structlog.testing
 from pamqp import commands
 
 from amqpd.management.control.commands import damage_streams
-from amqpd.management.damage import quarantine_files
+from amqpd.management.damage import damaged_rows
 from amqpd.management.damage.damaged_rows import DamagedRows
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.messages.operations import MessageOperations
@@ -163,7 +163,7 @@ async def test_nothing_leaves_that_cannot_be_written(tmp_path: Path, monkeypatch
             raise OSError(28, "No space left on device")
         file.write_bytes(data)
 
-    monkeypatch.setattr(quarantine_files, "_write", failing)
+    monkeypatch.setattr(damaged_rows, "_write", failing)
     with pytest.raises(Unavailable, match=r"No space left on device; they\s+stay in the queue"):
         await operated.do("quarantine")
     assert operated.queue().backlog.ready == 60
@@ -222,8 +222,8 @@ async def test_delayed_messages_are_set_aside_too(tmp_path: Path) -> None:
 
 
 async def test_files_are_never_overwritten(tmp_path: Path) -> None:
-    first = quarantine_files.keep_row(tmp_path, "1-2-3", b"a", {})
-    second = quarantine_files.keep_row(tmp_path, "1-2-3", b"b", {"reason": "x"})
+    first = damaged_rows.keep_row(tmp_path, "1-2-3", b"a", {})
+    second = damaged_rows.keep_row(tmp_path, "1-2-3", b"b", {"reason": "x"})
     assert kept({"file": first})[0] == b"a"
     data, facts = kept({"file": second})
     assert (data, facts["reason"]) == (b"b", "x")

@@ -16,8 +16,7 @@ import trio.testing
 
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.peers import rows as peer_rows
-from amqpd.management.peers.kept import KEPT_S
-from amqpd.management.peers.rows import ANSWER_S, QUEUES_AT_ONCE, PeerRows
+from amqpd.management.peers.rows import ANSWER_S, KEPT_S, QUEUES_AT_ONCE, PeerRows
 
 pytestmark = pytest.mark.trio
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from amqpd.flow.alarms import Alarm
-from amqpd.management.figures.held import Consuming
-from amqpd.management.why import alarms as why_alarms
+from amqpd.management import alarms
+from amqpd.management.figures.conditions import Consuming
 from amqpd.management.why.connections import JOURNAL, Connected, Full, sentences
 
 
@@ -81,10 +81,10 @@ FIGURES = {"resident_bytes_max": 512 << 20, "disk_free_bytes": 10 << 20, "disk_f
     ],
 )
 def test_an_alarm_says_who_and_what_ends_it(kind: str, source: str, said: str) -> None:
-    [found] = why_alarms.sentences([Alarm(kind, source, 0.0)], FIGURES, 600 << 20)
+    [found] = alarms.sentences([Alarm(kind, source, 0.0)], FIGURES, 600 << 20)
     assert found.startswith(f"the {kind} alarm is on since 1970-01-01T00:00:00")
     assert said in found
 
 
 def test_no_alarm() -> None:
-    assert why_alarms.sentences([], FIGURES, 0) == ["no alarm is on: nobody waits because of one"]
+    assert alarms.sentences([], FIGURES, 0) == ["no alarm is on: nobody waits because of one"]

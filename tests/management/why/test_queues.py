@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqpd.management.figures.held import Consuming, Held
+from amqpd.management.figures.conditions import Consuming, Held
 from amqpd.management.why.queues import sentences
 from amqpd.queues.facts import TOTALS
 

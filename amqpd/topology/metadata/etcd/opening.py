@@ -5,7 +5,9 @@ revision.
 Rules: 1. The identity is put once, by the process that comes first, and never again. 2. Leases of an earlier
 incarnation are ended before anything is read: its exclusive and transient queues are gone with it, as they are from
 an embedded store. 3. An incarnation that goes on is none of this process: what runs on another machine is seen by the
-leases that it renews, and is left alone.
+leases that it renews, and is left alone. 4. Of an older copy of the store that comes back, the first process that
+sees it writes the identity of another generation (`begin_generation`); nothing is written into a store that has
+everything, nor into another one.
 Not here: which processes may say that they are alone (`datadir/cluster.py`).
 """
 
@@ -21,7 +23,10 @@ from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.gateway import TXN, Gateway
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
+from amqpd.topology.metadata.etcd.patience import EtcdPatience
 from amqpd.topology.metadata.etcd.reading import number_in, read_all
+from amqpd.topology.metadata.etcd.turn import WentBack
+from amqpd.topology.metadata.generations import are_of_one_store, is_earlier, next_generation
 from amqpd.topology.metadata.own_time import OwnTime
 from amqpd.topology.metadata.store import MetadataStoreError, StoreUnavailable
 
@@ -121,3 +126,27 @@ async def _end_earlier_incarnation(gateway: Gateway, layout: Layout, leases: Lea
         removal = messages.transaction([], [*left[:REMOVED_AT_ONCE], head])
         await gateway.patience(wait_s).keep_trying(partial(gateway.ask, TXN, removal))
         left = left[REMOVED_AT_ONCE:]
+
+
+async def begin_generation(
+    gateway: Gateway, layout: Layout, known: str, revision: int, patience: EtcdPatience
+) -> str:
+    """`known`: the identity that the store had, when it was of this revision. The new one. Raises StoreUnavailable;
+    WentBack: what is there now is no older copy of that."""
+    asked = messages.transaction([], [messages.read(layout.identity)])
+    there = messages.read_in(await patience.keep_trying(lambda: gateway.ask(TXN, asked))).get(layout.identity)
+    if there is None or not are_of_one_store(there.value, known):
+        raise WentBack("another store, or none, is there now")
+    compares = [messages.value_is(layout.identity, there.value)]
+    if there.value == known:
+        compares.append(messages.revision_below(layout.head, revision))
+    elif not is_earlier(there.value, known):
+        raise WentBack("another node has begun a generation")
+    mine = next_generation(known, secrets.token_hex(4))
+    puts = [messages.put(layout.identity, mine), messages.put(layout.head, mine)]
+    request = messages.transaction(compares, puts, [messages.read(layout.identity)])
+    answer = await patience.keep_trying(lambda: gateway.ask(TXN, request))
+    now = messages.read_in(answer).get(layout.identity)
+    if not answer.get("succeeded") and (now is None or now.value != mine):  # an earlier try, whose answer was lost
+        raise WentBack("another node has begun a generation")
+    return mine

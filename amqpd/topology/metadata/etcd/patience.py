@@ -3,7 +3,8 @@
 What comes in: a way to try once. What goes out: its result, or the last `StoreUnavailable` when the time has passed.
 Rules: 1. The bound is on one transaction, or one page, whatever it has to wait for. 2. Between two tries it waits,
 longer each time: a cluster that comes back is not met by everybody at once. 3. Time in which this process did not run
-is not etcd's silence, and is not counted (`own_time.py`): after it is asked once more.
+is not etcd's silence, and is not counted (`own_time.py`): after it is asked once more. 4. While a store is opened the
+operator is told soon, and again from time to time (`telling`).
 Not here: one try on every endpoint (`gateway.py`).
 """
 
@@ -53,3 +54,31 @@ class EtcdPatience(OwnTime):
                 failure = failure or self._silence()
             if not await self.pause():
                 raise failure
+
+
+# A new leader of etcd takes a second or two: what takes longer somebody may have to look at.
+FIRST_TOLD_S, TOLD_EACH_S_MAX = 2.0, 30.0
+
+
+async def telling(act: Callable[[], Awaitable[T]], tell: Callable[[float], None]) -> T:
+    """What it returns. `tell` is given how long that takes already. Raises what it raises."""
+    failure: Exception | None = None
+
+    async def wait() -> None:
+        waited_s, pause_s = 0.0, FIRST_TOLD_S
+        while True:
+            await trio.sleep(pause_s)
+            waited_s += pause_s
+            tell(waited_s)
+            pause_s = min(2 * pause_s, TOLD_EACH_S_MAX)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        try:
+            result = await act()
+        except Exception as error:  # noqa: BLE001 - raised again, and not as a group
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return result

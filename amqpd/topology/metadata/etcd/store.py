@@ -20,17 +20,14 @@ import trio
 from amqpd.topology.metadata.etcd import messages
 from amqpd.topology.metadata.etcd.feed import Feed, past
 from amqpd.topology.metadata.etcd.gateway import TXN, EtcdAccess, EtcdRefused, Gateway, Silent
-from amqpd.topology.metadata.etcd.going_back import begin_generation
-from amqpd.topology.metadata.etcd.joining import groups_of, joined
 from amqpd.topology.metadata.etcd.layout import Layout
 from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
-from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, open_in_etcd
-from amqpd.topology.metadata.etcd.patience import WAIT_S, EtcdPatience
+from amqpd.topology.metadata.etcd.opening import REMOVED_AT_ONCE, begin_generation, open_in_etcd
+from amqpd.topology.metadata.etcd.patience import WAIT_S, EtcdPatience, telling
 from amqpd.topology.metadata.etcd.reading import number_in, read_all, read_numbers
-from amqpd.topology.metadata.etcd.transactions import Transactions, parts_of
+from amqpd.topology.metadata.etcd.transactions import Transactions, groups_of, joined, parts_of
 from amqpd.topology.metadata.etcd.turn import EtcdTurn, OlderCopy, WentBack
-from amqpd.topology.metadata.etcd.waiting import telling
 from amqpd.topology.metadata.events import EventLog, EventWatch
 from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import (

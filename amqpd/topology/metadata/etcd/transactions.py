@@ -1,4 +1,4 @@
-"""One transaction of the contract as one or several of etcd.
+"""Transactions of the contract as transactions of etcd: one as several, or several as one.
 
 What comes in: compares and operations. What goes out: `Committed` or `CompareFailed`, as `store.py` of the contract
 says.
@@ -7,13 +7,15 @@ Rules: 1. A record with a number of the journal is compared with what it was whe
 effect does not move `head`: etcd has one revision for all, so a transaction that only deletes looks first. 3. What is
 more than etcd takes at once is done in parts, in the transaction's order, in which no part needs a later one. A
 compare is in the part that operates on its key, else in each with something that belongs to its record, or binds it;
-the others are looked at first.
+the others are looked at first. 4. Of transactions that wait at the same time only those are joined that put and where
+none puts a key that another one names: then the order makes no difference. A group that is refused says nothing about
+each of them: they are carried out one by one.
 Not here: lost answers (`turn.py`), leases that are gone (`store.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from amqpd.topology.metadata.codec import decode_key, encode_key
 from amqpd.topology.metadata.etcd import messages
@@ -192,3 +194,60 @@ def _needed_by(key: str) -> tuple[str, ...]:
 
 def _entry(found: EtcdEntry | None) -> MetadataEntry | None:
     return None if found is None else MetadataEntry(found.key, found.value, found.mod_revision, found.lease)
+
+
+COMPARES_MAX = 120
+"""Of etcd's 128. A record with a number brings one, beside those that the transaction has."""
+
+
+def groups_of(transactions: Sequence[MetadataTransaction]) -> Iterator[list[MetadataTransaction]]:
+    """In their order; what is not joined is alone."""
+    group = _Group()
+    for each in transactions:
+        if group.members and not group.fits(each):
+            yield group.members
+            group = _Group()
+        group.add(each)
+    if group.members:
+        yield group.members
+
+
+def joined(group: Sequence[MetadataTransaction]) -> MetadataTransaction:
+    """All of it, or nothing."""
+    compares = dict.fromkeys(compare for each in group for compare in each.compares)
+    return MetadataTransaction(tuple(compares), tuple(operation for each in group for operation in each.operations))
+
+
+class _Group:
+    def __init__(self) -> None:
+        self.members: list[MetadataTransaction] = []
+        self._put: set[str] = set()
+        self._compared: dict[str, Compare] = {}
+        self._characters = 0
+
+    def fits(self, transaction: MetadataTransaction) -> bool:
+        puts = {operation.key for operation in transaction.operations}
+        compares = {compare.key: compare for compare in transaction.compares}
+        if not (_only_puts(transaction) and _only_puts(self.members[0])):
+            return False
+        if not (self._put.isdisjoint(puts | compares.keys()) and puts.isdisjoint(self._compared)):
+            return False
+        # Many require the same virtual host to be there.
+        if any(self._compared.get(key, compare) != compare for key, compare in compares.items()):
+            return False
+        put = len(self._put) + len(puts)
+        return (
+            put <= PART_OPERATIONS_MAX
+            and put + len(self._compared.keys() | compares.keys()) <= COMPARES_MAX
+            and self._characters + bytes_of(transaction.operations) <= PART_CHARACTERS_MAX
+        )
+
+    def add(self, transaction: MetadataTransaction) -> None:
+        self.members.append(transaction)
+        self._put |= {operation.key for operation in transaction.operations}
+        self._compared |= {compare.key: compare for compare in transaction.compares}
+        self._characters += bytes_of(transaction.operations)
+
+
+def _only_puts(transaction: MetadataTransaction) -> bool:
+    return all(isinstance(operation, PutKey) for operation in transaction.operations)

@@ -1,19 +1,25 @@
-"""The task that scrubs: a pass over the journal, step by step, then a pause, and again.
+"""The scrub: every stored row of messages and every record of the journal is read and checked while the node serves.
 
 What comes in: the node, a scan of its journal, settings, the operator's request for a pass now. What goes out: fenced
-queues, lines of the log, facts.
-Rules: 1. Steps are made in a thread, and when no consumer waits for a read; but one that waits for long goes on. 2.
-Damage is told once in the incarnation of the node. 3. Nothing that is found ends anything.
-Not here: reading (`journal/sqlite/scrubbing.py`), rates (`pace.py`), what a damaged row does (`found.py`).
+queues, lines of the log, facts for `amqpd status`.
+Rules: 1. A pass goes over the journal step by step, then there is a pause. Steps are made in a thread, and when no
+consumer waits for a read; but one that waits for long goes on. 2. A pass is done a little before its interval ends,
+if the greatest rate allows. Its average rate is never above that, beyond one step; time that was lost is not made up
+for by a burst. 3. A queue that would have to read a damaged row is fenced. What is in memory can be delivered, and is
+not; what nobody waits for, because it is settled or its queue is gone, is no loss. 4. All finds of a step cost one
+walk over the queues. A queue that is not made yet, of a source that begins here, is made. 5. Damage is told once in
+the incarnation of the node. Nothing that is found ends anything.
+Not here: reading (`journal/sqlite/scrubbing.py`), what a fence is (`queues/fences.py`), the check of a stopped node
+(`checking/`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import trio
 
@@ -22,8 +28,147 @@ from amqpd.journal.sqlite.scrubbing import ScrubbedDamage, ScrubStep
 from amqpd.journal.writer import BacklogReader
 from amqpd.management.errors import BadArgument
 from amqpd.node.node import Node
-from amqpd.scrub.found import COPIES, FENCED, UNWANTED, DamagedRow, damage_found
-from amqpd.scrub.pace import ScrubPace, expected_s, period_s
+
+if TYPE_CHECKING:
+    from amqpd.node.node import Node
+    from amqpd.queues.dispatchable import Paged
+    from amqpd.queues.messages import Messages
+
+RATE_MIN = 64 << 10
+"""Bytes a second: a step of 256 kB each four seconds costs nothing that can be measured, and a small journal is read
+within minutes, not days."""
+PASS_S_MIN = 3600.0
+"""A pass begins this long after the one before it, unless the interval is shorter: a small journal need not be read
+all the time."""
+AIM = 0.9
+"""Share of the interval in which a pass is to be done, because steps wait for consumers and the journal grows."""
+
+
+def rate(left_bytes: int, left_s: float, rate_max: int) -> float:
+    """Bytes a second, to read what is left in the time that is left."""
+    needed = left_bytes / left_s if left_s > 0 else math.inf
+    return min(max(needed, RATE_MIN), rate_max)
+
+
+def pass_s(total_bytes: int, interval_s: float, rate_max: int) -> float:
+    """How long a pass takes."""
+    return total_bytes / rate(total_bytes, AIM * interval_s, rate_max)
+
+
+def period_s(interval_s: float) -> float:
+    """From the beginning of a pass to that of the next, if the first has ended by then."""
+    return min(interval_s, PASS_S_MIN)
+
+
+def expected_s(total_bytes: int, interval_s: float, rate_max: int) -> float:
+    """Within which time a byte that changes is read again, at the latest: it may change right after it was read by
+    one pass, as the first of all, and be the last one that the next pass reads."""
+    one = pass_s(total_bytes, interval_s, rate_max)
+    return max(one, period_s(interval_s)) + one
+
+
+class ScrubPace:
+    """The pace of one pass of the scrub: how much was read, and the pause before the next step."""
+
+    def __init__(self, now_s: float, interval_s: float, rate_max: int, total_bytes: int) -> None:
+        """With an interval of 0 all is read at `rate_max`."""
+        self.read_bytes = 0
+        self.total_bytes = total_bytes
+        self._rate_max = rate_max
+        self._end_s = now_s + AIM * interval_s
+        self._next_s = now_s
+
+    def step(self, nbytes: int, total_bytes: int, now_s: float) -> float:
+        """This much was read, of what is `total_bytes` now: seconds to wait before the next step."""
+        left = max(total_bytes - self.read_bytes, nbytes)
+        self.read_bytes += nbytes
+        self.total_bytes = total_bytes
+        # Both from when the step was due, so that what it took itself is part of the pause.
+        at_s = rate(left, self._end_s - self._next_s, self._rate_max)
+        self._next_s = max(self._next_s + nbytes / at_s, now_s)
+        return self._next_s - now_s
+
+    @property
+    def progress(self) -> float:
+        """0 to 1, by an estimate: 1 is for a pass that is known to have ended."""
+        return min(self.read_bytes / self.total_bytes, 0.99) if self.total_bytes else 0.0
+
+
+FENCED, IN_MEMORY, COPIES, UNWANTED = "fenced", "in memory", "copies", "unwanted"
+
+
+class DamagedRow(NamedTuple):
+    """A row of the journal that is damaged on disk, of a queue or of a level of one."""
+
+    queue_id: int
+    first: int
+    last: int
+    reason: str
+
+
+class DamageOutcome(NamedTuple):
+    """The outcome of a damaged row: FENCED, UNWANTED or COPIES, and the queue that it belongs to, if any."""
+
+    what: str
+    queue: Paged | None = None
+
+
+def damage_found(node: Node, rows: Sequence[DamagedRow]) -> list[DamageOutcome]:
+    """What becomes of each of them."""
+    levels: dict[int, tuple[Paged, Messages | None]] = {}
+    wanted = {row.queue_id for row in rows}
+    if wanted and node.registry.beginning:
+        _make(node, wanted)
+    for queue in node.paged() if wanted else ():
+        for level in queue.levels() if queue.is_served else ():
+            if level.queue_id in wanted:
+                levels[level.queue_id] = queue, level
+            agenda = level.store.agenda
+            if agenda.has_timetable and agenda.timetable.queue_id in wanted:
+                levels[agenda.timetable.queue_id] = queue, None
+    outcomes = [_of_row(node, row, *levels.get(row.queue_id, (None, None))) for row in rows]
+    fenced = [outcome.queue for outcome in outcomes if outcome.what == FENCED and outcome.queue is not None]
+    for each in dict.fromkeys(fenced):
+        each.look_for_damage()
+        node.to_dispatch.add(each)
+    return outcomes
+
+
+def _make(node: Node, wanted: set[int]) -> None:
+    """Of a source that begins here, the queues that these rows are of: they wait for them as others do."""
+    for key, queue in list(node.remote.items()):
+        if any(queue_id in wanted for queue_id in node.registry.numbers_of(queue.record)):
+            node.ports.get(key)
+
+
+def _of_row(node: Node, row: DamagedRow, queue: Paged | None, level: Messages | None) -> DamageOutcome:
+    if queue is None or not queue.is_served:
+        return DamageOutcome(UNWANTED)
+    if level is None:
+        return DamageOutcome(COPIES, queue)
+    try:
+        return DamageOutcome(_in_level(level, row), queue)
+    except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
+        node.quarantine(queue, error)
+        return DamageOutcome(UNWANTED)
+
+
+def _in_level(level: Messages, row: DamagedRow) -> str:
+    outcome, seq, store = UNWANTED, row.first, level.store
+    while (index := store.index_of(seq)) < len(store.segments):
+        segment = store.segments[index]
+        if segment.first > row.last:
+            break
+        begin, end = max(seq, segment.first), min(row.last, segment.last)
+        if segment.live_in(begin, end):
+            if segment.runs is None:
+                level.paging.fence(begin, end, row.reason)
+                outcome = FENCED
+            elif outcome != FENCED:
+                outcome = IN_MEMORY
+        seq = end + 1
+    return outcome
+
 
 YIELD_S, YIELDS_MAX = 0.02, 50
 """A step waits this long, and looks again this often, while a consumer waits for a read: a second at most, or a
