@@ -44,25 +44,37 @@ class Kind(NamedTuple):
 
 
 SETTLED = Kind(
-    *("settled", ("queue_id", "first_seq", "last_seq", *ORIGIN), checksums.of_settled, (0, 1, 2)),
+    "settled",
+    ("queue_id", "first_seq", "last_seq", *ORIGIN),
+    checksums.of_settled,
+    (0, 1, 2),
     "queue_id, first_seq, last_seq",
     "the record that {messages} of {queue} are settled does not fit its checksum",
     "settled messages may come back, flagged as redelivered",
 )
 MARK = Kind(
-    *("queue", ("queue_id", "next_seq", "delivered", *ORIGIN), checksums.of_mark, (0, -1, -1)),
+    "queue",
+    ("queue_id", "next_seq", "delivered", *ORIGIN),
+    checksums.of_mark,
+    (0, -1, -1),
     "queue_id",
     "the record of what was delivered of {queue} does not fit its checksum",
     "all its messages come flagged as redelivered",
 )
 DISCARD = Kind(
-    *("discard", ("discard_id", "queue_id", "first_seq", "last_seq", *ORIGIN), checksums.of_discard, (1, 2, 3)),
+    "discard",
+    ("discard_id", "queue_id", "first_seq", "last_seq", *ORIGIN),
+    checksums.of_discard,
+    (1, 2, 3),
     "discard_id",
     "the record of the deletion of {messages} of {queue} does not fit its checksum",
     "deleted messages may come back, flagged as redelivered",
 )
 RETURNED = Kind(
-    *("returned", ("queue_id", "seq", "count", *ORIGIN), checksums.of_returned, (0, 1, 1)),
+    "returned",
+    ("queue_id", "seq", "count", *ORIGIN),
+    checksums.of_returned,
+    (0, 1, 1),
     "queue_id, seq",
     "the record of how often {messages} of {queue} came back does not fit its checksum",
     "the message may come back more often than its delivery limit allows",
@@ -86,7 +98,10 @@ TAIL = Kind(
     "what this disk has of such sources counts as committed here, and its leaders admit it again",
 )
 VOTE = Kind(
-    *("seal", ("source", "epoch", "forwarder", "life"), checksums.of_vote, (-1, -1, -1)),
+    "seal",
+    ("source", "epoch", "forwarder", "life"),
+    checksums.of_vote,
+    (-1, -1, -1),
     "source",
     "the record of who is the leader of a source does not fit its checksum",
     "this disk's vote is forgotten, and its leaders admit it again",
@@ -94,8 +109,16 @@ VOTE = Kind(
 KINDS = (SETTLED, MARK, DISCARD, RETURNED, FORMER, TAIL, VOTE)
 
 HEAD = (
-    *("queue_id", "first_seq", "last_seq", "persistent", "nbytes", *ORIGIN),
-    *("body_bytes", "published_ms", "deadline_bytes", "crc"),
+    "queue_id",
+    "first_seq",
+    "last_seq",
+    "persistent",
+    "nbytes",
+    *ORIGIN,
+    "body_bytes",
+    "published_ms",
+    "deadline_bytes",
+    "crc",
 )
 """of a row of messages, in the order of the checksum; `crc` has it in its upper half"""
 _HEAD = ", ".join(HEAD)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,21 +41,25 @@ def listed(on: Running, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-async def close(
-    on: Running,
-    by: Operator,
-    *,
-    which: str | None = None,
-    user: str | None = None,
-    vhost: str | None = None,
-    everything: bool = False,
-    reason: str | None = None,
-) -> int:
-    """How many were closed. `which` is an id, or a name as the log has it; else those of a user, in a virtual host,
-    or all. The clients are told `reason`. Raises NotFound, BadArgument when nothing says which."""
-    reason = reason or DEFAULT_REASON
+@dataclass(frozen=True)
+class CloseRequest:
+    """The connections that an operator wants closed: one by `which`, else those of a user, in a virtual host, or
+    all."""
+
+    which: str | None = None
+    """an id, or a name as the log has it"""
+    user: str | None = None
+    vhost: str | None = None
+    everything: bool = False
+    reason: str | None = None
+    """that the clients are told; None: `DEFAULT_REASON`"""
+
+
+async def close(on: Running, by: Operator, request: CloseRequest) -> int:
+    """How many were closed. Raises NotFound, BadArgument when nothing says which."""
+    reason = request.reason or DEFAULT_REASON
     closed = 0
-    for at, connection in enumerate(_meant(on, which, user, vhost, everything), 1):
+    for at, connection in enumerate(_meant(on, request), 1):
         if connection.state not in (ConnectionState.CLOSING, ConnectionState.LINGERING, ConnectionState.CLOSED):
             closed += 1
             connection.force_close(reason)
@@ -74,15 +79,13 @@ def not_found(which: str) -> NotFound:
     return NotFound(f"there is no connection '{which}': `amqpd connection list` says which there are")
 
 
-def _meant(
-    on: Running, which: str | None, user: str | None, vhost: str | None, everything: bool
-) -> list[ConnectionBase]:
-    known = on.node.connections
+def _meant(on: Running, request: CloseRequest) -> list[ConnectionBase]:
+    known, which, user, vhost = on.node.connections, request.which, request.user, request.vhost
     if which is not None:
         found = [known[which]] if which in known else [each for each in known.values() if each.name == which]
         if not found:
             raise not_found(which)
         return found
-    if user is None and vhost is None and not everything:
+    if user is None and vhost is None and not request.everything:
         raise BadArgument("say which connections: an id, a user, a virtual host, or all")
     return [each for each in known.values() if user in (None, each.user) and vhost in (None, each.vhost)]

@@ -14,6 +14,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import connections
+from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.pacing import WalkPace, each
 from amqpd.management.peers.rows import GatheredRows
@@ -159,7 +160,7 @@ async def list_of_user(request: Request, user: Name, who: Asking, samples: Asked
 async def close_of_user(request: Request, user: Name, who: Asking) -> Response:
     """All of a user's are closed, at each node that lives."""
     who.require(who.administers or user == who.user, "User not authorised to access object")
-    await connections.close(who.behind.on, who.operator, user=user, reason=_reason(request))
+    await connections.close(who.behind.on, who.operator, CloseRequest(user=user, reason=_reason(request)))
     await others.act(who, "close", user=user, reason=_reason(request))
     return gone()
 
@@ -182,7 +183,7 @@ async def close(request: Request, name: Name, who: Asking) -> Response:
     if isinstance(found, Told) and peers is not None:
         await peers.act(found.node, "close", name=name, reason=_reason(request), by=who.user)
     else:
-        await connections.close(who.behind.on, who.operator, which=name, reason=_reason(request))
+        await connections.close(who.behind.on, who.operator, CloseRequest(which=name, reason=_reason(request)))
     return gone()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
+from amqpd.management.connections import CloseRequest
 from amqpd.management.control.answers import EndedStream, Handler, Result, caller
 from amqpd.management.control.arguments import Arguments, optional
 from amqpd.management.peers import clients
@@ -26,14 +27,14 @@ def handlers(on: Running, leaders: Callable[[], Leaders]) -> Mapping[str, Handle
     """`leaders`: of this moment."""
 
     async def close(arguments: Arguments) -> dict[str, Any]:
-        done = await clients.close(
-            *(on, leaders(), caller()),
+        request = CloseRequest(
             which=optional(arguments, "id"),
             user=optional(arguments, "user"),
             vhost=optional(arguments, "vhost"),
             everything=arguments.get("all") is True,
             reason=optional(arguments, "reason"),
         )
+        done = await clients.close(on, leaders(), caller(), request)
         return {"closed": done.count, "nodes_missing": done.missing}
 
     return {"connection close": close}

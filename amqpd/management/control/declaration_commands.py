@@ -29,7 +29,10 @@ def handlers(on: Running) -> Mapping[str, Handler]:
 
     async def declare_queue(arguments: Arguments) -> dict[str, Any]:
         new = await queues.declare(
-            *(on, caller(), vhost_of(arguments), required(arguments, "name")),
+            on,
+            caller(),
+            vhost_of(arguments),
+            required(arguments, "name"),
             durable=flag(arguments, "durable", True),
             auto_delete=flag(arguments, "auto_delete"),
             arguments=table(arguments, "arguments"),
@@ -38,7 +41,10 @@ def handlers(on: Running) -> Mapping[str, Handler]:
 
     async def declare_exchange(arguments: Arguments) -> dict[str, Any]:
         new = await exchanges.declare(
-            *(on, caller(), vhost_of(arguments), required(arguments, "name")),
+            on,
+            caller(),
+            vhost_of(arguments),
+            required(arguments, "name"),
             optional(arguments, "type") or "direct",
             durable=flag(arguments, "durable", True),
             auto_delete=flag(arguments, "auto_delete"),
@@ -61,7 +67,7 @@ def handlers(on: Running) -> Mapping[str, Handler]:
     async def delete_binding(arguments: Arguments) -> dict[str, Any]:
         ends = required(arguments, "source"), required(arguments, "destination"), _kind(arguments)
         key = optional(arguments, "routing_key") or ""
-        await bindings.unbind_exactly(*(on, caller(), vhost_of(arguments), *ends, key), table(arguments, "arguments"))
+        await bindings.unbind_exactly(on, caller(), vhost_of(arguments), *ends, key, table(arguments, "arguments"))
         return {}
 
     async def publish(arguments: Arguments) -> dict[str, Any]:

@@ -74,8 +74,12 @@ def remote_broker(url: str) -> RemoteBroker:
         raise BadArgument("an address is http://user:password@host:15672, or https://...")
     user, password = parts.username or "guest", parts.password or ("" if parts.username else "guest")
     return RemoteBroker(
-        *(parts.scheme, parts.hostname, port, parts.path.rstrip("/")),
-        *(unquote(user), unquote(password)),
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=port,
+        prefix=parts.path.rstrip("/"),
+        user=unquote(user),
+        password=unquote(password),
     )
 
 

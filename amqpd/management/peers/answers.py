@@ -28,6 +28,7 @@ import trio
 from amqpd.faults import ENDS_NODE
 from amqpd.management import alarms, connections, queues
 from amqpd.management.attention.watch import AttentionWatch, entered_by
+from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.figures import totals
 from amqpd.management.figures.exchange_figures import figures_of_exchange
@@ -219,9 +220,10 @@ class PeerAnswers:
         by, reason = _by(question), _text(question, "reason")
         name, user = question.get("name"), question.get("user")
         if name is not None:
-            closed = await connections.close(self._on, by, which=_text(question, "name"), reason=reason)
+            request = CloseRequest(which=_text(question, "name"), reason=reason)
         else:
-            closed = await connections.close(self._on, by, user=_text(question, "user"), reason=reason)
+            request = CloseRequest(user=_text(question, "user"), reason=reason)
+        closed = await connections.close(self._on, by, request)
         yield None, {"closed": closed, "user": user}
 
     async def _close_many(self, question: Question) -> Rows:
@@ -229,8 +231,9 @@ class PeerAnswers:
         if not {"user", "vhost"} <= question.keys():
             raise BadArgument("user and vhost say which connections, each a text, or null for all")
         user, vhost = (None if question[each] is None else _text(question, each) for each in ("user", "vhost"))
-        which: dict[str, Any] = {"user": user, "vhost": vhost, "everything": user is None and vhost is None}
-        closed = await connections.close(self._on, _by(question), **which, reason=_text(question, "reason"))
+        everything = user is None and vhost is None
+        request = CloseRequest(user=user, vhost=vhost, everything=everything, reason=_text(question, "reason"))
+        closed = await connections.close(self._on, _by(question), request)
         yield None, {"closed": closed}
 
     async def _purge(self, question: Question) -> Rows:

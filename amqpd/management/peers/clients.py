@@ -18,6 +18,7 @@ from typing import Any
 import trio
 
 from amqpd.management import connections
+from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import ManagementError, NotFound, Unavailable
 from amqpd.management.figures import inventory
 from amqpd.management.operators import Operator
@@ -94,35 +95,24 @@ class Closed:
     """nodes that did not do it, or did not say so, and why"""
 
 
-async def close(
-    on: Running,
-    leaders: Leaders,
-    by: Operator,
-    *,
-    which: str | None = None,
-    user: str | None = None,
-    vhost: str | None = None,
-    everything: bool = False,
-    reason: str | None = None,
-) -> Closed:
-    """As `connections.close`, at all nodes. Raises NotFound, BadArgument; Unavailable when the connection `which` may
+async def close(on: Running, leaders: Leaders, by: Operator, request: CloseRequest) -> Closed:
+    """Closes the connections at all nodes. Raises NotFound, BadArgument; Unavailable when the connection `which` may
     be one of a node that does not answer."""
+    which = request.which
     try:
-        here = await connections.close(
-            on, by, which=which, user=user, vhost=vhost, everything=everything, reason=reason
-        )
+        here = await connections.close(on, by, request)
     except NotFound:
         if not leaders.others():
             raise
         here = 0
     if here and which is not None:
         return Closed(here)
-    done, told = Closed(here), {"by": by.user, "reason": reason or connections.DEFAULT_REASON}
+    done, told = Closed(here), {"by": by.user, "reason": request.reason or connections.DEFAULT_REASON}
     if which is not None:
         await _at_others(leaders, done, "close", {"name": which, **told})
         _found(which, done)
     else:
-        await _at_others(leaders, done, "close_many", {"user": user, "vhost": vhost, **told})
+        await _at_others(leaders, done, "close_many", {"user": request.user, "vhost": request.vhost, **told})
     return done
 
 

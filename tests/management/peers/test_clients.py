@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from amqpd.management.attention.watch import AttentionWatch
+from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
@@ -70,7 +71,7 @@ class TwoNodes:
         return rows, found.missing
 
     async def close(self, by: Operator = ROOT, **which: Any) -> clients.Closed:
-        return await clients.close(self.on[A], self.leaders, by, **which)
+        return await clients.close(self.on[A], self.leaders, by, CloseRequest(**which))
 
     def closed(self, name: str) -> bool:
         return self.clients[name].connection.state is not ConnectionState.RUNNING
