@@ -143,10 +143,11 @@ def read_record(journal: Path, connection: sqlite3.Connection, identity: str | N
     others = []
     for row in reversed(found):
         said, (crc, rows, rows_check, settled, settled_check) = row[:7], row[7:]
+        summed = (*said, str(identity))
         # SQLite returns what type a damaged record says.
         numbers = all(type(value) is int for value in (*said, crc, rows, rows_check, settled, settled_check))
         counted = numbers and rows == -rows_check >= 0 and settled == -settled_check >= 0
-        if not counted or crc != checksums.of_source(*said, identity=str(identity)):
+        if not counted or crc != checksums.of_source(*summed):
             raise JournalDamaged(f"{journal} is damaged: the record of its last transaction is; {REMEDY_OF_RECORDS}")
         others.append(said)
     local = others.pop()
