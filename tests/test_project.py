@@ -99,6 +99,15 @@ def test_the_changelog_has_each_group_once_and_no_long_lines() -> None:
     assert len(entries) == len(set(entries))
 
 
+def test_both_distributions_have_the_version_that_the_changelog_begins_with() -> None:
+    [version] = {
+        tomllib.loads((ROOT / each).read_text())["project"]["version"]
+        for each in ("pyproject.toml", "spark/pyproject.toml")
+    }
+    newest = re.findall(r"(?m)^## (.*)$", (ROOT / "CHANGELOG.md").read_text())[0]
+    assert re.fullmatch(rf"{re.escape(version)} \((\d{{4}}-\d\d-\d\d|not released yet)\)", newest)
+
+
 def test_ci_runs_lint_and_the_readmes_test_command() -> None:
     lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if line.startswith("make")]
     assert lines == ["make lint", "make test"]
@@ -119,11 +128,14 @@ def test_the_public_workflow_runs_what_ci_runs_on_every_supported_python() -> No
 
 def test_workflows_run_targets_that_exist_with_the_same_actions() -> None:
     texts = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
-    assert set(texts) == {"ci.yml", "nightly.yml", "release.yml"}
+    assert set(texts) == {"ci.yml", "nightly.yml", "release.yml", "security.yml"}
     together = "\n".join(texts.values())
     assert set(re.findall(r"\bmake ([a-z-]+)", "\n".join(re.findall(r"run: (.*)", together)))) <= makefile_targets()
     versions = set(re.findall(r"uses: (\S+)@(\S+)", together))
     assert len({name for name, _ in versions}) == len(versions), "one version of each action"
+    assert [name for name, at in versions if not re.fullmatch(r"[0-9a-f]{40}", at)] == [], (
+        "a tag can be moved, a hash not"
+    )
     # Each job has an end, and no workflow may write more than its job needs.
     for name, text in texts.items():
         jobs = text.partition("\njobs:\n")[2]
