@@ -64,7 +64,7 @@ class Link:
         """times that little was received, without a break; nothing is known of what TLS receives"""
         self.ended = False
         self.took = False
-        """the socket took some of what was pending, since `unread.py` looked last"""
+        """the socket took some of what was pending, since `waiting_links.py` looked last"""
         self.stalled_at: float | None = None
         """since when it has taken nothing of it"""
 

@@ -50,13 +50,7 @@ def _require_numbers(packed: bytes, width: int) -> None:
 def record_of(entry: LogEntry, payload: Payload, draft: Draft) -> TailRecord:
     """With rows that will have the next numbers."""
     return TailRecord(
-        entry.source,
-        entry.position,
-        entry.before,
-        entry.checksum,
-        draft.next_row,
-        payload.rows,
-        payload.control,
+        entry.source, entry.position, entry.before, entry.checksum, draft.next_row, payload.rows, payload.control
     )
 
 

@@ -82,13 +82,7 @@ class SourceState:
         lists = [_packed(each) for each in (self.live, self.settled, self.returned, self.marks, self.known)]
         lists.append(b"".join([_rows.pack(*row) for row, _, _ in rows]))
         head = _head.pack(
-            VERSION,
-            len(rows),
-            self.source,
-            *self.after,
-            *self.base,
-            self.reserved,
-            *(len(each) for each in lists),
+            VERSION, len(rows), self.source, *self.after, *self.base, self.reserved, *(len(each) for each in lists)
         )
         return b"".join([head, *lists, *(piece for _, data, timed in rows for piece in (data, timed))])
 

@@ -127,16 +127,7 @@ def insert_rows(of: list[Any], first_row: Any = None) -> Any:
             "data",
         ],
         select(
-            *chosen.values(),
-            queue_id,
-            first,
-            last,
-            nbytes,
-            persistent,
-            *of,
-            crc,
-            *facts,
-            _piece(at, nbytes),
+            *chosen.values(), queue_id, first, last, nbytes, persistent, *of, crc, *facts, _piece(at, nbytes)
         ).select_from(rows),
     )
 
