@@ -57,8 +57,7 @@ from amqpd.process.alarms import ShortageWatch
 from amqpd.process.clock import SteadyClock
 from amqpd.process.garbage import collect_garbage
 from amqpd.process.memory import return_free_memory
-from amqpd.process.node_name import NODE_NAME, settled
-from amqpd.process.node_settings import limits_of, server_properties
+from amqpd.process.node_settings import NODE_NAME, limits_of, server_properties, with_node_name
 from amqpd.process.notify import announce_ready, notify_stopping
 from amqpd.process.opening import OpenNode, open_node
 from amqpd.process.services import BrokerServices
@@ -161,7 +160,7 @@ class _Found(ExitStack):
         if told == self._told:
             return
         self.close()  # a claim on what was read from the file alone
-        self.settings = named = settled(self._given, names, self._given.data_dir)
+        self.settings = named = with_node_name(self._given, names, self._given.data_dir)
         name = "" if named.cluster_store else named.node_name
         self.enter_context(claimed(names["identity"], named.data_dir, name))
         self._told = told

@@ -11,7 +11,7 @@ import structlog.testing
 from amqpd.config import Settings
 from amqpd.errors import StartupError
 from amqpd.journal.sqlite.schema import INCARNATION
-from amqpd.process.node_name import settled
+from amqpd.process.node_settings import with_node_name
 
 CLUSTER = {"cluster_store": "etcd://127.0.0.1/test", "cluster_listen": "127.0.0.1:5680"}
 KEPT = {"node_name": "a@old"}
@@ -30,7 +30,7 @@ def settings(**given: Any) -> Settings:
 def named(kept: dict[str, str], **given: Any) -> tuple[Settings, list[Any]]:
     """And what was logged."""
     with structlog.testing.capture_logs() as logged:
-        return settled(settings(**given), kept, Path("data")), logged
+        return with_node_name(settings(**given), kept, Path("data")), logged
 
 
 @pytest.mark.parametrize("kept", [{}, {"node_name": "a@new"}])
