@@ -98,7 +98,7 @@ class Acceptor:
         try:
             with trio.move_on_after(self._limits.handshake_s) as scope:
                 strangers[accepted] = _Stranger(host, scope)
-                stream = self._stream(accepted)
+                stream = self._stream(accepted, host)
                 await stream.handshake()
                 peer = await accept_hello(stream, incoming, self._me, self._trust, self._refuses)
         except Broken as error:
@@ -128,13 +128,12 @@ class Acceptor:
         log.warning("a node is not let in", node=node, address=str(where), reason=str(failure), others=self._unsaid)
         self._quiet_until_s, self._unsaid = now_s + QUIET_S, 0
 
-    def _stream(self, accepted: socket.socket) -> Stream:
+    def _stream(self, accepted: socket.socket, host: str) -> Stream:
         try:
             prepare(accepted)
             if self._trust.tls is None:
                 return Stream(accepted)
-            return Stream(
-                self._trust.tls.accepting.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
-            )
+            tls = self._trust.tls.accepting
+            return Stream(tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False), host)
         except (OSError, ValueError) as error:
             raise Broken(reason_of(error)) from None

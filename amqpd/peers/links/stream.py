@@ -4,7 +4,8 @@ What comes in: a socket that is connected and does not block. What goes out: byt
 the reason when there is no connection any more.
 Rules: 1. One task receives and one sends. 2. A call that was cancelled leaves a stream that can only be closed. 3.
 Other tasks run before something is received, but not when all is sent at once: that is for the caller to see to. 4. A
-handshake is computed in a thread, one at a time: it takes milliseconds, and a stranger can ask for it.
+handshake is computed in a thread, one at a time: it takes milliseconds, and a stranger can ask for it. A connection
+that has sent nothing has no turn there, and addresses take turns: one from which many come waits for itself only.
 Not here: opening a connection (`sockets.py`, `accepting.py`), who the peer is (`handshake.py`).
 
 Python's TLS over a socket rather than trio's: a record of 16 kB is decrypted where it is to be decoded, and many of
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -29,6 +32,53 @@ NO_TLS_THERE = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTO
 """OpenSSL's words for bytes that are no TLS"""
 
 _thread = trio.CapacityLimiter(1)
+
+
+class HandshakeTurns:
+    """The order in which handshakes are computed, one at a time: addresses after each other, and those of one address
+    in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: dict[str, deque[trio.Event]] = {}
+        """by address; the one whose turn is next is first"""
+
+    @asynccontextmanager
+    async def turn(self, host: str) -> AsyncIterator[None]:
+        """The turn of one handshake with a peer at this address."""
+        if self._taken:
+            await self._wait(host)
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, host: str) -> None:
+        mine = trio.Event()
+        self._waiting.setdefault(host, deque()).append(mine)
+        try:
+            await mine.wait()
+        except BaseException:
+            if mine.is_set():  # and cancelled in the same moment
+                self._pass_on()
+            else:
+                self._waiting[host].remove(mine)
+                if not self._waiting[host]:
+                    del self._waiting[host]
+            raise
+
+    def _pass_on(self) -> None:
+        host = next(iter(self._waiting), None)
+        self._taken = host is not None
+        if host is not None:
+            waiting = self._waiting.pop(host)
+            waiting.popleft().set()
+            if waiting:
+                self._waiting[host] = waiting  # behind all other addresses
+
+
+_turns = HandshakeTurns()
 
 
 class Broken(Exception):
@@ -79,9 +129,11 @@ class Distrusted(Broken):
 class Stream:
     """The stream of bytes to and from a peer, with TLS or without."""
 
-    def __init__(self, connected: socket.socket) -> None:
-        """`connected`: an ssl.SSLSocket needs `handshake` first."""
+    def __init__(self, connected: socket.socket, host: str = "") -> None:
+        """`connected`: an ssl.SSLSocket needs `handshake` first. `host`: from where it was dialed; empty: from
+        here."""
         self._socket = connected
+        self._host = host
         self._is_tls = isinstance(connected, ssl.SSLSocket)
         self._has_more = True
         """there may be something to receive without anything new from the network"""
@@ -91,9 +143,12 @@ class Stream:
     async def handshake(self) -> None:
         """TLS's; of a plain socket there is none. Raises Broken."""
         connected = self._socket
+        if isinstance(connected, ssl.SSLSocket) and connected.server_side:
+            await trio.lowlevel.wait_readable(connected)
         while isinstance(connected, ssl.SSLSocket):
             try:
-                return await trio.to_thread.run_sync(connected.do_handshake, limiter=_thread)
+                async with _turns.turn(self._host):
+                    return await trio.to_thread.run_sync(connected.do_handshake, limiter=_thread)
             except ssl.SSLWantReadError:
                 await trio.lowlevel.wait_readable(connected)
             except ssl.SSLWantWriteError:

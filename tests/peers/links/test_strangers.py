@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
 import structlog
 import trio
+import trio.testing
 import trustme
 
 from amqpd.peers.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
 from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.links.framing import INVERTED, LENGTH, LENGTHS, Crc, framed, framed_word
+from amqpd.peers.links.link import LinkLimits
+from amqpd.peers.links.stream import HandshakeTurns
 from amqpd.peers.messages import VERSION, Ask, Ballot, Greeting, Hello, Message, Proof, Refusal, Told, Would
 from tests.peers.links.forwarders import (
     OPEN,
+    PATIENCE_S,
     SHORT,
     Certificates,
     Forwarder,
@@ -361,3 +367,84 @@ async def test_tls_and_none_do_not_meet(certificates: Certificates, dials_with_t
             assert (await b.heard.next_link("accepted")).peer == hello("c")
         assert a.heard.all == []
         assert {each.link.peer.forwarder for each in b.heard.all} == {"c"}
+
+
+class RecordedTurns(HandshakeTurns):
+    """Whose turn it was, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hosts: list[str] = []
+
+    @asynccontextmanager
+    async def turn(self, host: str) -> AsyncIterator[None]:
+        async with super().turn(host):
+            self.hosts.append(host)
+            yield
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> RecordedTurns:
+    made = RecordedTurns()
+    monkeypatch.setattr("amqpd.peers.links.stream._turns", made)
+    return made
+
+
+async def test_addresses_take_turns_and_who_gives_up_keeps_nobody_waiting() -> None:
+    turns = RecordedTurns()
+    scopes: list[trio.CancelScope] = []
+
+    async def take(host: str) -> None:
+        with trio.CancelScope() as scope:
+            scopes.append(scope)
+            async with turns.turn(host):
+                await trio.lowlevel.checkpoint()
+
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery, turns.turn("held"):
+            for host in [*["many"] * 4, "one", "other", "late"]:
+                nursery.start_soon(take, host)
+                await trio.testing.wait_all_tasks_blocked()
+            scopes[1].cancel()  # of many
+            scopes[6].cancel()  # the only one of its address
+            await trio.testing.wait_all_tasks_blocked()
+            scopes[0].cancel()  # it is given the turn before it runs again
+        assert turns.hosts == ["held", "one", "other", "many", "many"]
+        async with turns.turn("again"):  # nobody has it
+            pass
+
+
+async def test_strangers_of_one_address_keep_no_node_at_another_one_waiting(
+    turns: RecordedTurns, certificates: Certificates
+) -> None:
+    """Silent connections have no turn; those with a hello that does not go on have one after the other, and who comes
+    from another address is next."""
+    limits = LinkLimits(handshake_s=PATIENCE_S)
+    async with AsyncExitStack() as open_ones:
+        a = await open_ones.enter_async_context(forwarder(hello("a"), tls=certificates.of("a"), limits=limits))
+
+        async def come_from(host: str, words: bytes) -> None:
+            stranger = await trio.open_tcp_stream(*a.address, local_address=host)
+            open_ones.push_async_callback(stranger.aclose)
+            await stranger.send_all(words)
+
+        with trio.fail_after(PATIENCE_S):
+            async with turns.turn("held"):
+                for words in [b""] * 5 + [UNFINISHED_HELLO] * 5:
+                    await come_from("127.0.0.2", words)
+                await waiting_in(turns, {"127.0.0.2": 5})
+                await come_from("127.0.0.1", UNFINISHED_HELLO)
+                await waiting_in(turns, {"127.0.0.2": 5, "127.0.0.1": 1})
+            await waiting_in(turns, {})
+            async with turns.turn("last"):
+                pass
+        assert turns.hosts == ["held", "127.0.0.2", "127.0.0.1", *["127.0.0.2"] * 4, "last"]
+
+
+UNFINISHED_HELLO = bytes.fromhex("16030102000100")
+"""It begins as a ClientHello does."""
+
+
+async def waiting_in(turns: HandshakeTurns, wanted: dict[str, int]) -> None:
+    while {host: len(waiting) for host, waiting in turns._waiting.items()} != wanted:
+        await trio.testing.wait_all_tasks_blocked(0.001)
