@@ -390,7 +390,13 @@ class Broker:
                 run_face = partial(self._face.run, self._behind)
                 nursery.start_soon(supervised, run_face, "http", self.node.faults)
             http = self._face.addresses if self._face is not None else []
-            announce_ready([listener.address for listener in listeners], http, self._settings.directories)
+            announce_ready(
+                node=self.node.identity.name,
+                listening=[listener.address for listener in listeners],
+                tls=[listener.address for listener in listeners if listener.tls],
+                http=http,
+                data_dirs=self._settings.directories,
+            )
             await stop.requested.wait()
             notify_stopping()
             self._stop_by = trio.current_time() + self._settings.drain_timeout_s

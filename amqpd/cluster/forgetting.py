@@ -46,6 +46,8 @@ async def forget(store: MetadataStore, name: str) -> None:
         )
     kept = sorted(source for source, record in roster.records.items() if name in record.members)
     if kept:
+        if len(kept) == 1:
+            raise MemberKept(f"{name} is in the set of source {kept[0]}: take it out of that first")
         raise MemberKept(
             f"{name} is in the set of {len(kept)} sources, {kept[0]} among them: take it out of them first"
         )

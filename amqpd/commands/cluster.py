@@ -141,7 +141,8 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
         for source, aim in aims.items():
             click.echo(escaped(f"source {source}: to be on {said(aim)}"))
         if dry_run:
-            click.echo(f"{name} would be taken out of {len(aims)} sources; nothing was asked for")
+            sources = "1 source" if len(aims) == 1 else f"{len(aims)} sources"
+            click.echo(f"{name} would be taken out of {sources}; nothing was asked for")
         elif no_wait:
             await ask(opened, aims, no_wait, timeout_s, f"nothing is kept on {name}")
         else:

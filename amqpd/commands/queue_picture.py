@@ -47,7 +47,7 @@ def _what_it_is(row: Row) -> list[tuple[str, str | None]]:
     members = ", ".join(row.get("members", ()))
     return [
         ("queue", f"{row['name']} in {row['vhost']} ({', '.join([row['type'], *flags])})"),
-        ("led by", f"{row.get('leader') or 'nobody'}, kept by {members}" if members else None),
+        ("led by", f"{row.get('leader') or 'nobody'}, kept by {members}" if members else row.get("leader")),
         ("damaged", _fence(row["fenced"])),
         ("policy", row["policy"]),
         ("operator policy", row["operator_policy"]),

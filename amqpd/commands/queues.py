@@ -82,7 +82,8 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -
     A column is a member of what --json prints, with dots for members of members, or one of the short names
     ready, unacked, bytes, oldest (seconds), in, out, acks (messages a second, over the last seconds), and
     capacity (the share of that time in which consumers could take at once what was ready). In a cluster the
-    figures are those of each queue's leader, and question marks where it does not answer.
+    figures are those of each queue's leader, and question marks where it does not answer; without --columns the
+    leader is named, too, when there are several.
 
     \b
     Examples:
@@ -92,6 +93,8 @@ def list_queues(vhost: str | None, columns: str, as_json: bool, broker: Place) -
     """
     rows = ask_rows(broker, "queue list", {"vhost": vhost}, ("vhost", "name"))
     names = [name.strip() for name in columns.split(",") if name.strip()]
+    if columns == DEFAULT_COLUMNS and len({row.get("leader") for row in rows}) > 1:
+        names.append("leader")
     shown = [{name: _cell(row, name) for name in names} for row in rows] if not as_json else rows
     show(shown, names, as_json)
     note_silent(rows)

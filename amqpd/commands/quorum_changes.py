@@ -221,7 +221,9 @@ def rebalance(
         for each, aim in aims.items():
             click.echo(escaped(f"source {each}: {_change(as_it_is(roster, each), aim)}"))
         if dry_run:
-            click.echo(f"{len(aims)} of {len(roster.records)} sources would change; nothing was asked for")
+            all_of_them = len(roster.records)
+            sources = "1 source" if all_of_them == 1 else f"{all_of_them} sources"
+            click.echo(f"{len(aims)} of {sources} would change; nothing was asked for")
             return
         await ask(opened, aims, no_wait, timeout_s, "all nodes have their share: nothing moves")
 

@@ -28,5 +28,6 @@ class Operator:
 
     @property
     def said(self) -> dict[str, object]:
-        """For the log."""
-        return {"uid": self.uid} if self.user is None else {"uid": self.uid, "user": self.user}
+        """Fields of a line of the log: `user`, and `uid` where the system says it."""
+        known = {"uid": self.uid, "user": self.user}
+        return {name: value for name, value in known.items() if value is not None}

@@ -114,10 +114,13 @@ class Lines:
 
 
 def _value(value: Any) -> str:
-    """In quotes when it has to be; what is unsafe is escaped as in JSON, so readers of logfmt get it back."""
+    """Several with commas between them; in quotes when it has to be. What is unsafe is escaped as in JSON, so readers
+    of logfmt get it back."""
     if value is None:
         return ""
-    text = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if not _TO_QUOTE.search(text):
         return text
     text = text.replace("\\", "\\\\").replace('"', '\\"')

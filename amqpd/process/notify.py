@@ -22,14 +22,19 @@ from amqpd import KERNEL, KERNEL_REASON, __version__
 log = structlog.get_logger(component="notify")
 
 
-def announce_ready(listening: Iterable[str], http: Iterable[str], data_dirs: Iterable[Path]) -> None:
-    """Clients are accepted from now on: the log's READY line, and `notify_ready`. `http`: nothing when it is off."""
+def announce_ready(
+    node: str, listening: Iterable[str], tls: Iterable[str], http: Iterable[str], data_dirs: Iterable[Path]
+) -> None:
+    """Clients are accepted from now on: the log's READY line, and `notify_ready`. `listening` has all addresses of
+    AMQP, `tls` those of them that want TLS. `http`, `tls`: nothing when it is off."""
     structlog.get_logger(component="broker").info(
         "READY",
+        node=node,
         version=__version__,
         kernel=KERNEL,
         kernel_reason=KERNEL_REASON or "compiled",
         listening=",".join(listening),
+        tls=",".join(tls) or "off",
         http=",".join(http) or "off",
         data_dir=",".join(map(str, data_dirs)),
     )

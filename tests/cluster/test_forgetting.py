@@ -59,7 +59,7 @@ async def test_of_the_disks_that_were_forgotten_the_last_ones_are_noted() -> Non
     ("more", "words"),
     [
         (member_record("c@x"), "lives"),
-        (source_record(7), "in the set of 1 sources, 7 among them"),
+        (source_record(7), "in the set of source 7: take it out of that first"),
         (DesiredSetRecord(7, ("a@x", "c@x")), "desired for source 7"),
         (DesiredSetRecord(7, (), "c@x"), "desired for source 7"),
     ],

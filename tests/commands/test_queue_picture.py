@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from amqpd.commands import queues
 from amqpd.commands.queue_picture import BAR_CHARACTERS, counted, histogram, picture
 from amqpd.management.figures.queue_facts import queue_facts
 from tests.harness.harness import Harness, publish_bytes
@@ -38,3 +45,39 @@ def test_a_picture_has_what_there_is_and_nothing_else() -> None:
     assert found["consumers"] == "0, capacity 0%"
     assert "policy" not in found
     assert not any("time in queue" in line for line in lines)
+
+
+def test_a_picture_of_a_cluster_names_the_leader() -> None:
+    harness = Harness()
+    harness.client().declare("q", durable=True)
+    facts = queue_facts(harness.node.queues["/", "q"], harness.node.now_ms)
+    assert "led by" not in picture(facts, [])
+    assert re.search(r"(?m)^led by +a@x$", picture({**facts, "leader": "a@x"}, []))
+    kept = picture({**facts, "leader": "a@x", "members": ["a@x", "b@x"]}, [])
+    assert "a@x, kept by a@x, b@x" in kept
+
+
+@pytest.mark.parametrize(
+    ("leaders", "arguments", "named"),
+    [
+        ((None, None), [], False),
+        (("a@x", "a@x"), [], False),
+        (("a@x", "b@x"), [], True),
+        (("a@x", "b@x"), ["--columns", "name"], False),
+    ],
+)
+def test_a_list_names_leaders_where_there_are_several(
+    leaders: tuple[str | None, ...],
+    arguments: list[str],
+    named: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    harness = Harness()
+    harness.client().declare("q", durable=True)
+    facts = queue_facts(harness.node.queues["/", "q"], harness.node.now_ms)
+    rows = [{**facts, "consumers": 0, **({"leader": leader} if leader else {})} for leader in leaders]
+    monkeypatch.setattr(queues, "ask_rows", lambda *_: rows)
+    result = CliRunner().invoke(queues.list_queues, ["--data-dir", str(tmp_path), *arguments])
+    assert result.exit_code == 0, result.output
+    assert ("leader" in result.output, "b@x" in result.output) == (named, named)

@@ -62,6 +62,14 @@ def test_a_line_of_safe_text_is_what_structlog_would_write(fields: dict[str, obj
         assert lines(None, "", dict(fields)) == rendered
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(("a@x", "b@x"), '"a@x, b@x"'), (["a@x"], "a@x"), ((), ""), (("a", '"'), '"a, \\""')],
+)
+def test_several_values_are_said_without_python(value: object, text: str) -> None:
+    assert Lines(lambda: 0.0)(None, "", {"nodes": value}).endswith(f" nodes={text}")
+
+
 @example({"component": "\u1680"})
 @example({"connection": "a\u2003level=error", "b": "a\u3000b"})
 @given(st.dictionaries(NAMES, st.one_of(st.text(), st.text('\r\n\t\x1b\x7f\x9b\u2028\u202e\udc80 "=\\'))))

@@ -113,8 +113,7 @@ async def ready(request: Request) -> Response:
         return reply({"status": "failed", "reason": isolated, "alarms": alarms}, 503)
     cut_off = node.cluster.cut_off_count()
     if cut_off and len(node.sources.serving) <= len(node.cut_off_lanes):
-        reason = (
-            f"the node is cut off: no majority of the nodes that keep its quorum queues answers ({cut_off} sources)"
-        )
+        sources = "1 source" if cut_off == 1 else f"{cut_off} sources"
+        reason = f"the node is cut off: no majority of the nodes that keep its quorum queues answers ({sources})"
         return reply({"status": "failed", "reason": reason, "alarms": alarms, "cut_off": cut_off}, 503)
     return reply({"status": "ok", "alarms": alarms, **({"cut_off": cut_off} if cut_off else {})})
