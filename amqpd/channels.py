@@ -172,7 +172,7 @@ class Channel(PublishingChannel):
         assert content is not None
         nbytes = len(payload) if content.charged else CONTENT_BYTES + len(payload)
         content.charged += nbytes
-        self.node.census.unfinished.charge(self, nbytes)
+        self.node.client_counters.unfinished.charge(self, nbytes)
         complete = content.add(kind, payload)
         if content.body_size > BODY_BYTES_MAX:
             raise AMQPFrameError(f"body size {content.body_size} is larger than the limit {BODY_BYTES_MAX}")
@@ -320,12 +320,12 @@ class Channel(PublishingChannel):
     def end_content(self) -> None:
         """It is complete, or given up."""
         if self.content is not None:
-            self.node.census.unfinished.release(self, self.content.charged)
+            self.node.client_counters.unfinished.release(self, self.content.charged)
             self.content = None
 
     def remove_consumer(self, consumer: Subscription, answer: Callable[[None], object] = unheard) -> None:
         if self.consumers.pop(consumer.tag, None) is not None:
-            self.node.census.consumer_gone(self.connection.vhost)
+            self.node.client_counters.consumer_gone(self.connection.vhost)
             self.node.events.consumer_removed(self, consumer)
         asked = False
         try:
@@ -407,9 +407,9 @@ class Channel(PublishingChannel):
     def _charge_ledger(self, nbytes: int) -> None:
         change, self.ledger_bytes = nbytes - self.ledger_bytes, nbytes
         if change > 0:
-            self.node.census.unfinished.charge(self, change)
+            self.node.client_counters.unfinished.charge(self, change)
         elif change:
-            self.node.census.unfinished.release(self, -change)
+            self.node.client_counters.unfinished.release(self, -change)
 
     # Credit of its consumers
 

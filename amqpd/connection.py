@@ -341,7 +341,7 @@ class Connection(ConnectionBase):
     def opened(self) -> None:
         """connection.open was accepted."""
         self.state = _RUNNING
-        self.node.census.entered(self)
+        self.node.client_counters.entered(self)
         self.node.totals.connections_opened += 1
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)
         self.node.acts.opened(self)
@@ -494,7 +494,7 @@ class Connection(ConnectionBase):
         self.routes.forget()
 
     def forget_channel(self, channel: ChannelBase) -> None:
-        self.node.census.channel_gone(channel)
+        self.node.client_counters.channel_gone(channel)
         if not channel.closed:
             self.node.totals.channel_gone(channel)
             self.node.events.channel_closed(channel)
@@ -535,7 +535,7 @@ class Connection(ConnectionBase):
             self.node.connections.pop(self.id, None)
             self.node.ended += 1
             self.node.totals.connection_gone(self)
-            self.finish(partial(self.node.census.left, self))
+            self.finish(partial(self.node.client_counters.left, self))
             if not self.user:
                 self.finish(partial(self.node.services.left_unauthenticated, self))
             if self.vhost:

@@ -67,7 +67,7 @@ def declare_exchange(
     refuse_reserved("exchange", name)
     _check_alternate(asker, record)
     check_exchange(record)
-    node.census.require_exchange(record)
+    node.client_counters.require_exchange(record)
 
     def done(created: bool) -> None:
         if created:

@@ -127,7 +127,7 @@ def declare_queue(
         if source == LOCAL:
             return
         record = replace(record, source=source, node="")
-    node.census.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.by))
+    node.client_counters.declare_queue(record, asker.suspend(done), partial(node.changes.submit, by=asker.by))
 
 
 def _source_of(asker: Asker, record: QueueRecord, balanced: bool, again: Callable[..., None]) -> int:

@@ -12,7 +12,7 @@ Which file answers which row of `docs/waiting.md`:
 - a channel waits for an answer: `Channel.suspended`; a `tx.commit`: `session/holds.py`; its client does not read:
   `Connection.outbox_full`.
 - refused at once: what does not fit on the disk (`disk_space.py`), what is begun and takes too much memory
-  (`unfinished.py`), one connection, channel, queue or exchange too many (`census.py`).
+  (`unfinished.py`), one connection, channel, queue or exchange too many (`client_counters.py`).
 
 The one place where all of them are asked is `Intake.paused` (`session/intake.py`): it needs the connection, so it is
 above this package.

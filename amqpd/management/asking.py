@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import Inequivalent
-from amqpd.flow.census import LimitReached
+from amqpd.flow.client_counters import LimitReached
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError

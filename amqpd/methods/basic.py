@@ -80,7 +80,7 @@ def consume(channel: Channel, method: commands.Basic.Consume) -> None:
             raise refusal
         channel.consumers[tag] = consumer
         node.to_dispatch.add(queue)
-        node.census.consumer_added(connection.vhost)
+        node.client_counters.consumer_added(connection.vhost)
         node.events.consumer_added(channel, consumer, arguments)
         if not method.nowait:
             channel.send(commands.Basic.ConsumeOk(consumer_tag=tag))

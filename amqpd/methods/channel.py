@@ -37,7 +37,7 @@ def open_channel(
     if closing >= max(limit, CHANNELS_CLOSING_MIN):
         raise AMQPNotAllowed(f"{closing} channels wait for channel.close-ok")
     read_method(payload)
-    node.census.open_channel(connection.user)
+    node.client_counters.open_channel(connection.user)
     node.totals.channels_opened += 1
     connection.channels[number] = channel = Channel(node, connection, routes, number)
     node.events.channel_opened(channel)

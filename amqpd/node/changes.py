@@ -2,7 +2,7 @@
 
 What comes in: records to put and to remove, of clients and of the node itself. What goes out: transactions for the
 store (`Services.submit`); answers, after they were applied; whom the audit log names.
-Rules: 1. The census (`flow/census.py`) counts what is on its way too. 2. What is put into a
+Rules: 1. The client counters (`flow/client_counters.py`) count what is on its way too. 2. What is put into a
 virtual host requires that it still exists. 3. A client's turn pays for what it asks for here: most of the work comes
 later, when the change is applied.
 Not here: the order itself (`topology/order.py`), what follows when it is applied (`node.py`).
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amqpd.audit.acts import NODE, Acts
-from amqpd.flow.census import Census
+from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.turns import Turns
 from amqpd.session.world import Resume, Services
 from amqpd.topology.order import ChangeOrder, OrderedRequest, Owner, Removable
@@ -30,10 +30,12 @@ class Changes:
     """The changes of the topology that are asked for at one node, on their way to the metadata store. `by` in its
     methods: who asks for it; None: the node itself, or an operator who is no user."""
 
-    def __init__(self, topology: Topology, services: Services, census: Census, acts: Acts, turns: Turns) -> None:
+    def __init__(
+        self, topology: Topology, services: Services, client_counters: ClientCounters, acts: Acts, turns: Turns
+    ) -> None:
         self._services = services
         self._turns = turns
-        self._census = census
+        self._client_counters = client_counters
         self._acts = acts
         self._order = ChangeOrder(topology, self._submit_requests, services.bug)
 
@@ -82,4 +84,6 @@ class Changes:
                 self._turns.charge(who, CHANGE_WORK * len(theirs))
             resume = self._acts.expect(theirs, NODE if who is None else who, resume)
         needed = [*requires, *(("vhost", name) for name in vhosts)]
-        self._census.submit(changes, resume, lambda done: self._services.submit(changes, done, needed, owner))
+        self._client_counters.submit(
+            changes, resume, lambda done: self._services.submit(changes, done, needed, owner)
+        )

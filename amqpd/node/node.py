@@ -25,7 +25,7 @@ from amqpd.audit.recorder import Recorder
 from amqpd.events.exchange import EventExchange
 from amqpd.faults import Faults
 from amqpd.flow.alarms import Alarms
-from amqpd.flow.census import Census
+from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.congestion import Congestion, MemoryShares
 from amqpd.flow.disk_space import DiskSpace
 from amqpd.flow.quotas import Quotas
@@ -147,11 +147,11 @@ class Node(LeaderNode):
         self.registry = QueueRegistry(self, self.orphans)
         self.disk_space = DiskSpace(journal, self.log)
         self.congestion = Congestion()
-        self.census = Census(limits, topology, self.ports, identity.name)
+        self.client_counters = ClientCounters(limits, topology, self.ports, identity.name)
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self.turns = Turns(self.quotas.waiting)
-        self.changes = Changes(topology, services, self.census, self.acts, self.turns)
+        self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
         self.routes = Routes(topology)

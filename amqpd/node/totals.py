@@ -9,7 +9,7 @@ goes. 2. A connection keeps what its closed channels counted until it goes itsel
 each of its publishes once. 3. What a queue or a connection has added to `sums` stands in it: only the difference is
 added, so idle queues are not looked at. 4. What was published is counted where it came from: one message that goes to
 ten queues is one, and a dead letter is none.
-Not here: what is there now (`flow/census.py`), a queue's own counts (`queues/facts.py`), who asks
+Not here: what is there now (`flow/client_counters.py`), a queue's own counts (`queues/facts.py`), who asks
 (`admin/amqpd_admin/metrics/`).
 """
 

@@ -109,7 +109,7 @@ class ChannelTransaction(HeldBack):
         channel, nbytes = self._channel, self.nbytes
         self.nbytes = 0
         channel.connection.transaction_bytes -= nbytes
-        channel.shared.census.unfinished.release(channel, nbytes)
+        channel.shared.client_counters.unfinished.release(channel, nbytes)
 
     def give_up(self) -> None:
         """Its publishes will never be; what it settled is still to be put back."""
@@ -123,7 +123,7 @@ class ChannelTransaction(HeldBack):
         connection = channel.connection
         self.nbytes += nbytes
         connection.transaction_bytes += nbytes
-        channel.shared.census.unfinished.charge(channel, nbytes)
+        channel.shared.client_counters.unfinished.charge(channel, nbytes)
         most = max(TX_BYTES_MAX, channel.shared.limits.message_bytes_max + MESSAGE_EXTRA_BYTES)
         if connection.transaction_bytes > most:
             others = connection.transaction_bytes - self.nbytes

@@ -197,7 +197,7 @@ class Consumer(Subscription):
         if channel.consumers.get(self.tag) is not self:
             return  # the client cancelled it meanwhile
         del channel.consumers[self.tag]
-        channel.shared.census.consumer_gone(channel.connection.vhost)
+        channel.shared.client_counters.consumer_gone(channel.connection.vhost)
         channel.shared.events.consumer_removed(channel, self)
         try:
             self.leave()

@@ -134,10 +134,10 @@ class Handshake:
         node, vhost = connection.shared, method.virtual_host or ""
         if node.draining:
             raise AMQPNotAllowed("this broker is shutting down")
-        node.census.require_node()
+        node.client_counters.require_node()
         if vhost not in node.topology.vhosts:
             raise AMQPNotAllowed(f"vhost {vhost} not found")
-        node.census.require_entry(connection.user, vhost)
+        node.client_counters.require_entry(connection.user, vhost)
         if not node.access.may_enter(connection.user, vhost):
             raise AMQPNotAllowed(f"access to vhost '{vhost}' refused for user '{connection.user}'")
         connection.vhost = vhost

@@ -21,7 +21,7 @@ from amqpd.audit.acts import Acts
 from amqpd.audit.recorder import Recorder
 from amqpd.faults import Faults
 from amqpd.flow.alarms import Alarms
-from amqpd.flow.census import Census
+from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.congestion import Congestion
 from amqpd.flow.quotas import Quotas
 from amqpd.flow.turns import Turns
@@ -91,7 +91,7 @@ class SessionNode(ABC):
     faults: Faults
     turns: Turns
     quotas: Quotas
-    census: Census
+    client_counters: ClientCounters
     congestion: Congestion
     durability: Durability
     waking: Waking

@@ -5,7 +5,7 @@ component `vhost-limits`. What goes out: numbers, or None where there is no limi
 Rules: 1. Names and places are RabbitMQ's, so definition files keep them; `publish-...` are ours. 2. Of a count, 0
 allows none and a negative number is no limit. A rate of 0 would stop a publisher for ever without telling it, so a
 rate is at least 1, or -1: none.
-Not here: what happens at a limit (`flow/census.py`, `flow/quotas.py`), the limits of the node
+Not here: what happens at a limit (`flow/client_counters.py`, `flow/quotas.py`), the limits of the node
 (`amqpd/config.py`).
 
 Source: rabbit_vhost_limit.erl, rabbit_auth_backend_internal.erl; https://www.rabbitmq.com/docs/user-limits.

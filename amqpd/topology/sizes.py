@@ -4,7 +4,7 @@ What comes in: records, tables of arguments. What goes out: sizes.
 Rules: 1. The same record has the same size whenever it is asked, so what was counted when it came is given back when
 it goes. 2. Arguments count as they are decoded (a table of empty tables is thirteen times its bytes on the wire), and
 twice: an exchange or a queue has them in a form of its own too.
-Not here: the bound (`VhostTopology.nbytes` is compared in `amqpd/flow/census.py`).
+Not here: the bound (`VhostTopology.nbytes` is compared in `amqpd/flow/client_counters.py`).
 
 The figures are from tracemalloc, of a broker without messages: `tests/topology/test_sizes.py` holds them to it.
 """

@@ -121,10 +121,10 @@ class Inside:
     def client(self, user: str, vhost: str = "/") -> Client:
         """Connected, with a channel; its name is the user's."""
         client: Client = self.broker.client()
-        connection, census = client.connection, self.node.census
+        connection, client_counters = client.connection, self.node.client_counters
         connection.name, connection.vhost = f"{user}:1 -> broker:5672", vhost
         # A harness takes everybody for guest, and puts them into "/".
-        for counter in (census.connections_by_user, census.channels_by_user):
+        for counter in (client_counters.connections_by_user, client_counters.channels_by_user):
             counter[connection.user] -= 1
             counter[user] += 1
         connection.user = user

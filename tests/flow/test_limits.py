@@ -109,8 +109,12 @@ def test_who_is_refused_or_never_came_in_is_not_counted(harness: Harness) -> Non
     refused = [refusal(harness, "missing") for _ in range(2)]
     assert {close.reply_code for close in refused} == {530}
     Connection(harness.node, PeerAddress("silent", True), "silent", 0.0).lost()
-    census = harness.node.census
-    assert (census.connections, census.connections_by_vhost, census.connections_by_user) == (0, {}, {})
+    client_counters = harness.node.client_counters
+    assert (
+        client_counters.connections,
+        client_counters.connections_by_vhost,
+        client_counters.connections_by_user,
+    ) == (0, {}, {})
     harness.client()
 
 
@@ -140,20 +144,20 @@ def test_the_node_has_so_many_channels() -> None:
 
 
 def test_channels_are_counted_however_they_end(harness: Harness) -> None:
-    census = harness.node.census
+    client_counters = harness.node.client_counters
     client = harness.client()
     for number in range(2, 6):
         client.channel(number)
-    assert (census.channels, census.channels_by_user) == (5, {"guest": 5})
+    assert (client_counters.channels, client_counters.channels_by_user) == (5, {"guest": 5})
     client.send(commands.Basic.Get(queue="missing"), 2)  # the broker closes it
     client.expect(commands.Channel.Close)
-    assert census.channels == 5
+    assert client_counters.channels == 5
     client.send(commands.Channel.CloseOk(), 2)
     client.call(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk, 3)
     client.send(commands.Channel.CloseOk(), 4)
-    assert census.channels == 2
+    assert client_counters.channels == 2
     client.lose()
-    assert (census.channels, census.channels_by_user) == (0, {})
+    assert (client_counters.channels, client_counters.channels_by_user) == (0, {})
 
 
 # -- queues and exchanges
@@ -207,7 +211,7 @@ def test_declarations_on_many_channels_at_once_do_not_get_past_the_limit_togethe
     harness.automatic = True
     harness.step()
     assert len(client.take(commands.Queue.DeclareOk)) == 3
-    assert not harness.node.census._declaring
+    assert not harness.node.client_counters._declaring
 
 
 def test_a_declaration_whose_channel_is_gone_does_not_stay_counted(harness: Harness) -> None:
@@ -218,7 +222,7 @@ def test_a_declaration_whose_channel_is_gone_does_not_stay_counted(harness: Harn
     client.lose()
     harness.automatic = True
     harness.step()
-    assert not harness.node.census._declaring
+    assert not harness.node.client_counters._declaring
     other.declare("r")
 
 

@@ -49,7 +49,7 @@ def closes(client: Client) -> list[tuple[int, Any]]:
 
 
 def unfinished(harness: Harness) -> int:
-    return harness.node.census.unfinished.nbytes
+    return harness.node.client_counters.unfinished.nbytes
 
 
 # Acknowledgements in a transaction
@@ -161,7 +161,7 @@ def test_what_a_transaction_held_is_given_back_when_it_ends(end: str) -> None:
     else:
         client.lose()
     assert (unfinished(harness), client.connection.transaction_bytes) == (0, 0)
-    assert not harness.node.census.unfinished._connections
+    assert not harness.node.client_counters.unfinished._connections
 
 
 @pytest.mark.slow

@@ -55,12 +55,12 @@ def check_node(node: Node) -> None:
 
 def check_census(node: Node) -> None:
     """The numbers that limits are held against, counted again."""
-    census, entered = node.census, [each for each in node.connections.values() if each.vhost]
-    assert census.connections == len(entered)
-    assert census.connections_by_vhost == Counter(each.vhost for each in entered)
-    assert census.connections_by_user == Counter(each.user for each in entered)
+    client_counters, entered = node.client_counters, [each for each in node.connections.values() if each.vhost]
+    assert client_counters.connections == len(entered)
+    assert client_counters.connections_by_vhost == Counter(each.vhost for each in entered)
+    assert client_counters.connections_by_user == Counter(each.user for each in entered)
     channels = Counter(each.user for each in entered for _ in each.channels)
-    assert (census.channels, census.channels_by_user) == (channels.total(), channels)
+    assert (client_counters.channels, client_counters.channels_by_user) == (channels.total(), channels)
     for connection in entered:
         waits = connection in node.quotas.waiting or connection in node.turns.waiting
         assert waits or not connection.intake.throttled, "it would wait for ever"

@@ -13,7 +13,7 @@ import trio.testing
 from pamqp import commands
 
 from amqpd.audit.acts import Asker
-from amqpd.flow.census import ARGUMENTS_BYTES_MAX
+from amqpd.flow.client_counters import ARGUMENTS_BYTES_MAX
 from amqpd.management import bindings, exchanges, queues
 from amqpd.management.errors import (
     AlreadyExists,

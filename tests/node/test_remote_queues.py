@@ -119,9 +119,9 @@ def test_it_is_listed_and_counted_and_nothing_else_is_done_for_it(scene: Scene, 
     # Nobody says how many messages it has: no 0 is made up.
     assert [(row["name"], row["state"], row["messages"]) for row in queue_rows(node)] == [("theirs", "down", None)]
     assert len(node.ports) == 1
-    node.census._limits = replace(node.limits, node_queues_max=1)
+    node.client_counters._limits = replace(node.limits, node_queues_max=1)
     with pytest.raises(AMQPPreconditionFailed):
-        node.census.declare_queue(replace(theirs, name="more"), lambda _: None, lambda *_: None)
+        node.client_counters.declare_queue(replace(theirs, name="more"), lambda _: None, lambda *_: None)
     # What samples, audits, shares memory and looks at policies goes through these.
     assert node.queues == {}
     assert node.audited() == []

@@ -385,9 +385,9 @@ def everybody_leaves(scene: Scene) -> None:
     for connection in connections:
         connection.lost()
     harness.step()
-    census = node.census
-    assert (census.connections, census.channels, census.unfinished.nbytes) == (0, 0, 0)
-    assert not census.unfinished._connections
+    client_counters = node.client_counters
+    assert (client_counters.connections, client_counters.channels, client_counters.unfinished.nbytes) == (0, 0, 0)
+    assert not client_counters.unfinished._connections
     assert not node.connections
     assert node.turns.holder is None
     assert not node.holds.waiting

@@ -279,7 +279,7 @@ def test_a_transaction_that_waits_for_the_journal_still_counts(monkeypatch: pyte
     assert clients[1].connection.transaction_bytes > 0
     run_until_idle(harness)
     assert clients[1].connection.transaction_bytes == 0
-    assert harness.node.census.unfinished.nbytes == 0
+    assert harness.node.client_counters.unfinished.nbytes == 0
 
 
 def wide_dead_letters(harness: Harness, sources: int = 1) -> Client:

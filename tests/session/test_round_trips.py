@@ -53,8 +53,12 @@ class Scene:
 
     def charged(self) -> tuple[object, ...]:
         """What the node counts."""
-        census = self.harness.node.census
-        return dict(census.consumers_by_vhost), census.unfinished.nbytes, self.harness.node.holds.waiting
+        client_counters = self.harness.node.client_counters
+        return (
+            dict(client_counters.consumers_by_vhost),
+            client_counters.unfinished.nbytes,
+            self.harness.node.holds.waiting,
+        )
 
     def check(self) -> None:
         check_node(self.harness.node)
@@ -231,12 +235,12 @@ def test_what_is_delivered_comes_behind_consume_ok_and_is_acknowledged_to_the_qu
 
 
 def test_a_consumer_is_counted_and_listed_when_it_is_taken(scene: Scene) -> None:
-    census = scene.harness.node.census
+    client_counters = scene.harness.node.client_counters
     scene.client.send(Basic.Consume(queue="late", consumer_tag="t"))
-    assert not census.consumers_by_vhost["/"]
+    assert not client_counters.consumers_by_vhost["/"]
     assert not scene.channel.consumers
     scene.answer("consume", None)
-    assert census.consumers_by_vhost["/"] == 1
+    assert client_counters.consumers_by_vhost["/"] == 1
     assert list(scene.channel.consumers) == ["t"]
 
 

@@ -294,5 +294,5 @@ def test_a_transaction_is_given_up_in_steps(harness: Watched, client: Client, ho
         assert not client.take(Channel.CloseOk), "it is not done yet"
     assert work(harness), "it was done at once"
     assert backlog(harness) == (MANY, 0)
-    assert harness.node.census.unfinished.nbytes == 0
+    assert harness.node.client_counters.unfinished.nbytes == 0
     check_node(harness.node)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pamqp import commands
 
-from amqpd.flow.census import ARGUMENTS_BYTES_MAX
+from amqpd.flow.client_counters import ARGUMENTS_BYTES_MAX
 from amqpd.topology import plans
 from amqpd.topology.metadata import events
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key, encode_record
@@ -290,7 +290,7 @@ def test_what_is_on_its_way_counts_already() -> None:
     harness.step()
     assert len(client.take(commands.Queue.DeclareOk)) > 15
     assert harness.topology.vhosts["/"].nbytes <= 200 * KIB
-    assert not harness.node.census._coming_bytes
+    assert not harness.node.client_counters._coming_bytes
 
 
 def test_declarations_that_wait_with_large_arguments_pause_the_connection() -> None:

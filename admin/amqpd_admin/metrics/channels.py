@@ -75,7 +75,7 @@ OF_CHANNELS: tuple[OfChannel, ...] = (
 def totals(node: Node, look: Look) -> Iterator[Part]:
     """Of all of them together."""
     gauges = (
-        ("connection_channels", "Channels of all connections", node.census.channels),
+        ("connection_channels", "Channels of all connections", node.client_counters.channels),
         ("channel_consumers", "Consumers of all channels", look.consumers),
         ("channel_messages_unacked", "Deliveries that are not acknowledged", look.channels["unacked"]),
         ("channel_messages_unconfirmed", "Publishes that are not confirmed yet", look.channels["unconfirmed"]),

@@ -17,8 +17,8 @@ from amqpd_admin.metrics.look import Look
 
 def totals(node: Node) -> Iterator[Part]:
     """What is there; without consumers (`consumers`), which are counted one by one."""
-    yield one("rabbitmq_connections", GAUGE, "Connections that are open", node.census.connections)
-    yield one("rabbitmq_channels", GAUGE, "Channels that are open", node.census.channels)
+    yield one("rabbitmq_connections", GAUGE, "Connections that are open", node.client_counters.connections)
+    yield one("rabbitmq_channels", GAUGE, "Channels that are open", node.client_counters.channels)
     yield one("rabbitmq_queues", GAUGE, "Queues of this node", len(node.queues))
 
 

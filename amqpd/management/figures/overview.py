@@ -28,7 +28,7 @@ def overview(node: Node) -> dict[str, Any]:
         "node": node.identity.name,
         "incarnation": node.identity.incarnation,
         "connections": len(node.connections),
-        "channels": node.census.channels,
+        "channels": node.client_counters.channels,
         "vhosts": len(node.topology.vhosts),
         "queues": len(node.ports),
         "messages_ready": sum(queue.ready_count for queue in queues) + sum(_waiting_in(node).values()),
@@ -56,7 +56,7 @@ def vhosts(node: Node, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         queues = [queue for queue in node.ports.ports() if queue.record.vhost == name]
         yield {
             "vhost": name,
-            "connections": node.census.connections_by_vhost[name],
+            "connections": node.client_counters.connections_by_vhost[name],
             "queues": len(queues),
             "messages_ready": sum(queue.ready_count for queue in queues) + waiting[name],
             "messages_unacknowledged": sum(queue.unacked_count for queue in queues),

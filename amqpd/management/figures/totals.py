@@ -122,7 +122,7 @@ class QueueSums:
                     counts[f"{counted} rate"] = rated.rate(node.now_ms)  # type: ignore[assignment]
             counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
             counts["queues"] = len(vhost.queues)
-            counts["consumers"] = node.census.consumers_by_vhost[name]
+            counts["consumers"] = node.client_counters.consumers_by_vhost[name]
         for begun in list(node.remote.values()) if node.registry.beginning else ():
             await pace.step()
             looked_at += 1
@@ -133,16 +133,18 @@ class QueueSums:
 
 async def of_clients(node: Node, user: str | None) -> Counts:
     """Connections and channels, of all users or one; of one its consumers, too: those of all are in the sums."""
-    census = node.census
+    client_counters = node.client_counters
     if user is None:
-        return Counter(connections=len(node.connections), channels=census.channels)
+        return Counter(connections=len(node.connections), channels=client_counters.channels)
     consumers, pace = 0, WalkPace()
     for connection in list(node.connections.values()):
         await pace.step()
         if connection.user == user:
             consumers += sum(len(channel.consumers) for channel in list(connection.channels.values()))
     return Counter(
-        connections=census.connections_by_user[user], channels=census.channels_by_user[user], consumers=consumers
+        connections=client_counters.connections_by_user[user],
+        channels=client_counters.channels_by_user[user],
+        consumers=consumers,
     )
 
 

@@ -7,7 +7,7 @@ key has to be as it was when the queues were counted: if another node was first,
 counted again. So the limit is exact, as long as others have not made `NEAR` queues that this node has not heard
 of. 3. Near the limit one creation of a virtual host is under way at a time: those of one node do not conflict with
 each other.
-Not here: counting, and the refusal (`flow/census.py`).
+Not here: counting, and the refusal (`flow/client_counters.py`).
 """
 
 from __future__ import annotations

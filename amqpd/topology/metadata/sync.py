@@ -80,7 +80,7 @@ class TopologySync:
         """`strict`: the store is this node's alone, and a record that cannot be read ends it (`reading.py`)."""
         self.revision = 0
         self._reader = RecordReader(strict=strict)
-        # Of a store that is this node's alone, the census counts all that is made.
+        # Of a store that is this node's alone, the client counters count all that is made.
         self._limits = None if strict else QueueLimits(topology)
         self._store = store
         self._topology = topology

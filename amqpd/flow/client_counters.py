@@ -47,7 +47,7 @@ class KnownQueues(Protocol):
     def __contains__(self, key: object) -> bool: ...
 
 
-class Census:
+class ClientCounters:
     """Counts of what clients have, held against the limits."""
 
     def __init__(self, limits: Limits, topology: Topology, queues: KnownQueues, node_name: str) -> None:
