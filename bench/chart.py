@@ -1,10 +1,10 @@
 """A chart of "times RabbitMQ" from results: `python -m bench.chart RESULTS.json [MORE.json ...] OUT.svg`.
 
-What comes in: results files, of which the last one that has a scenario counts. What goes out: an SVG (or PNG, by the
-name's end) with a bar per scenario and broker. Rules: 1. the axis is logarithmic and bars begin at the baseline, so
-that three times as fast and three times as slow are equally long; 2. thin lines are the lowest and highest round; 3.
-equal results give equal bytes with one version of matplotlib: no dates, no random ids, and text is kept as text, so
-that a change of one figure is a change of a few lines.
+What comes in: results files, of which the last one that has a scenario counts; or a page with a table of figures.
+What goes out: an SVG (or PNG, by the name's end) with a bar per scenario and broker. Rules: 1. the axis is
+logarithmic and bars begin at the baseline, so that three times as fast and three times as slow are equally long; 2.
+thin lines are the lowest and highest round; 3. equal results give equal bytes with one version of matplotlib: no
+dates, no random ids, and text is kept as text, so that a change of one figure is a change of a few lines.
 Not here: which figures are shown (`results.py`).
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.results import Results, Row, load
+from bench.results import Results, Row, load, tabled
 
 # A few steps of blue for amqpd and others; orange is where the baseline is better. Also told apart without colour.
 COLOURS = ("#2563eb", "#93b4f5", "#0f766e", "#7c3aed")
@@ -37,11 +37,19 @@ STYLE: Any = {
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m bench.chart", description="Draw ratios from results files.")
-    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.json", help="from python -m bench --json")
+    parser.add_argument(
+        "results",
+        nargs="+",
+        type=Path,
+        metavar="RESULTS.json",
+        help="from python -m bench --json; or PAGE.md, with the table that python -m bench.document wrote",
+    )
     parser.add_argument("out", type=Path, metavar="OUT.svg", help="an .svg or .png file")
     options = parser.parse_args(arguments)
     try:
-        draw(load(options.results), options.out)
+        [first, *more] = options.results
+        figures = tabled(first) if first.suffix == ".md" and not more else load(options.results)
+        draw(figures, options.out)
     except (BenchError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -126,7 +134,8 @@ def _axis(axes: Any, rows: list[Row], baseline: str) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.set_title(f"Times {product_name(baseline)}: right of 1x is better", loc="left", fontsize=12)
-    axes.set_xlabel("logarithmic; bars are medians, thin lines the lowest and highest round")
+    spread = any(row.ratio_lowest for row in rows)
+    axes.set_xlabel("logarithmic; bars are medians" + ", thin lines the lowest and highest round" * spread)
 
 
 def product_name(broker: str) -> str:

@@ -1,11 +1,11 @@
 """Results files, read back: what the chart and the documents show.
 
-What comes in: JSON files that `python -m bench --json` wrote. What goes out: rows in ORDER, with ratios to the
-baseline and their spread. Rules: 1. of a scenario that is in several files the last one's figures are taken, all of
-them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is better than the baseline,
-whatever the unit; its spread is the broker's lowest and highest round against the baseline's median; 3. the first
-file's baseline is that of all: one that has another cannot be shown with it, unless it has no figures of the first
-one's.
+What comes in: JSON files that `python -m bench --json` wrote, or a page with their table. What goes out: rows in
+ORDER, with ratios to the baseline and their spread. Rules: 1. of a scenario that is in several files the last one's
+figures are taken, all of them: figures of two runs are never mixed within a scenario; 2. a ratio above 1 is better
+than the baseline, whatever the unit; its spread is the broker's lowest and highest round against the baseline's
+median; 3. the first file's baseline is that of all: one that has another cannot be shown with it, unless it has no
+figures of the first one's.
 Not here: measuring (`runner.py`), writing results (`report.py`).
 """
 
@@ -82,6 +82,47 @@ class Results:
             names = SHOWN.get(scenario, (rows[0].figure,))
             kept += [row for name in names for row in rows if row.figure == name]
         return kept
+
+
+def tabled(page: Path, baseline: str = "rabbitmq") -> Results:
+    """The figures of the table that `bench.document` wrote into the page: medians, without a spread. Raises
+    BenchError where there is no such table."""
+    _, _, text = page.read_text().partition("<!-- bench:table -->")
+    lines = [
+        line.strip("| \n").split("|") for line in text.partition("<!-- bench:end -->")[0].split("\n") if "|" in line
+    ]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    if len(cells) < 3 or baseline not in cells[0]:
+        raise BenchError(
+            f"{page} has no table of figures beside {baseline}: was it written by `python -m bench.document`?"
+        )
+    head, rows = cells[0], []
+    brokers = head[2 : head.index(baseline) + 1]
+    for line in cells[2:]:
+        figure, _, unit = line[1].partition(", ")
+        for broker in brokers:
+            value, times = line[head.index(broker)], f"{broker}: times"
+            if value:
+                median = float(value.replace(",", ""))
+                said = line[head.index(times)].removesuffix("x") if times in head else ""
+                ratio = float(said) if said else None
+                rows.append(
+                    Row(
+                        scenario=line[0].strip("`"),
+                        figure=figure,
+                        unit=unit,
+                        higher_is_better=unit.endswith(("/s", "/min")),
+                        broker=broker,
+                        median=median,
+                        lowest=median,
+                        highest=median,
+                        rounds=0,
+                        ratio=ratio,
+                        ratio_lowest=None,
+                        ratio_highest=None,
+                    )
+                )
+    return Results(baseline, [{"brokers": [{"name": broker} for broker in brokers]}], rows, {}, [])
 
 
 def load(paths: list[Path]) -> Results:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from bench.chart import main, ratio_text
+from bench.errors import BenchError
+from bench.results import tabled
 from tests.bench.results_files import outcomes, write_results
 
 pytest.importorskip("matplotlib")
+
+TICKS = {"0.1x", "0.2x", "0.5x"}
 
 
 def texts(path: Path) -> list[str]:
@@ -47,3 +52,22 @@ def test_results_without_the_baseline_have_no_chart(tmp_path: Path, capsys: pyte
 
 def test_ratios_have_three_digits_that_count() -> None:
     assert [ratio_text(ratio) for ratio in (0.789, 3.1, 16.23, 128.4)] == ["0.79x", "3.10x", "16.2x", "128x"]
+
+
+def test_the_chart_of_the_readme_has_the_figures_of_the_table(tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    figures = tabled(docs / "performance.md")
+    ratios = [ratio_text(row.ratio) for row in figures.shown() if row.ratio is not None]
+    seen = texts(docs / "performance.svg")
+    assert len(ratios) > 60
+    assert sorted(
+        text for text in seen if re.fullmatch(r"[0-9.]+x", text) and "." in text and text not in TICKS
+    ) == sorted(text for text in ratios if "." in text and text not in TICKS)
+    assert {row.label for row in figures.shown()} <= set(seen)
+
+
+def test_a_page_without_a_table_has_no_chart(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing")
+    with pytest.raises(BenchError, match="no table of figures"):
+        tabled(page)
