@@ -33,7 +33,7 @@ DEV_STAMP = $(VENV)/.installed-dev
 DOCS_STAMP = $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format site bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade sanitize clean
+.PHONY: help run cluster build quick test test-spark spark-cluster audit-proof test-heavy coverage lint format site bench perf-test conformance client-suites cost stall-search simulate stalls damage crashes cluster-rounds cluster-starts takeover-times upgrade rolling-restart sanitize clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -145,6 +145,9 @@ takeover-times: $(DEV_STAMP) build ## how long a lost leader is not served, besi
 # BEFORE: a checkout of another version, with `make build` run in it.
 upgrade: $(DEV_STAMP) build ## open what another version wrote, and count what comes out (BEFORE=checkout, MESSAGES)
 	$(PY) -m tests.faults.upgrade $(if $(BEFORE),--before '$(BEFORE)') --messages $(or $(MESSAGES),2000000) $(ARGS)
+
+rolling-restart: $(DEV_STAMP) build ## restart three nodes of another version in this one, under load (BEFORE=checkout; ARGS=--back)
+	$(PY) -m tests.faults.upgrade.rolling --before '$(BEFORE)' $(ARGS)
 
 # One broker is asked: the one at URL, or a private one that is started, amqpd or Debian's RabbitMQ (BROKER=rabbitmq).
 # CLUSTER: each file asks one of so many forwarders, drawn from SEED; queues are quorum queues, or of the type that QUEUES

@@ -181,7 +181,7 @@ class Copies:
         elif not isinstance(message, Told):
             self._open.update(receiver.sources)
         self._commit()
-        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer))
+        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, self._shell.revision))
         self._tell()
 
     def _write(self, writes: list[Write]) -> None:

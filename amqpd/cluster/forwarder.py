@@ -18,6 +18,7 @@ from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import place_of
+from amqpd.cluster.metadata_lag import MetadataLag
 from amqpd.cluster.own_lane import SourceLane
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.set_changes import SetChanges
@@ -28,7 +29,7 @@ from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, Position, Vote
-from amqpd.peers.messages import Answered, Entries, Fetched, Message, Voted, Would
+from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Message, Told, Voted, Would
 from amqpd.replication.commit import majority
 from amqpd.replication.replica import Replica, Replicas
 from amqpd.replication.set_change import handed_over
@@ -69,6 +70,7 @@ class Forwarder:
             *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
             *(self.led_sources.holds_lease, self.counters, self.records),
         )
+        self._metadata = MetadataLag(shell, lease_s)
         self._unreadable: set[int] = set()
         """sources whose records cannot be read now"""
         self.takeovers = TakeOvers(
@@ -100,7 +102,6 @@ class Forwarder:
         self.isolated: Collection[str] = frozenset()
         """members without links to a majority (`linkage.py`): nothing is moved to them"""
         self._leaves = False
-        self._journal = journal
         self._stopped = self._leaving = 0
         """the transaction up to which all has to be committed before the end; sources of which the store is told"""
         self._lease_s = lease_s
@@ -173,14 +174,15 @@ class Forwarder:
 
     # Connections
 
-    def dialed(self, peer: str, incarnation: int, generation: int) -> None:
-        """There is a connection to it."""
+    def dialed(self, peer: str, incarnation: int, generation: int, version: int) -> None:
+        """There is a connection to it, over which this version of the messages is used."""
         self._met(peer, incarnation)
         self._refused.discard(peer)
-        self.led_sources.dialed(peer, generation)
+        self.led_sources.dialed(peer, generation, version)
 
     def lost(self, peer: str) -> None:
         """There is none any more."""
+        self._metadata.lost(peer)
         self.led_sources.lost(peer)
 
     def refused(self, peer: str) -> None:
@@ -199,12 +201,17 @@ class Forwarder:
     def asked(self, incoming: LeaderLink, message: Message) -> None:
         """A message of one that has dialed."""
         self._heard_s[incoming.forwarder] = self._shell.now_s
+        if isinstance(message, Told):
+            self._metadata.heard(incoming.forwarder, message.revision)
+        elif isinstance(message, Cut):
+            self._metadata.heard(incoming.forwarder, message.frame.revision)
         self.copies.received(incoming, message)
 
     def answered(self, peer: str, message: Message) -> None:
         """A message over the connection that was dialed."""
         self._heard_s[peer] = self._shell.now_s
         if isinstance(message, Answered):
+            self._metadata.heard(peer, message.revision)
             self.led_sources.answered(peer, message)
         elif isinstance(message, Would | Voted | Entries | Fetched):
             self.takeovers.received(peer, message)
@@ -235,6 +242,7 @@ class Forwarder:
         if now_s - before_s > self._lease_s / 2:
             # This process was stopped: others may have spoken meanwhile.
             self._heard_s = dict.fromkeys(self._heard_s, now_s)
+        self._metadata.beat()
         self.led_sources.beat()
         self.copies.beat()
         self.takeovers.beat()

@@ -23,6 +23,7 @@ from amqpd.cluster.watch import Watch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
 from amqpd.peers.messages import Answered, Cut, Ended, Filled, Lacked, Opening, OpenLane, State, Told
+from amqpd.peers.versions import NAMES_REVISIONS, of_set
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.leader import KEPT_BYTES_MAX
 from amqpd.replication.replica import Replicas, Write
@@ -63,6 +64,7 @@ class LedSources:
     ) -> None:
         """`name`: of this forwarder."""
         self._shell = shell
+        self._name = name
         self._counters = counters
         self._watch = Watch(shell, name, counters)
         self._journal = journal
@@ -82,6 +84,8 @@ class LedSources:
         """peers and sources of which they have something else committed, over connections that are open"""
         self.generations: dict[str, int] = {}
         """of the disks of peers, as they said over the connections that are open"""
+        self._versions: dict[str, int] = {}
+        """of the messages, the highest that each peer speaks, as it said over its last link"""
         self._admitting: dict[tuple[str, int], float] = {}
         """peers and sources of which the store is asked to name the disk, and until when its answer is waited for"""
         self.cut_off: dict[int, SourceLane] = {}
@@ -174,6 +178,7 @@ class LedSources:
             number, index = self._numbers, self._journal.index - 1
             lane = self.lanes[key] = OwnLane(number, key, index, self._lease_s, self.sent)
             lane.leader.stored = lane.leader.committed = index
+            lane.version = self._version_of(lane)
             self._by_number[number] = lane
             for peer in self.generations:
                 if lane.has(peer):
@@ -199,9 +204,11 @@ class LedSources:
 
     # Connections
 
-    def dialed(self, peer: str, generation: int) -> None:
-        """There is a new connection to it."""
+    def dialed(self, peer: str, generation: int, version: int) -> None:
+        """There is a new connection to it, over which this version of the messages is used."""
         self.generations[peer] = generation
+        if self._versions.get(peer) != version:
+            self._speaks(peer, version)
         for lane in self.lanes.values():
             if lane.has(peer):
                 self._connect(lane, peer)
@@ -214,6 +221,17 @@ class LedSources:
             if lane.has(peer):
                 lane.lost(peer)
                 self._look(lane)
+
+    def _speaks(self, peer: str, version: int) -> None:
+        """From the next frame on each of its sets is written to in what all of its members read."""
+        self._versions[peer] = version
+        for lane in self.lanes.values():
+            before, lane.version = lane.version, self._version_of(lane)
+            if lane.version != before:
+                self._shell.log("set_version", members=list(lane.members), version=lane.version, was=before)
+
+    def _version_of(self, lane: OwnLane) -> int:
+        return of_set((each for each in (*lane.members, *lane.learners) if each != self._name), self._versions)
 
     def _connect(self, lane: OwnLane, peer: str) -> None:
         lane.connected(peer)
@@ -261,7 +279,8 @@ class LedSources:
         return writes
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
-        frame = lane.leader.cut(index, payloads)
+        revision = self._shell.revision if lane.version >= NAMES_REVISIONS else 0
+        frame = lane.leader.cut(index, payloads, revision)
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].vote, entry, writes)
             lane.open.add(entry.source)
@@ -352,7 +371,9 @@ class LedSources:
         """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
         for lane in self.lanes.values():
             for peer in lane.leader.peers:
-                self._shell.send(peer, Told(lane.number, self._asks(lane, peer), lane.leader.committed))
+                self._shell.send(
+                    peer, Told(lane.number, self._asks(lane, peer), lane.leader.committed, self._shell.revision)
+                )
         self._watch.look(self.lanes.values())
         self._look_at_majorities()
 

@@ -51,6 +51,9 @@ LEVELS = {
     # Links and the store.
     "link_closed": "warning",
     "forgotten_asks": "warning",
+    "set_version": "info",
+    "metadata_behind": "warning",
+    "metadata_caught_up": "info",
     "isolated": "warning",
     "member_isolated": "warning",
     "isolated_no_more": "info",

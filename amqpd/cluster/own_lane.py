@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from amqpd.cluster.questions import Questions
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import Vote
+from amqpd.peers.versions import LOWEST
 from amqpd.replication.catch_up import Sent
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.leader_lease import LeaderLease
@@ -75,6 +76,8 @@ class OwnLane:
         self.members, self.learners = key
         self.leader = LeaderLane(self.members, index, learners=self.learners, sent=sent)
         self.leader_lease = LeaderLease(lease_s, len(self.members))
+        self.version = LOWEST
+        """of the messages, that all of the set read: frames are the same for each of them"""
         self.questions: dict[str, Questions] = {}
         """peer -> over its connection"""
         self.open: set[int] = set()

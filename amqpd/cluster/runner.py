@@ -51,10 +51,11 @@ from amqpd.node.node import Node
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.links.link import Link
 from amqpd.peers.links.links import Links
-from amqpd.peers.messages import FROM_ACCEPTOR, VERSION, Hello, Message, Page, Query, State
+from amqpd.peers.messages import FROM_ACCEPTOR, Hello, Message, Page, Query, State
+from amqpd.peers.versions import HIGHEST
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.store import MetadataStore, StoreUnreached
+from amqpd.topology.metadata.store import MetadataStore, StoreUnavailable, StoreUnreached
 from amqpd.vocabulary.store_address import parse_store_address
 
 BEATS = 20
@@ -185,6 +186,20 @@ class ClusterRunner(Shell, Cluster):
     @property
     def now_s(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    @property
+    def revision(self) -> int:
+        return self._directory.revision
+
+    def catch_up_with_store(self) -> None:
+        async def refreshing() -> None:
+            try:
+                with trio.move_on_after(self._settings.cluster_lease_s):
+                    await self._directory.refresh()
+            except StoreUnavailable as error:
+                log.warning("the metadata store does not answer", reason=str(error))
+
+        self._nursery.start_soon(refreshing)
 
     def send(self, peer: str, message: Message) -> None:
         link = self._dialed.get(peer)
@@ -368,7 +383,7 @@ class ClusterRunner(Shell, Cluster):
         """See `LinkEvents`."""
         peer = link.peer
         self._dialed[peer.forwarder] = link
-        self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation))
+        self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation, link.version))
 
     def lost(self, link: Link, why: str) -> None:
         """See `LinkEvents`."""
@@ -464,7 +479,7 @@ class ClusterRunner(Shell, Cluster):
                 spreads=settings.cluster_rebalance,
             )
             cluster = parse_store_address(settings.cluster_store).name
-            hello = Hello(VERSION, cluster, me.name, me.incarnation, me.generation)
+            hello = Hello(HIGHEST, cluster, me.name, me.incarnation, me.generation)
             self._links = Links(hello, self, self._place.listeners, self._place.trust, knows=self._knows)
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)

@@ -38,6 +38,15 @@ class Shell(ABC):
     def now_s(self) -> float:
         """Of a clock that goes on while the machine sleeps; only differences mean something."""
 
+    @property
+    @abstractmethod
+    def revision(self) -> int:
+        """Of the metadata store, that this node has heard of."""
+
+    @abstractmethod
+    def catch_up_with_store(self) -> None:
+        """Ask the store for what its watch has not told."""
+
     @abstractmethod
     def send(self, peer: str, message: Message) -> None:
         """Over the connection that was dialed to it; without one it is lost."""

@@ -1,9 +1,12 @@
 """The bytes of messages between forwarders.
 
-What comes in: a message, or the bytes of one. What goes out: its bytes, in pieces; the message.
+What comes in: a message, or the bytes of one, and the version that the two ends use. What goes out: its bytes, in
+pieces; the message.
 Rules: 1. The first byte of a message is its kind, which keeps its number in all versions. 2. What is not a message of
-this version raises `MalformedMessage`, and nothing else does. 3. A Greeting begins alike in all versions, and of
-another version only that beginning is read: so two versions can say why they do not talk.
+this version raises `MalformedMessage`, and nothing else does. 3. A Greeting begins alike in all versions. Of one
+before `LOWEST` only that beginning is read, and from `RANGED` on all of it, whatever later versions have behind it:
+so two versions can say which one they use, or why they do not talk. 4. A message that differs between versions stands
+in the table once for each, with the versions that have it so.
 Not here: what the messages mean (`messages.py`), the bytes of what is in them (`formats.py`), lengths and checksums
 (`links/framing.py`).
 """
@@ -11,6 +14,7 @@ Not here: what the messages mean (`messages.py`), the bytes of what is in them (
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -26,14 +30,19 @@ from amqpd.peers.formats import (
     read_ballot,
     read_entries,
     read_frame,
+    read_frame_4,
+    read_number,
     read_opening,
     read_position,
     read_state,
     read_vote,
     write_answer,
     write_ballot,
+    write_behind,
     write_entries,
     write_frame,
+    write_frame_4,
+    write_number,
     write_opening,
     write_position,
     write_state,
@@ -41,7 +50,6 @@ from amqpd.peers.formats import (
 )
 from amqpd.peers.messages import (
     NONCE_BYTES,
-    VERSION,
     Answered,
     Ask,
     Cut,
@@ -66,6 +74,7 @@ from amqpd.peers.messages import (
     Voted,
     Would,
 )
+from amqpd.peers.versions import HIGHEST, LOWEST, RANGED
 
 MESSAGE_BYTES_MAX = 1 << 30
 """A frame has at least one message of a client whole, which may have half of this (`message_bytes_max`); a leader
@@ -85,13 +94,14 @@ SMALL_BYTES_MAX = 1 << 20
 
 def bytes_max_of(kind: int) -> int:
     """What a message that begins with this byte may have: who sends it is not believed a larger one."""
-    form = _BY_KIND.get(kind)
+    form = _BY_KIND[HIGHEST].get(kind)
     return MESSAGE_BYTES_MAX if form is not None and form.type in _WITH_PAYLOADS else SMALL_BYTES_MAX
 
 
-def encode(message: Message) -> Pieces:
-    """Payloads are in it as they are. Raises ValueError for a message that is too large."""
-    form = _BY_TYPE[type(message)]
+def encode(message: Message, version: int = HIGHEST) -> Pieces:
+    """Payloads are in it as they are. Raises ValueError for a message that is too large, or says what this version
+    has no bytes for and its peer must not miss."""
+    form = _BY_TYPE[version][type(message)]
     first, *payloads = form.write(message)
     nbytes = _kind.size + len(first) + sum(map(len, payloads))
     bytes_max = GREETING_BYTES_MAX if isinstance(message, Greeting) else MESSAGE_BYTES_MAX
@@ -100,15 +110,15 @@ def encode(message: Message) -> Pieces:
     return [_kind.pack(form.kind) + first, *payloads]
 
 
-def decode(data: bytes | bytearray | memoryview) -> Message:
+def decode(data: bytes | bytearray | memoryview, version: int = HIGHEST) -> Message:
     """One whole message. Raises MalformedMessage."""
     reading = Reading(memoryview(data))
     [kind] = reading.fixed(_kind)
-    if kind not in _BY_KIND:
-        raise MalformedMessage(f"there is no message of kind {kind}")
-    form = _BY_KIND[kind]
+    form = _BY_KIND[version].get(kind)
+    if form is None:
+        raise MalformedMessage(f"there is no message of kind {kind} in version {version}")
     message: Message = form.read(reading)
-    if reading.left and not (isinstance(message, Greeting) and message.hello.version != VERSION):
+    if reading.left and not (isinstance(message, Greeting) and message.hello.version < LOWEST):
         raise MalformedMessage(f"{reading.left} bytes follow the end of {form.type.__name__}")
     return message
 
@@ -118,12 +128,16 @@ class _Format(NamedTuple):
     type: type
     write: Callable[[Any], Pieces]
     read: Callable[[Reading], Any]
+    first: int = LOWEST
+    last: int = HIGHEST
+    """versions that have it so"""
 
 
 _kind = Struct("<B")
 _lane = Struct("<Iq")
 _hello = Struct("<8sHqqHH")
 _greeted = Struct("<H?")
+_lowest = Struct("<H")
 _MAGIC = b"amqpd\r\n\0"
 
 
@@ -131,7 +145,8 @@ def _write_greeting(greeting: Greeting) -> Pieces:
     hello = greeting.hello
     cluster, forwarder, target = hello.cluster.encode(), hello.forwarder.encode(), greeting.target.encode()
     head = _hello.pack(_MAGIC, hello.version, hello.incarnation, hello.generation, len(cluster), len(forwarder))
-    return [head + cluster + forwarder + _greeted.pack(len(target), greeting.secret) + target + greeting.nonce]
+    said = head + cluster + forwarder + _greeted.pack(len(target), greeting.secret) + target + greeting.nonce
+    return [said + _lowest.pack(hello.lowest) + greeting.more] if hello.version >= RANGED else [said]
 
 
 def _read_greeting(reading: Reading) -> Greeting:
@@ -140,11 +155,22 @@ def _read_greeting(reading: Reading) -> Greeting:
         raise MalformedMessage("this is no forwarder")
     if incarnation > NUMBER_MAX:
         raise MalformedMessage(f"there is no incarnation {incarnation}")
-    hello = Hello(version, reading.text(cluster_bytes), reading.text(forwarder_bytes), incarnation, generation)
-    if version != VERSION:
+    hello = Hello(
+        version, reading.text(cluster_bytes), reading.text(forwarder_bytes), incarnation, generation, version
+    )
+    if version < LOWEST:
         return Greeting(hello, "", b"", secret=False)
     target_bytes, secret = reading.fixed(_greeted)
-    return Greeting(hello, reading.text(target_bytes), bytes(reading.view(NONCE_BYTES)), secret)
+    target, nonce = reading.text(target_bytes), bytes(reading.view(NONCE_BYTES))
+    if version < RANGED:
+        return Greeting(hello, target, nonce, secret)
+    [lowest] = reading.fixed(_lowest)
+    if not 1 <= lowest <= version:
+        raise MalformedMessage(f"a node that speaks versions {lowest} to {version}")
+    more = reading.rest()
+    if more and version == HIGHEST:
+        raise MalformedMessage(f"{len(more)} bytes follow the end of Greeting")
+    return Greeting(replace(hello, lowest=lowest), target, nonce, secret, more)
 
 
 def _write_proof(proof: Proof) -> Pieces:
@@ -187,16 +213,13 @@ def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[Reading], 
     return read
 
 
-def _behind(head: bytes, pieces: Pieces) -> Pieces:
-    return [head + pieces[0], *pieces[1:]]
-
-
 def _reads(make: Callable[..., Any], head: Struct, *values: Callable[[Reading], Any]) -> Callable[[Reading], Any]:
     """A message of the head's numbers, and these values behind them."""
     return lambda reading: make(*reading.fixed(head), *[value(reading) for value in values])
 
 
-_told = Struct("<Iqq")
+_told = Struct("<Iqqq")
+_told_4 = Struct("<Iqq")
 _ended = Struct("<Iqq")
 _ask = Struct("<qq")
 
@@ -218,6 +241,13 @@ def _read_ended(reading: Reading) -> Ended:
     return Ended(lane, as_source(source), as_position(epoch, 0)[0])
 
 
+def _write_cut_4(cut: Cut) -> Pieces:
+    if cut.frame.revision:
+        # A frame is cut for a set, all of whose members are to read what it has.
+        raise ValueError(f"a frame that names revision {cut.frame.revision}, for a node of version 4")
+    return write_behind(_lane.pack(cut.lane, cut.question), write_frame_4(cut.frame))
+
+
 _request = Struct("<q")
 
 _FORMATS = (
@@ -231,28 +261,45 @@ _FORMATS = (
     _Format(
         3,
         Cut,
-        lambda of: _behind(_lane.pack(of.lane, of.question), write_frame(of.frame)),
+        lambda of: write_behind(_lane.pack(of.lane, of.question), write_frame(of.frame)),
         _reads(Cut, _lane, read_frame),
+        first=5,
     ),
+    _Format(3, Cut, _write_cut_4, _reads(Cut, _lane, read_frame_4), last=4),
     _Format(
         4,
         Lacked,
-        lambda of: _behind(_lane.pack(of.lane, of.question), write_entries(of.missed.entries)),
+        lambda of: write_behind(_lane.pack(of.lane, of.question), write_entries(of.missed.entries)),
         _reads(Lacked, _lane, lambda reading: Missed(read_entries(reading))),
     ),
     _Format(
         5,
         Filled,
-        lambda of: _behind(_lane.pack(of.lane, of.question), write_state(of.state)),
+        lambda of: write_behind(_lane.pack(of.lane, of.question), write_state(of.state)),
         _reads(Filled, _lane, read_state),
     ),
-    _Format(6, Told, lambda of: [_told.pack(of.lane, of.question, of.committed)], _reads(Told, _told)),
+    _Format(
+        6,
+        Told,
+        lambda of: [_told.pack(of.lane, of.question, of.committed, of.revision)],
+        _reads(Told, _told),
+        first=5,
+    ),
+    _Format(6, Told, lambda of: [_told_4.pack(of.lane, of.question, of.committed)], _reads(Told, _told_4), last=4),
     _Format(7, Ended, lambda of: [_ended.pack(of.lane, of.source, of.epoch)], _read_ended),
+    _Format(
+        8,
+        Answered,
+        lambda of: [_lane.pack(of.lane, of.question) + write_answer(of.answer) + write_number(of.revision)],
+        _reads(Answered, _lane, read_answer, read_number),
+        first=5,
+    ),
     _Format(
         8,
         Answered,
         lambda of: [_lane.pack(of.lane, of.question) + write_answer(of.answer)],
         _reads(Answered, _lane, read_answer),
+        last=4,
     ),
     _Format(9, Ask, lambda of: [_ask.pack(of.request, of.source)], _read_of_source(Ask, _ask)),
     _Format(
@@ -282,7 +329,7 @@ _FORMATS = (
     _Format(
         14,
         Entries,
-        lambda of: _behind(_request.pack(of.request), write_entries(of.entries)),
+        lambda of: write_behind(_request.pack(of.request), write_entries(of.entries)),
         _reads(Entries, _request, read_entries),
     ),
     _Format(
@@ -294,7 +341,7 @@ _FORMATS = (
     _Format(
         16,
         Fetched,
-        lambda of: _behind(_request.pack(of.request), write_state(of.state)),
+        lambda of: write_behind(_request.pack(of.request), write_state(of.state)),
         _reads(Fetched, _request, read_state),
     ),
     _Format(17, Query, _write_text, _read_text(Query)),
@@ -303,5 +350,7 @@ _FORMATS = (
     _Format(20, Refusal, _write_refusal, _read_refusal),
 )
 _WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched))
-_BY_TYPE = {form.type: form for form in _FORMATS}
-_BY_KIND = {form.kind: form for form in _FORMATS}
+_SPOKEN = range(LOWEST, HIGHEST + 1)
+_OF_VERSION = {each: [form for form in _FORMATS if form.first <= each <= form.last] for each in _SPOKEN}
+_BY_TYPE = {version: {form.type: form for form in forms} for version, forms in _OF_VERSION.items()}
+_BY_KIND = {version: {form.kind: form for form in forms} for version, forms in _OF_VERSION.items()}

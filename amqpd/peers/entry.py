@@ -82,6 +82,8 @@ class Frame:
     passed: int = 0
     """frames up to this number are, too, except for what they have of sources that are left out"""
     left_out: tuple[int, ...] = ()
+    revision: int = 0
+    """of the metadata store, that the leader had heard of; 0: not all of the set read it (`versions.of_set`)"""
 
 
 class Vote(NamedTuple):

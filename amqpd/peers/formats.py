@@ -6,6 +6,8 @@ Rules: 1. All numbers are little-endian and of fixed width; what has no fixed wi
 the bytes that are there before anything is made for it, and with what a message may have. 4. Every number is one that
 a forwarder gives: not below zero, and far from the end of its 64 bits. 5. An entry whose checksum does not fit is
 malformed: what is read is as its leader made it.
+What another version has otherwise has that version's number in its name: `read_frame_4` is of version 4, and of those
+before.
 Not here: which message has which of them (`encoding.py`).
 """
 
@@ -84,6 +86,20 @@ _position = Struct("<qq")
 _at_source = Struct("<qqq")
 _vote = Struct("<qqH")
 _entry = Struct("<qqqqqII")
+
+
+def write_behind(head: bytes, pieces: Pieces) -> Pieces:
+    """These pieces, with the head in front."""
+    return [head + pieces[0], *pieces[1:]]
+
+
+def write_number(number: int) -> bytes:
+    return _number.pack(number)
+
+
+def read_number(reading: Reading) -> int:
+    [number] = reading.fixed(_number)
+    return int(number)
 
 
 def write_position(position: Position) -> bytes:
@@ -172,15 +188,23 @@ _frame = Struct("<qqqqI")
 
 
 def write_frame(frame: Frame) -> Pieces:
+    return write_behind(write_number(frame.revision), write_frame_4(frame))
+
+
+def write_frame_4(frame: Frame) -> Pieces:
     first, *payloads = write_entries(frame.entries)
     head = _frame.pack(frame.number, frame.after, frame.committed, frame.passed, len(frame.left_out))
     return [head + b"".join(map(_number.pack, frame.left_out)) + first, *payloads]
 
 
 def read_frame(reading: Reading) -> Frame:
+    return read_frame_4(reading, read_number(reading))
+
+
+def read_frame_4(reading: Reading, revision: int = 0) -> Frame:
     number, after, committed, passed, count = reading.fixed(_frame)
     left_out = tuple(reading.sources(count))
-    return Frame(number, after, read_entries(reading), committed, passed, left_out)
+    return Frame(number, after, read_entries(reading), committed, passed, left_out, revision)
 
 
 _state = Struct("<qqqqqq??")

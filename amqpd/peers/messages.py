@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
 from amqpd.peers.entry import START, Frame, LogEntry, Position, Vote
+from amqpd.peers.versions import LOWEST, Versions
 
-VERSION = 4
-"""of the messages; a number for each change of what one of them means or of its bytes"""
 NONCE_BYTES = 32
 
 
@@ -122,6 +121,7 @@ class Hello:
     """The identity of the sender of a Greeting."""
 
     version: int
+    """of the messages, the highest that it speaks (`versions.py`)"""
     cluster: str
     """its name: forwarders of two clusters do not talk to each other"""
     forwarder: str
@@ -129,11 +129,17 @@ class Hello:
     """of the process; grows with each start on the same disk"""
     generation: int
     """of the disk"""
+    lowest: int = LOWEST
+    """version; the same as `version` of a node before `versions.RANGED`, which speaks one only"""
+
+    @property
+    def versions(self) -> Versions:
+        return Versions(self.lowest, self.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first message of each end. Its first bytes are the same in all versions (`encoding.py`). The forwarder that
+    """The first message of each end. Its bytes are laid out alike in all versions (`encoding.py`). The forwarder that
     accepted sends one without names first: who it is, it says only to a peer that has proven who that is."""
 
     hello: Hello
@@ -143,6 +149,8 @@ class Greeting:
     """drawn for this connection, `NONCE_BYTES`"""
     secret: bool
     """the sender has the cluster's secret, and asks for a proof that the other end has it"""
+    more: bytes = b""
+    """what a later version than this node's has behind it: part of what both ends have proven"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +213,8 @@ class Told:
     lane: int
     question: int
     committed: int
+    revision: int = 0
+    """of the metadata store, that the sender has heard of; 0: it does not say"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +235,8 @@ class Answered:
     lane: int
     question: int
     answer: Answer
+    revision: int = 0
+    """as in a heartbeat"""
 
 
 @dataclass(frozen=True, slots=True)

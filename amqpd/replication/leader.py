@@ -163,8 +163,9 @@ class LeaderLane:
             peer.transfers.pop(source, None)
             peer.resends.pop(source, None)
 
-    def cut(self, number: int, payloads: Mapping[int, bytes]) -> Frame:
-        """What the transaction of the journal with this index has of the lane's sources, for all peers."""
+    def cut(self, number: int, payloads: Mapping[int, bytes], revision: int = 0) -> Frame:
+        """What the transaction of the journal with this index has of the lane's sources, for all peers. `revision`:
+        see `Frame`."""
         entries = []
         for source, payload in payloads.items():
             tail = self._tails[source]
@@ -175,7 +176,7 @@ class LeaderLane:
             if peer.transfers:
                 peer.keep_behind(entries, self._tails, self._behind_bytes_max)
         passed = self.passed if self.left_out else 0
-        frame = Frame(number, self.number, tuple(entries), self.committed, passed, tuple(self.left_out))
+        frame = Frame(number, self.number, tuple(entries), self.committed, passed, tuple(self.left_out), revision)
         self.number = number
         nbytes = sum(len(entry.payload) for entry in entries)
         self._kept.append((number, nbytes))

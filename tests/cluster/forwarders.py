@@ -22,6 +22,7 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
 from amqpd.peers.messages import FROM_ACCEPTOR, Message, State
+from amqpd.peers.versions import HIGHEST
 from amqpd.replication.log import Log
 from amqpd.replication.replica import (
     Appended,
@@ -140,6 +141,13 @@ class Machine(Shell):
     @property
     def now_s(self) -> float:
         return self.world.now_s
+
+    @property
+    def revision(self) -> int:
+        return self.world.revision
+
+    def catch_up_with_store(self) -> None:
+        self.events.append("catch up with store")
 
     def send(self, peer: str, message: Message) -> None:
         self.world.send(self.name, peer, message)
@@ -266,7 +274,10 @@ class World:
         self.desired_sets: dict[int, DesiredSetRecord] = {}
         self.store_answers = True
         self.store_loses_answers = False
-        self._revision = 0
+        self.revision = 0
+        """of the store"""
+        self.versions: dict[str, int] = {}
+        """of the messages, by name of a node that does not speak the highest"""
         self._moves: deque[Callable[[], None]] = deque()
         self._links: dict[tuple[str, str], LeaderLink] = {}
         """of who dialed and who was dialed"""
@@ -289,8 +300,8 @@ class World:
             return None
         if record.revision != (now.revision if now is not None else 0):
             return None
-        self._revision += 1
-        put = self.records[record.source] = replace(record, revision=self._revision)
+        self.revision += 1
+        put = self.records[record.source] = replace(record, revision=self.revision)
         sets = self.sets.setdefault(record.source, [])
         if not sets or sets[-1] != record.members:
             sets.append(record.members)
@@ -302,11 +313,11 @@ class World:
         now = self.desired_sets.get(desired_set.source)
         if desired_set.revision != (now.revision if now is not None else 0) or not self.store_answers:
             return
-        self._revision += 1
+        self.revision += 1
         if drops:
             del self.desired_sets[desired_set.source]
         else:
-            self.desired_sets[desired_set.source] = replace(desired_set, revision=self._revision)
+            self.desired_sets[desired_set.source] = replace(desired_set, revision=self.revision)
         desired_sets = dict(self.desired_sets)
         for machine in self.machines.values():
             self.later(machine, lambda machine=machine: machine.forwarder.desired_sets_are(desired_sets))  # type: ignore[misc]
@@ -349,7 +360,7 @@ class World:
 
         link = self._links[one, other] = LeaderLink(one, dialer.incarnation, back, close)
         acceptor.forwarder.accepted(link)
-        dialer.forwarder.dialed(other, acceptor.incarnation, 7)
+        dialer.forwarder.dialed(other, acceptor.incarnation, 7, self.versions.get(other, HIGHEST))
 
     def disconnect(self, one: str, other: str) -> None:
         for pair in ((one, other), (other, one)):

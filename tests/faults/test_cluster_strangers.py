@@ -23,7 +23,6 @@ from amqpd.peers.links.framing import Crc, framed, framed_word
 from amqpd.peers.links.sockets import Address
 from amqpd.peers.links.trust import DIALER, Trust
 from amqpd.peers.messages import (
-    VERSION,
     Cut,
     Greeting,
     Hello,
@@ -35,6 +34,7 @@ from amqpd.peers.messages import (
     Refusal,
     RequestVote,
 )
+from amqpd.peers.versions import HIGHEST
 from amqpd.setting_types import host_name
 from tests.peers.links.forwarders import OPEN, Certificates, Wire, greeting
 
@@ -53,7 +53,7 @@ def node(name: str) -> str:
 
 
 def hello(name: str) -> Hello:
-    return Hello(VERSION, "test", name, 1, 1)
+    return Hello(HIGHEST, "test", name, 1, 1)
 
 
 class Strangers:
@@ -101,7 +101,7 @@ class Strangers:
             if self.trust.tls is None:
                 answer = await wire.hear()
                 assert isinstance(answer, Greeting)
-                assert answer.hello == Hello(VERSION, "", "", 0, 0)
+                assert answer.hello == Hello(HIGHEST, "", "", 0, 0)
             await wire.wait_closed()
             await wire.close()
 

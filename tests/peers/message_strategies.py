@@ -8,7 +8,6 @@ from amqpd.peers.encoding import PROOF_BYTES_MAX, REFUSAL_BYTES_MAX
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, Frame, LogEntry, Position, Vote, new_entry
 from amqpd.peers.messages import (
     NONCE_BYTES,
-    VERSION,
     Answer,
     Answered,
     Ask,
@@ -38,6 +37,7 @@ from amqpd.peers.messages import (
     Voted,
     Would,
 )
+from amqpd.peers.versions import HIGHEST
 
 numbers = st.integers(0, NUMBER_MAX)
 epochs = st.integers(0, EPOCH_MAX)
@@ -79,12 +79,14 @@ answers = st.builds(
     st.frozensets(sources, max_size=4),
     st.dictionaries(sources, positions, max_size=4),
 )
-frames = st.builds(Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple))
+frames = st.builds(
+    Frame, numbers, numbers, entries, numbers, numbers, st.lists(sources, max_size=4).map(tuple), numbers
+)
 ballots = st.builds(
     lambda granted, vote, ends, generation: Ballot(granted, vote, ends[1], generation, ends[0]),
     *(st.booleans(), votes, ranges, drawn),
 )
-hellos = st.builds(Hello, st.just(VERSION), names, names, numbers, drawn)
+hellos = st.builds(Hello, st.just(HIGHEST), names, names, numbers, drawn, st.integers(1, HIGHEST))
 nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
 
 BY_KIND: dict[type, st.SearchStrategy[Message]] = {
@@ -95,9 +97,9 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Cut: st.builds(Cut, lanes, numbers, frames),
     Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
     Filled: st.builds(Filled, lanes, numbers, states),
-    Told: st.builds(Told, lanes, numbers, numbers),
+    Told: st.builds(Told, lanes, numbers, numbers, numbers),
     Ended: st.builds(Ended, lanes, sources, epochs),
-    Answered: st.builds(Answered, lanes, numbers, answers),
+    Answered: st.builds(Answered, lanes, numbers, answers, numbers),
     Ask: st.builds(Ask, numbers, sources),
     Would: st.builds(Would, numbers, ballots),
     RequestVote: st.builds(RequestVote, numbers, sources, votes),
@@ -113,7 +115,7 @@ messages: st.SearchStrategy[Message] = st.one_of(list(BY_KIND.values()))
 
 START: Position = (0, 0)
 EXAMPLES: list[Message] = [
-    Greeting(Hello(VERSION, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
+    Greeting(Hello(HIGHEST, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
     OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
     Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),

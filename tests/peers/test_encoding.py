@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,6 @@ from amqpd.peers.messages import (
     FROM_ACCEPTOR,
     FROM_DIALER,
     NONCE_BYTES,
-    VERSION,
     Answer,
     Answered,
     Cut,
@@ -44,6 +44,7 @@ from amqpd.peers.messages import (
     State,
     Told,
 )
+from amqpd.peers.versions import HIGHEST, OWN, RANGED, Versions
 from tests.peers.message_strategies import BY_KIND, EXAMPLES, messages
 from tests.replication.lies import ANSWERS, FROM_LEADER, lies_in
 
@@ -162,8 +163,62 @@ def test_a_flipped_bit_of_a_payload_is_found() -> None:
 def test_a_greeting_of_another_version_is_read_as_far_as_it_is_known() -> None:
     of_three = bytes.fromhex("01 616d7170640d0a00 0300 0700000000000000 0800000000000000 0400 0100 73686f7061")
     assert decode(of_three) == Greeting(Hello(3, "shop", "a", 7, 8), "", b"", secret=False)
-    later = greeting(Hello(9, "shop", "a", 7, 8))
-    assert decode(bytes_of(later) + b"and more") == Greeting(later.hello, "", b"", secret=False)
+    later = greeting(Hello(9, "shop", "a", 7, 8, 6))
+    read = decode(bytes_of(later) + b"and more")
+    assert read == replace(later, more=b"and more")
+    assert bytes_of(read) == bytes_of(later) + b"and more", "both ends prove what was said, whoever understood it"
+
+
+@given(messages)
+def test_the_version_before_has_all_but_the_revisions(message: Message) -> None:
+    frame = isinstance(message, Cut) and message.frame.revision
+    if frame:
+        with pytest.raises(ValueError, match=f"revision {frame}, for a node of version 4"):
+            encode(message, 4)
+        return
+    data = b"".join(encode(message, 4))
+    read = decode(data, 4)
+    if isinstance(message, Told | Answered):
+        assert read == replace(message, revision=0)
+        assert data != bytes_of(message)
+    elif isinstance(message, Greeting | Cut):
+        assert read == message
+    else:
+        assert (read, data) == (message, bytes_of(message))
+
+
+@given(messages, st.sampled_from([(4, 5), (5, 4)]), st.data())
+def test_bytes_of_the_other_version_are_malformed_or_a_message(
+    message: Message, versions: tuple[int, int], data: st.DataObject
+) -> None:
+    """Never another error, and never with something left over."""
+    written, read = versions
+    if isinstance(message, Cut):
+        message = replace(message, frame=replace(message.frame, revision=0))
+    whole = bytearray(b"".join(encode(message, written)))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] = data.draw(st.integers(0, 255))
+    with suppress(MalformedMessage):
+        came = decode(whole, read)
+        assert decode(b"".join(encode(came, read)), read) == came
+
+
+@given(st.integers(0, 65535), st.integers(0, 65535))
+def test_a_greeting_lies_about_its_versions(highest: int, lowest: int) -> None:
+    said = greeting(Hello(5, "shop", "a", 7, 8, 4))
+    data = bytearray(bytes_of(said))
+    data[9:11] = struct.pack("<H", highest)
+    data[-2:] = struct.pack("<H", lowest)
+    try:
+        read = decode(data)
+    except MalformedMessage:
+        assert highest == 4 or (highest >= RANGED and not 1 <= lowest <= highest)
+        return
+    assert isinstance(read, Greeting)
+    spoken = read.hello.versions
+    assert spoken == (Versions(lowest, highest) if highest >= RANGED else Versions(highest, highest))
+    used = OWN.common(spoken)
+    assert used is None or (used in (4, 5) and spoken.lowest <= used <= spoken.highest)
 
 
 def test_what_is_no_forwarder_is_told_from_one() -> None:
@@ -174,7 +229,7 @@ def test_what_is_no_forwarder_is_told_from_one() -> None:
 
 
 def test_names_have_to_be_text() -> None:
-    data = bytearray(bytes_of(greeting(Hello(VERSION, "shop", "a", 7, 8))))
+    data = bytearray(bytes_of(greeting(Hello(HIGHEST, "shop", "a", 7, 8))))
     data[data.index(b"shop")] = 0xFF
     with pytest.raises(MalformedMessage, match="UTF-8"):
         decode(data)
@@ -215,13 +270,18 @@ def test_a_page_that_is_too_large_is_malformed(kind: int) -> None:
 
 
 def test_the_bytes_of_a_version_do_not_change() -> None:
-    """A change of these is a new VERSION."""
+    """A change of these is a new version."""
     said: dict[Message, str] = {
-        Told(1, 2, 3): "06 01000000 0200000000000000 0300000000000000",
+        Told(1, 2, 3, 4): "06 01000000 0200000000000000 0300000000000000 0400000000000000",
         Query(1, "{}"): "11 0100000000000000 02000000 7b7d",
         Page(1, "{}"): "12 0100000000000000 02000000 7b7d",
         greeting(Hello(4, "shop", "a", 7, 8)): (
             "01 616d7170640d0a00 0400 0700000000000000 0800000000000000 0400 0100 73686f7061 0100 01 62" + "05" * 32
+        ),
+        greeting(Hello(5, "shop", "a", 7, 8, 4)): (
+            "01 616d7170640d0a00 0500 0700000000000000 0800000000000000 0400 0100 73686f7061 0100 01 62"
+            + "05" * 32
+            + "0400"
         ),
         Proof(b"\1\2"): "13 0102",
         Refusal("no"): "14 6e6f",
@@ -232,8 +292,14 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     opening = OpenLane(1, 2, Opening(5, (Opened(9, 3, (2, 4), None, 6),), 4))
     head = struct.pack("<BIqqqI", 2, 1, 2, 5, 4, 1)
     assert bytes_of(opening) == head + struct.pack("<qqqq?Iq", 9, 3, 2, 4, False, 0, 6)
-    answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()))
-    assert bytes_of(answered) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)
+    answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()), 6)
+    assert bytes_of(answered) == struct.pack("<BIqqIIIIIqq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9, 6)
+    assert b"".join(encode(answered, 4)) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)
+    cut = Cut(1, 2, Frame(9, 8, (), 7, 6, (3,), 5))
+    assert bytes_of(cut) == struct.pack("<BIqqqqqqIqI", 3, 1, 2, 5, 9, 8, 7, 6, 1, 3, 0)
+    of_four = b"".join(encode(Cut(1, 2, Frame(9, 8, (), 7, 6, (3,))), 4))
+    assert of_four == struct.pack("<BIqqqqqIqI", 3, 1, 2, 9, 8, 7, 6, 1, 3, 0)
+    assert b"".join(encode(Told(1, 2, 3, 4), 4)) == struct.pack("<BIqq", 6, 1, 2, 3)
 
 
 def is_malformed(message: Message) -> bool:

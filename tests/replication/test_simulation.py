@@ -49,6 +49,7 @@ HAPPENS = (
     "refused, then confirmed by a resend",
     *("desired_set", "desired set fulfilled", "member learns", "member added", "member removed", "set becomes even"),
     *("source handed over", "copy dropped"),
+    *("start of the version before", "message in the version before", "set has another version"),
     *("start killed", "start paused", "store stalled at a start", "claim came when its process had ended"),
 )
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from amqpd.peers.links.handshake import Proven, dial_hello, stranger
+from amqpd.peers.links.handshake import OneVersionOnly, Proven, dial_hello, speaking_only, stranger
 from amqpd.peers.links.link import Link, LinkEvents, LinkLimits
 from amqpd.peers.links.sockets import Address, connect
 from amqpd.peers.links.stream import Altered, Broken, Refused, Stream
@@ -103,6 +103,13 @@ class Dialer:
                 await self._wait()
 
     async def _dial(self, address: Address) -> Link | None:
+        link = await self._dial_as(self._me, address)
+        if isinstance(link, OneVersionOnly):
+            link = await self._dial_as(speaking_only(self._me, link.version), address)
+            assert not isinstance(link, OneVersionOnly), "a node that says one version is told of no other one"
+        return link
+
+    async def _dial_as(self, me: Hello, address: Address) -> Link | OneVersionOnly | None:
         stream, incoming = None, stranger()
         peer: Proven | None = None
         failure = Broken(f"no answer in {self._limits.handshake_s} s")
@@ -110,7 +117,9 @@ class Dialer:
             with trio.move_on_after(self._limits.handshake_s) as self._attempt:
                 stream = self._stream(await connect(address, loopback_only=self._trust.is_loopback_only))
                 await stream.handshake()
-                peer = await dial_hello(stream, incoming, self._me, self.name, self._trust)
+                peer = await dial_hello(stream, incoming, me, self.name, self._trust)
+        except OneVersionOnly as other:
+            return other
         except Broken as error:
             failure = error
         finally:
@@ -135,7 +144,7 @@ class Dialer:
             raise Broken(of_tls(error)) from None
 
     async def _attend(self, link: Link) -> None:
-        log.info("linked", peer=self.name, incarnation=link.peer.incarnation)
+        log.info("linked", peer=self.name, incarnation=link.peer.incarnation, version=link.version)
         self._reason, self._starting, self.trouble = "", False, None
         self._link = link
         begun_s, there = trio.current_time(), (link.peer.generation, link.peer.incarnation)

@@ -27,7 +27,8 @@ from struct import Struct
 
 from amqpd.peers.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX, bytes_max_of, decode, encode
 from amqpd.peers.formats import MalformedMessage, Pieces
-from amqpd.peers.messages import VERSION, Greeting, Message
+from amqpd.peers.messages import Greeting, Message
+from amqpd.peers.versions import HIGHEST, LOWEST
 
 LENGTH = Struct("<I")
 """of what follows it, the check included"""
@@ -79,9 +80,9 @@ class Mac:
 Check = Crc | Mac
 
 
-def framed(message: Message, check: Check) -> Pieces:
-    """Of a link. Raises ValueError for a message that is too large."""
-    first, *payloads = encode(message)
+def framed(message: Message, check: Check, version: int = HIGHEST) -> Pieces:
+    """Of a link whose ends use this version. Raises ValueError as `encode` does."""
+    first, *payloads = encode(message, version)
     nbytes = len(first) + sum(map(len, payloads)) + check.nbytes
     head = LENGTHS.pack(nbytes, nbytes ^ INVERTED) + first
     if not payloads:
@@ -116,6 +117,7 @@ class Incoming:
     def __init__(self, check: Check | None = None, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         """`check`: of a link's messages; None: words of the handshake come first."""
         self._check = check
+        self._version = HIGHEST
         self._bytes_max = bytes_max
         """of one message"""
         self._view = memoryview(bytearray(STRANGER_BYTES if check is None else FIRST_BYTES))
@@ -131,9 +133,9 @@ class Incoming:
         """Of what is not decoded: enough to know what no node says."""
         return bytes(self._view[self._at : min(self._at + 2, self._end)])
 
-    def begin(self, check: Check) -> None:
-        """What follows are messages of a link."""
-        self._check = check
+    def begin(self, check: Check, version: int) -> None:
+        """What follows are messages of a link whose ends use this version."""
+        self._check, self._version = check, version
 
     def next(self) -> Message | None:
         """None: it has not come as a whole. Raises MalformedMessage; what follows is of no use then."""
@@ -156,7 +158,7 @@ class Incoming:
         end = self._at - check.nbytes
         if not compare_digest(check.of((self._view[at:end],)), self._view[end : self._at]):
             raise ChangedOnTheWay(f"its check does not fit: {CHANGED}")
-        return decode(self._view[begin:end])
+        return decode(self._view[begin:end], self._version)
 
     def _next_word(self) -> Message | None:
         at = self._at
@@ -171,9 +173,9 @@ class Incoming:
         end = self._at - Crc.nbytes
         if Crc().of((self._view[at:end],)) == self._view[end : self._at]:
             return decode(self._view[begin:end])
-        # Of another version, which may have no checks, a Greeting says no more than that.
+        # A version before those with checks: a Greeting says no more than that.
         message = decode(self._view[begin : self._at])
-        if not isinstance(message, Greeting) or message.hello.version == VERSION:
+        if not isinstance(message, Greeting) or message.hello.version >= LOWEST:
             raise ChangedOnTheWay(f"its check does not fit: {CHANGED}")
         return message
 

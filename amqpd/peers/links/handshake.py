@@ -10,9 +10,13 @@ A proven peer that may not stay is told why: so both logs have it. 4. Nothing lo
 |---|---|---|
 | Greeting: itself, the target, a nonce | | |
 | | Greeting: no names, a nonce | or Refusal: of another certificate |
-| | | or the end: another version, or only one has a secret |
+| | | or the end: no version in common, or only one has a secret |
 | Proof of both Greetings | | |
 | | Greeting: itself; Proof of all | or Refusal |
+
+Both Greetings name the versions that their node speaks, and both ends use the highest common one
+(`peers/versions.py`). A peer of version 4 answers nothing but its own: it is dialed a second time with that one, and
+its log has a line for the first.
 
 Not here: what proves (`trust.py`), the deadline (`dialing.py`, `accepting.py`).
 """
@@ -22,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from amqpd.peers.encoding import encode
@@ -32,6 +37,7 @@ from amqpd.peers.links.tls import NODE_URI, SAME_SECRET, SILENT, TLS_THERE, is_t
 from amqpd.peers.links.troubles import CERTIFICATE, REFUSED, SECRET
 from amqpd.peers.links.trust import ACCEPTOR, DIALER, Trust
 from amqpd.peers.messages import NONCE_BYTES, Greeting, Hello, Message, Proof, Refusal
+from amqpd.peers.versions import HIGHEST, RANGED, none_in_common
 
 NOBODY = ""
 ONE_STORE = "the name behind the slash of cluster_store is the same on all nodes of a cluster"
@@ -53,16 +59,32 @@ def wrong_proof(name: str) -> str:
     )
 
 
+class OneVersionOnly(Broken):
+    """The peer is of a version that answers no other one, and that this node speaks, too: it is to be dialed again in
+    that version."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"it answers version {version} of the messages only")
+        self.version = version
+
+
 class Proven(NamedTuple):
     """A peer whose handshake has succeeded, and the check of what is sent to it; the check of what it sends is in
     `Incoming` already."""
 
     hello: Hello
     check: Check
+    version: int = HIGHEST
+    """of the messages, that both ends use"""
+
+
+def speaking_only(me: Hello, version: int) -> Hello:
+    """This node, to a peer of a version before `RANGED`."""
+    return replace(me, version=version, lowest=version)
 
 
 async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, trust: Trust) -> Proven:
-    """To the peer of this name. Raises Broken."""
+    """To the peer of this name. Raises Broken, and OneVersionOnly if it is to be tried with `speaking_only`."""
     _require_certificate(stream, name, trust)
     talk = _Talk(stream, incoming)
     await talk.say(Greeting(me, name, os.urandom(NONCE_BYTES), bool(trust.secret)))
@@ -72,9 +94,14 @@ async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, t
         if trust.tls is None and not incoming.first_bytes:
             raise Broken(f"{error}, and it has said nothing: {SILENT}") from None
         raise
-    _require_alike(me, first, trust)
+    spoken = first.hello.versions
+    if spoken.highest < RANGED <= me.version and me.versions.common(spoken) is not None:
+        raise OneVersionOnly(spoken.highest)
+    version = _require_alike(me, first, trust)
     await talk.say(Proof(trust.proof(DIALER, talk.said)))
     peer = (await talk.hear(Greeting)).hello
+    if peer.versions != spoken:
+        raise Distrusted(f"it says that it speaks version {spoken} of the messages, and then {peer.versions}")
     said = talk.said
     if not trust.is_proven((await talk.hear(Proof)).digest, ACCEPTOR, said):
         raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
@@ -82,8 +109,8 @@ async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, t
         raise Distrusted(f"it is of the cluster {peer.cluster!r}, this node of {me.cluster!r}: {ONE_STORE}")
     if peer.forwarder != name:
         raise Distrusted(f"the node there is {peer.forwarder!r}: {OTHER_ADDRESS}")
-    incoming.begin(trust.check(ACCEPTOR, talk.said))
-    return Proven(peer, trust.check(DIALER, talk.said))
+    incoming.begin(trust.check(ACCEPTOR, talk.said), version)
+    return Proven(peer, trust.check(DIALER, talk.said), version)
 
 
 async def accept_hello(
@@ -102,8 +129,11 @@ async def accept_hello(
 
 async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses: Callable[[Hello], str]) -> Proven:
     stream, incoming = talk.stream, talk.incoming
-    nobody = Hello(me.version, NOBODY, NOBODY, 0, 0)
-    if asked.hello.version == me.version:  # else it may not know a Refusal
+    spoken = asked.hello.versions
+    if spoken.highest < RANGED and me.versions.common(spoken) is not None:
+        me = speaking_only(me, spoken.highest)  # it reads nothing else
+    nobody = Hello(me.version, NOBODY, NOBODY, 0, 0, me.lowest)
+    if me.versions.common(spoken) is not None:  # else it may not know a Refusal
         try:
             _require_certificate(stream, asked.hello.forwarder, trust)
         except Broken:
@@ -111,7 +141,7 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
             await talk.say(Refusal(OTHER_CERTIFICATE))
             raise
     await talk.say(Greeting(nobody, NOBODY, os.urandom(NONCE_BYTES), bool(trust.secret)))
-    _require_alike(me, asked, trust)
+    version = _require_alike(me, asked, trust)
     said = talk.said
     proof = await talk.hear(Proof)
     peer = asked.hello
@@ -126,8 +156,8 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
         raise told
     await talk.say(Greeting(me, peer.forwarder, os.urandom(NONCE_BYTES), bool(trust.secret)))
     await talk.say(Proof(trust.proof(ACCEPTOR, talk.said)))
-    incoming.begin(trust.check(DIALER, talk.said))
-    return Proven(peer, trust.check(ACCEPTOR, talk.said))
+    incoming.begin(trust.check(DIALER, talk.said), version)
+    return Proven(peer, trust.check(ACCEPTOR, talk.said), version)
 
 
 def stranger() -> Incoming:
@@ -135,16 +165,15 @@ def stranger() -> Incoming:
     return Incoming()
 
 
-def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> None:
-    """What both ends need for a proof. Raises Broken."""
-    version = peer.hello.version
-    if version != me.version:
-        raise Distrusted(
-            f"it speaks version {version} of the messages, this node {me.version}: run the same amqpd on both"
-        )
+def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> int:
+    """What both ends need for a proof; the version that both use. Raises Broken."""
+    version = me.versions.common(peer.hello.versions)
+    if version is None:
+        raise Distrusted(none_in_common(me.versions, peer.hello.versions))
     if peer.secret != bool(trust.secret):
         one, other = ("it has", "this node has none") if peer.secret else ("this node has", "it has none")
         raise Distrusted(f"{one} a cluster_secret and {other}: {SAME_SECRET}", SECRET, ONE_SECRET)
+    return version
 
 
 def _require_certificate(stream: Stream, name: str, trust: Trust) -> None:

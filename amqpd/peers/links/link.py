@@ -85,6 +85,8 @@ class Link:
     ) -> None:
         """`incoming`: with what came behind the handshake."""
         self.peer = peer.hello
+        self.version = peer.version
+        """of the messages, that both ends use"""
         self.dialed = dialed
         """by this forwarder, which asks over it; else the peer does"""
         self.heard = False
@@ -124,7 +126,7 @@ class Link:
             return
         assert type(message) in self._sends, f"{type(message).__name__} over {self!r}"
         waited = self._out.nbytes
-        self._out.add(framed(message, self._check))
+        self._out.add(framed(message, self._check, self.version))
         if waited:
             if self._out.nbytes > self._out_bytes_max:
                 self.close(f"it does not take what is sent: {waited} bytes wait")

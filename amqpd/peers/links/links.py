@@ -132,7 +132,7 @@ class Links:
             self._leave(before, "it dialed again")
         link = Link(stream, incoming, proven, self._events, self._limits.out_bytes_max, dialed=False)
         self._accepted[name] = link
-        log.info("linked from", peer=name, incarnation=peer.incarnation)
+        log.info("linked from", peer=name, incarnation=peer.incarnation, version=link.version)
         if name in self._dialers:
             self._dialers[name].heard_of(peer)
         self._leave(link, await link.run(self._events.accepted))

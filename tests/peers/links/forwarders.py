@@ -31,7 +31,8 @@ from amqpd.peers.links.links import Links
 from amqpd.peers.links.sockets import Address, bind
 from amqpd.peers.links.tls import NODE_URI, LinkTls, link_tls
 from amqpd.peers.links.trust import ACCEPTOR, DIALER, Trust
-from amqpd.peers.messages import HANDSHAKE, NONCE_BYTES, VERSION, Greeting, Hello, Message, Proof, Refusal
+from amqpd.peers.messages import HANDSHAKE, NONCE_BYTES, Greeting, Hello, Message, Proof, Refusal
+from amqpd.peers.versions import HIGHEST
 
 PATIENCE_S = 30
 """after which a test that waits for something has failed"""
@@ -39,7 +40,7 @@ SHORT = LinkLimits(back_off_first_s=0.001, back_off_max_s=0.01)
 
 
 def hello(
-    name: str, incarnation: int = 1, generation: int = 7, cluster: str = "shop", version: int = VERSION
+    name: str, incarnation: int = 1, generation: int = 7, cluster: str = "shop", version: int = HIGHEST
 ) -> Hello:
     return Hello(version, cluster, name, incarnation, generation)
 
@@ -193,7 +194,7 @@ class Wire:
             proof = await self.hear()
             assert isinstance(proof, Proof)
             assert trust.is_proven(proof.digest, ACCEPTOR, said)
-            self.incoming.begin(trust.check(ACCEPTOR, self.said))
+            self.incoming.begin(trust.check(ACCEPTOR, self.said), HIGHEST)
             self.check = trust.check(DIALER, self.said)
         return answer
 
@@ -205,7 +206,7 @@ class Wire:
         assert isinstance(await self.hear(), Proof)
         await self.say(greeting(me, asked.hello.forwarder, trust))
         await self.say(Proof(trust.proof(ACCEPTOR, self.said)))
-        self.incoming.begin(trust.check(DIALER, self.said))
+        self.incoming.begin(trust.check(DIALER, self.said), HIGHEST)
         self.check = trust.check(ACCEPTOR, self.said)
         return asked
 

@@ -24,7 +24,8 @@ from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.links.framing import INVERTED, LENGTH, LENGTHS, Crc, framed, framed_word
 from amqpd.peers.links.link import LinkLimits
 from amqpd.peers.links.stream import HandshakeTurns
-from amqpd.peers.messages import VERSION, Ask, Ballot, Greeting, Hello, Message, Proof, Refusal, Told, Would
+from amqpd.peers.messages import Ask, Ballot, Greeting, Hello, Message, Proof, Refusal, Told, Would
+from amqpd.peers.versions import HIGHEST
 from tests.peers.links.forwarders import (
     OPEN,
     PATIENCE_S,
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.trio
 
 UNFIT = {
     "cluster": hello("b", cluster="shop2"),
-    "version": hello("b", version=VERSION + 1),
+    "version": Hello(HIGHEST + 2, "shop", "b", 1, 7, HIGHEST + 1),
     "same name": hello("a"),
     "no name": hello(""),
 }
@@ -76,7 +77,7 @@ async def test_another_version_is_told_which_one_this_is_and_nothing_else() -> N
             await wire.stream.send_all(words)
             answer = await wire.hear()
             assert isinstance(answer, Greeting)
-            assert answer.hello == Hello(VERSION, "", "", 0, 0)
+            assert answer.hello == Hello(HIGHEST, "", "", 0, 0)
             await wire.wait_closed()
             await wire.close()
         await serves_others(a)

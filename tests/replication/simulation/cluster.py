@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any
 
+from amqpd.peers.versions import HIGHEST, LOWEST
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
@@ -18,6 +20,8 @@ from tests.replication.simulation.network import SimulatedNetwork
 from tests.replication.simulation.process import Process
 from tests.replication.simulation.store import LEASE_MS, SimulatedStore
 
+MIXED = 0.3
+"""of the clusters"""
 STEP_LOST = 0.1
 """how likely it is that a connection over which nothing passes is ended in one step"""
 
@@ -41,6 +45,9 @@ class Cluster:
         self.bugs = bugs
         self.sets = sets
         self._values = count(1)
+        self._versions = random.Random(f"versions of {clock.seed}")
+        self.mixed = self._versions.random() < MIXED
+        """nodes of two neighbouring versions are in it, and each start may be of the other one"""
         self.faults = self.supervised = True
         self.beat_ms = 300.0
         self.settles = 0.0
@@ -71,6 +78,13 @@ class Cluster:
         """What is in the place of this machine's disk is not what has acknowledged anything."""
         self.unknown.add(name)
         self.disks[name] += 1
+
+    def version_of(self, name: str) -> int:
+        """Of the program that is started there."""
+        before = self.mixed and self.faults and self._versions.random() < 0.5
+        if before:
+            self.clock.counts["start of the version before"] += 1
+        return LOWEST if before else HIGHEST
 
     def begin(self) -> None:
         for machine in self.machines.values():

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amqpd.cluster.leader_link import LeaderLink
+from amqpd.peers.encoding import decode, encode
 from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
+from amqpd.peers.versions import HIGHEST
 from tests.replication.simulation.network import Connection
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class SimulatedLink:
         self.there = Connection(dialer.name, acceptor.name)
         self.back = Connection(acceptor.name, dialer.name)
         self.generation = acceptor.there.generation
+        self.version = min(dialer.version, acceptor.version)
         self._leader: LeaderLink | None = None
         incarnation, mine = acceptor.incarnation, dialer.incarnation
         self._send(self.there, lambda: self._accepted(mine), acceptor)
@@ -51,7 +54,7 @@ class SimulatedLink:
 
     def ask(self, message: Message) -> None:
         """Of the dialer."""
-        message = self._network.damaged(message)
+        message = self._network.damaged(self._in_bytes(message))
         self._counts(message)
         self._send(self.there, lambda: self._asked(message), self.acceptor)
 
@@ -66,8 +69,17 @@ class SimulatedLink:
 
     def answer(self, message: Message) -> None:
         """Of the acceptor."""
+        message = self._in_bytes(message)
         self._counts(message)
         self._send(self.back, lambda: self.dialer.there.answered(self.acceptor.name, message), self.dialer)
+
+    def _in_bytes(self, message: Message) -> Message:
+        """As the other end reads it, where the two are of different versions. Raises ValueError for what this version
+        has no bytes for."""
+        if self.version == HIGHEST:
+            return message
+        self._clock.counts["message in the version before"] += 1
+        return decode(b"".join(encode(message, self.version)), self.version)
 
     def _counts(self, message: Message) -> None:
         counts = self._clock.counts

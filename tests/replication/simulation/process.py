@@ -53,6 +53,7 @@ EVENTS = {
     "member_removed": "member removed",
     "source_handed_over": "source handed over",
     "copy_dropped": "copy dropped",
+    "set_version": "set has another version",
 }
 
 
@@ -62,6 +63,8 @@ class Process(Shell):
     def __init__(self, machine: Machine, cluster: Cluster) -> None:
         self.machine = machine
         self.name = machine.name
+        self.version = cluster.version_of(machine.name)
+        """of the messages, the highest that it speaks"""
         self.cluster = cluster
         self.clock = cluster.clock
         self.up = True
@@ -158,6 +161,13 @@ class Process(Shell):
     @property
     def now_s(self) -> float:
         return self.clock.now_ms / 1000
+
+    @property
+    def revision(self) -> int:
+        return self.cluster.store.revision
+
+    def catch_up_with_store(self) -> None:
+        """The simulated store tells everybody everything."""
 
     def send(self, peer: str, message: Message) -> None:
         link = self.dialed.get(peer)
@@ -285,7 +295,7 @@ class Process(Shell):
         """There is one more: this process has dialed it, or was."""
         if dialed:
             self.dialed[peer] = link
-            self.there.dialed(peer, incarnation, link.generation)
+            self.there.dialed(peer, incarnation, link.generation, link.version)
             return None
         before = self.incoming.pop(peer, None)
         if before is not None:
