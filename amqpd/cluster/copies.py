@@ -22,7 +22,6 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote, is_far
 from amqpd.peers.messages import (
     Answered,
-    Ask,
     Ballot,
     Cut,
     Ended,
@@ -31,12 +30,13 @@ from amqpd.peers.messages import (
     FetchEntries,
     FetchParts,
     Filled,
+    Heartbeat,
     Lacked,
     Message,
     OpenLane,
+    RequestPreVote,
     RequestVote,
-    State,
-    Told,
+    SnapshotPart,
     Voted,
     Would,
 )
@@ -54,7 +54,7 @@ READS_MAX = 1024
 four of each source."""
 
 
-class Copies:
+class FollowedSources:
     """The copies of sources that one node keeps for the leaders of these sources."""
 
     def __init__(
@@ -112,9 +112,11 @@ class Copies:
 
     def received(self, incoming: LeaderLink, message: Message) -> None:
         """A message of the forwarder that dialed."""
-        if isinstance(message, Ask | RequestVote | FetchEntries | FetchParts) and not self._has(message.source):
+        if isinstance(message, RequestPreVote | RequestVote | FetchEntries | FetchParts) and not self._has(
+            message.source
+        ):
             incoming.close(f"there is no source {message.source}")
-        elif isinstance(message, Ask):
+        elif isinstance(message, RequestPreVote):
             granted = self.would_vote(message.source, incoming.forwarder) and not self._holds_lease(message.source)
             incoming.send(Would(message.request, self._ballot(message.source, granted)))
         elif isinstance(message, RequestVote):
@@ -124,12 +126,12 @@ class Copies:
             self._fetch(incoming, message)
         elif isinstance(message, FetchParts):
             self._fetch_parts(incoming, message)
-        elif isinstance(message, OpenLane | Cut | Lacked | Filled | Told | Ended):
+        elif isinstance(message, OpenLane | Cut | Lacked | Filled | Heartbeat | Ended):
             self._of_lane(incoming, message)
         else:
             incoming.close(f"{type(message).__name__} is no question")
 
-    def _of_lane(self, incoming: LeaderLink, message: OpenLane | Cut | Lacked | Filled | Told | Ended) -> None:
+    def _of_lane(self, incoming: LeaderLink, message: OpenLane | Cut | Lacked | Filled | Heartbeat | Ended) -> None:
         receiver = incoming.receivers.get(message.lane)
         if isinstance(message, OpenLane) and any(
             self._lies(incoming, each.source, Vote(each.epoch, incoming.forwarder, incoming.incarnation))
@@ -178,7 +180,7 @@ class Copies:
         self._write(writes)
         if isinstance(message, Cut):
             self._open.update([entry.source for entry in message.frame.entries])
-        elif not isinstance(message, Told):
+        elif not isinstance(message, Heartbeat):
             self._open.update(receiver.sources)
         self._commit()
         self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, self._shell.revision))
@@ -324,7 +326,7 @@ class Copies:
     def _fetch_parts(self, incoming: LeaderLink, asked: FetchParts) -> None:
         base = self._replicas[asked.source].log.base
 
-        def sends(state: State) -> bool:
+        def sends(state: SnapshotPart) -> bool:
             if incoming.open:
                 incoming.send(Fetched(asked.request, state))
             if state.last or not incoming.open:
@@ -337,7 +339,7 @@ class Copies:
 
         if self._may_read(incoming):
             self._shell.read_state(
-                incoming, State(asked.source, 1, base, b"", True, False, asked.after), sends, failed
+                incoming, SnapshotPart(asked.source, 1, base, b"", True, False, asked.after), sends, failed
             )
 
     def _may_read(self, incoming: LeaderLink) -> bool:

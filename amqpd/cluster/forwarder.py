@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from amqpd.cluster.copies import Copies
+from amqpd.cluster.copies import FollowedSources
 from amqpd.cluster.counters import Counters
 from amqpd.cluster.give_backs import GiveBacks
 from amqpd.cluster.leader_link import LeaderLink
@@ -29,7 +29,7 @@ from amqpd.cluster.succession import Succession
 from amqpd.cluster.takeovers import TakeOvers
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, Position, Vote
-from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Message, Told, Voted, Would
+from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Heartbeat, Message, Voted, Would
 from amqpd.replication.commit import majority
 from amqpd.replication.replica import Replica, Replicas
 from amqpd.replication.set_change import handed_over
@@ -66,7 +66,7 @@ class Forwarder:
         self.records: dict[int, SourceRecord] = {}
         """as the store had them last"""
         self.led_sources = LedSources(shell, journal, replicas, lease_s, on_report, name, self.counters)
-        self.copies = Copies(
+        self.copies = FollowedSources(
             *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
             *(self.led_sources.holds_lease, self.counters, self.records),
         )
@@ -201,7 +201,7 @@ class Forwarder:
     def asked(self, incoming: LeaderLink, message: Message) -> None:
         """A message of one that has dialed."""
         self._heard_s[incoming.forwarder] = self._shell.now_s
-        if isinstance(message, Told):
+        if isinstance(message, Heartbeat):
             self._metadata.heard(incoming.forwarder, message.revision)
         elif isinstance(message, Cut):
             self._metadata.heard(incoming.forwarder, message.frame.revision)

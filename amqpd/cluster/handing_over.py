@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 
 HAND_OVER_S = 1.0
 
 
 async def hand_over(
     forwarder: Forwarder,
-    links: Mapping[str, Link],
+    links: Mapping[str, PeerLink],
     settle: Callable[[], None],
     something: Callable[[], Awaitable[None]],
 ) -> None:

@@ -19,12 +19,12 @@ from amqpd.cluster.counters import Counters
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, SourceLane
 from amqpd.cluster.shell import OwnLog, Shell
-from amqpd.cluster.watch import Watch
+from amqpd.cluster.watch import LaneWatch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
-from amqpd.peers.messages import Answered, Cut, Ended, Filled, Lacked, Opening, OpenLane, State, Told
+from amqpd.peers.messages import Answered, Cut, Ended, Filled, Heartbeat, Lacked, Opening, OpenLane, SnapshotPart
 from amqpd.peers.versions import NAMES_REVISIONS, of_set
-from amqpd.replication.catch_up import Sent
+from amqpd.replication.catch_up import ResendCounts
 from amqpd.replication.leader import KEPT_BYTES_MAX
 from amqpd.replication.replica import Replicas, Write
 from amqpd.replication.take_over import SourceRecord
@@ -66,13 +66,13 @@ class LedSources:
         self._shell = shell
         self._name = name
         self._counters = counters
-        self._watch = Watch(shell, name, counters)
+        self._watch = LaneWatch(shell, name, counters)
         self._journal = journal
         self._replicas = replicas
         self._lease_s = lease_s
         self._on_report = on_report
         self.sources: dict[int, Own] = {}
-        self.sent = Sent()
+        self.sent = ResendCounts()
         """to all peers, also in lanes that are forgotten"""
         self.lanes: dict[LaneKey, OwnLane] = {}
         self._by_number: dict[int, OwnLane] = {}
@@ -325,7 +325,7 @@ class LedSources:
         questions = lane.questions[peer]
         self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 
-        def sends(state: State) -> bool:
+        def sends(state: SnapshotPart) -> bool:
             if lane.questions.get(peer) is not questions or not lane.leader.sends(peer, source, transfer):
                 self._shell.log("state_given_up", peer=peer, source=source)
                 return False  # another connection, or of no use any more
@@ -337,7 +337,7 @@ class LedSources:
             if lane.questions.get(peer) is questions:
                 lane.leader.state_failed(peer, source, transfer)
 
-        self._shell.read_state(peer, State(source, transfer, base, b"", True, False, after), sends, failed)
+        self._shell.read_state(peer, SnapshotPart(source, transfer, base, b"", True, False, after), sends, failed)
 
     def _admit(self, lane: OwnLane, peer: str) -> None:
         """Sources that the peer has all of, on a disk that the record does not name. A learner is no member yet
@@ -372,7 +372,7 @@ class LedSources:
         for lane in self.lanes.values():
             for peer in lane.leader.peers:
                 self._shell.send(
-                    peer, Told(lane.number, self._asks(lane, peer), lane.leader.committed, self._shell.revision)
+                    peer, Heartbeat(lane.number, self._asks(lane, peer), lane.leader.committed, self._shell.revision)
                 )
         self._watch.look(self.lanes.values())
         self._look_at_majorities()

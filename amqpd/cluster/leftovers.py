@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amqpd.cluster.copies import Copies
+from amqpd.cluster.copies import FollowedSources
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.shell import Shell
 from amqpd.peers.entry import START
@@ -36,7 +36,12 @@ class Leftovers:
     it."""
 
     def __init__(
-        self, name: str, shell: Shell, replicas: Replicas, copies: Copies, records: Mapping[int, SourceRecord]
+        self,
+        name: str,
+        shell: Shell,
+        replicas: Replicas,
+        copies: FollowedSources,
+        records: Mapping[int, SourceRecord],
     ) -> None:
         """`records`: as the store had them last."""
         self._name = name

@@ -33,7 +33,7 @@ class Aim(NamedTuple):
     leader: str
 
 
-class Impossible(Exception):
+class MoveImpossible(Exception):
     """The change that an operator asks for cannot be made; the text is one sentence that says why."""
 
 
@@ -101,7 +101,7 @@ def without(
             continue
         kept = tuple(member for member in aim.members if member != name)
         if not (free := others.keys() - set(kept)):
-            raise Impossible(
+            raise MoveImpossible(
                 f"source {source} is on {', '.join(aim.members)}, and no other node incarnations that could take the "
                 f"place of {name}: start one more node first"
             )
@@ -119,7 +119,7 @@ def without(
 def grown(source: int, aim: Aim, name: str) -> Aim:
     """With this node, too. Raises Impossible."""
     if name in aim.members:
-        raise Impossible(f"{name} has a copy of source {source} already")
+        raise MoveImpossible(f"{name} has a copy of source {source} already")
     return aim._replace(members=tuple(sorted((*aim.members, name))))
 
 
@@ -127,10 +127,10 @@ def shrunk(source: int, aim: Aim, name: str, living: Collection[str]) -> Aim:
     """Without this node, and none in its place. Raises Impossible."""
     members, leader = aim
     if name not in members:
-        raise Impossible(f"{name} has no copy of source {source}")
+        raise MoveImpossible(f"{name} has no copy of source {source}")
     kept = tuple(member for member in members if member != name)
     if not kept:
-        raise Impossible(f"{name} has the only copy of source {source}: grow it to another node first")
+        raise MoveImpossible(f"{name} has the only copy of source {source}: grow it to another node first")
     if leader == name:
         leader = _least(source, [member for member in kept if member in living] or kept, Counter())
     return Aim(kept, leader)

@@ -17,7 +17,7 @@ from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.records import source_of_key
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import Standing
+from amqpd.cluster.standing import ReplicaStanding
 
 EMPTY: Mapping[str, int] = MappingProxyType({})
 Row = dict[str, Any]
@@ -97,7 +97,7 @@ def leader_rows(roster: Roster) -> list[Row]:
 
 def sentences(
     roster: Roster,
-    found: Sequence[Standing],
+    found: Sequence[ReplicaStanding],
     linkage: Linkage | None = None,
     *,
     now_ms: int,
@@ -146,7 +146,7 @@ def store_sentences(silent_s: float, lapsed: Collection[str]) -> list[str]:
 
 
 def problems(
-    roster: Roster, found: Sequence[Standing], *, now_ms: int, classic: Mapping[str, int] = EMPTY
+    roster: Roster, found: Sequence[ReplicaStanding], *, now_ms: int, classic: Mapping[str, int] = EMPTY
 ) -> list[str]:
     """What is not well, a sentence each; none: all is. `found`, `now_ms` and `classic`: as `sentences` has them."""
     linkage = roster.linkage
@@ -175,7 +175,7 @@ def _of_gone(roster: Roster, classic: Mapping[str, int]) -> list[str]:
     return said
 
 
-def _of_sources(found: Sequence[Standing], roster: Roster, linkage: Linkage) -> list[str]:
+def _of_sources(found: Sequence[ReplicaStanding], roster: Roster, linkage: Linkage) -> list[str]:
     said = []
     stopped = [each.source for each in found if not each.has_majority]
     served = roster.members.keys() - linkage.isolated
@@ -194,7 +194,7 @@ def _of_sources(found: Sequence[Standing], roster: Roster, linkage: Linkage) -> 
     return said
 
 
-def alike_rows(found: Iterable[Standing], queues: Mapping[int, int]) -> list[Row]:
+def alike_rows(found: Iterable[ReplicaStanding], queues: Mapping[int, int]) -> list[Row]:
     """Sources of which the same is to be said are one row. `queues`: how many each source has."""
     alike: dict[tuple[str, tuple[str, ...], str, bool], list[int]] = {}
     for each in found:

@@ -24,7 +24,7 @@ from amqpd.journal.records import Recovered
 from amqpd.journal.sqlite.node_disk import NodeDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import State
+from amqpd.peers.messages import SnapshotPart
 from amqpd.replication.log import Log
 from amqpd.replication.replica import Replica, Replicas
 
@@ -86,8 +86,8 @@ class OwnDisk:
 
     async def send_state(
         self,
-        state: State,
-        sends: Callable[[State], bool],
+        state: SnapshotPart,
+        sends: Callable[[SnapshotPart], bool],
         failed: Callable[[], None],
         wait_capacity: Callable[[], Awaitable[None]],
     ) -> None:
@@ -102,7 +102,7 @@ class OwnDisk:
             failed()
 
     async def _send_parts(
-        self, state: State, sends: Callable[[State], bool], wait_capacity: Callable[[], Awaitable[None]]
+        self, state: SnapshotPart, sends: Callable[[SnapshotPart], bool], wait_capacity: Callable[[], Awaitable[None]]
     ) -> None:
         parts = await self._read(partial(self._disk.state_parts, state.source, state.after, state.base))
         part, first = await self._next(parts), True

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amqpd.cluster.questions import Questions
+from amqpd.cluster.questions import OpenQuestions
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import Vote
 from amqpd.peers.versions import LOWEST
-from amqpd.replication.catch_up import Sent
+from amqpd.replication.catch_up import ResendCounts
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.leader_lease import LeaderLease
 from amqpd.replication.take_over import SourceRecord
@@ -68,7 +68,7 @@ class SourceLane(Lane):
 class OwnLane:
     """One replica set of this node, with all sources that the node leads and that this set keeps."""
 
-    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, sent: Sent) -> None:
+    def __init__(self, number: int, key: LaneKey, index: int, lease_s: float, sent: ResendCounts) -> None:
         """`number`: of the lane, as peers know it; `index`: of the journal's last transaction; `sent`: where what is
         sent again is counted."""
         self.number = number
@@ -78,7 +78,7 @@ class OwnLane:
         self.leader_lease = LeaderLease(lease_s, len(self.members))
         self.version = LOWEST
         """of the messages, that all of the set read: frames are the same for each of them"""
-        self.questions: dict[str, Questions] = {}
+        self.questions: dict[str, OpenQuestions] = {}
         """peer -> over its connection"""
         self.open: set[int] = set()
         """sources with entries that are not known to be committed, or with somebody who waits for a frame"""
@@ -101,7 +101,7 @@ class OwnLane:
 
     def connected(self, peer: str) -> None:
         """Over a new connection."""
-        self.questions[peer] = Questions()
+        self.questions[peer] = OpenQuestions()
 
     def lost(self, peer: str) -> None:
         """There is none any more."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 from amqpd.peers.messages import Page, Query
 
 OPEN_MAX = 16
@@ -34,7 +34,7 @@ Start = Callable[..., None]
 class _Open:
     """A question that is not answered yet."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PeerLink) -> None:
         self.link = link
         self.ended = trio.Event()
         self.text: str | None = None
@@ -47,7 +47,7 @@ class _Open:
 class Queries:
     """The questions of operators that one node asks of its peers, and answers to them."""
 
-    def __init__(self, dialed: Mapping[str, Link], start: Start) -> None:
+    def __init__(self, dialed: Mapping[str, PeerLink], start: Start) -> None:
         """`dialed`: the link to each peer to which there is one; `start`: a task, as long as there are links."""
         self.answer: Answer = _busy
         """what this node answers; put here before there are links"""
@@ -74,19 +74,19 @@ class Queries:
             del self._open[number]
         return waiting.text
 
-    def answered(self, link: Link, page: Page) -> None:
+    def answered(self, link: PeerLink, page: Page) -> None:
         """Over the link that was dialed to it."""
         waiting = self._open.get(page.number)
         if waiting is not None and waiting.link is link:
             waiting.end(page.text)
 
-    def lost(self, link: Link) -> None:
+    def lost(self, link: PeerLink) -> None:
         """One that was dialed."""
         for waiting in self._open.values():
             if waiting.link is link:
                 waiting.end(None)
 
-    def asked(self, link: Link, query: Query) -> None:
+    def asked(self, link: PeerLink, query: Query) -> None:
         """By the peer that dialed the link."""
         if self._answering[link] >= ANSWERED_MAX:
             link.send(Page(query.number, BUSY))
@@ -94,7 +94,7 @@ class Queries:
         self._answering[link] += 1
         self._start(self._answer, link, query)
 
-    async def _answer(self, link: Link, query: Query) -> None:
+    async def _answer(self, link: PeerLink, query: Query) -> None:
         try:
             text = await self.answer(query.text)
         finally:

@@ -15,7 +15,7 @@ QUESTIONS_MAX = 4096
 """what a lane asks in some seconds at full load"""
 
 
-class Questions:
+class OpenQuestions:
     """The questions that were sent over one connection and have no answer yet, each with the time when it was
     sent."""
 

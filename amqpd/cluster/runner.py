@@ -39,7 +39,7 @@ from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues
-from amqpd.cluster.view import ClusterView
+from amqpd.cluster.view import NodeClusterView
 from amqpd.config import Settings
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
@@ -49,9 +49,9 @@ from amqpd.journal.writer import JournalWriter
 from amqpd.node.cluster import Cluster, WantedSource
 from amqpd.node.node import Node
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.links import Links
-from amqpd.peers.messages import FROM_ACCEPTOR, Hello, Message, Page, Query, State
+from amqpd.peers.messages import FROM_ACCEPTOR, Hello, Message, Page, Query, SnapshotPart
 from amqpd.peers.versions import HIGHEST
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
@@ -96,12 +96,12 @@ class ClusterRunner(Shell, Cluster):
         self._events = LogEvents(_write, lambda: self.now_s)
         self.forwarder: Forwarder | None = None
         """None until this is a member"""
-        self._dialed: dict[str, Link] = {}
-        self._incoming: dict[Link, LeaderLink] = {}
+        self._dialed: dict[str, PeerLink] = {}
+        self._incoming: dict[PeerLink, LeaderLink] = {}
         self.queries = Queries(self._dialed, lambda *task: self._nursery.start_soon(*task))
         """what operators ask of other nodes"""
         self._said = LinksSaid(self._directory, settings.cluster_lease_s, lambda task: self._nursery.start_soon(task))
-        self._paused: set[Link] = set()
+        self._paused: set[PeerLink] = set()
         """their leaders have sent more than the disk takes"""
         self._members: dict[str, int] = {}
         self._news: trio.Event | None = None
@@ -226,7 +226,11 @@ class ClusterRunner(Shell, Cluster):
         self._answer(partial(self._own.own_log, source, self._forwarder.base_of(source)), answered)
 
     def read_state(
-        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self,
+        link: str | LeaderLink,
+        state: SnapshotPart,
+        sends: Callable[[SnapshotPart], bool],
+        failed: Callable[[], None],
     ) -> None:
         self._nursery.start_soon(self._own.send_state, state, sends, failed, partial(self._wait_capacity, link))
 
@@ -324,13 +328,13 @@ class ClusterRunner(Shell, Cluster):
         """Of this process, as the other nodes know it; None: it is no member yet."""
         return None if self.forwarder is None else self._directory.me.incarnation
 
-    def view(self) -> ClusterView:
+    def view(self) -> NodeClusterView:
         """As of now. Only of a member."""
         roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
         of_store = store_sentences(directory.silent_s, roster.members.keys() - directory.members.keys())
         linkage, link_state = self._said.linkage, self._link_state
         classic = self._node.registry.other_nodes()
-        return ClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)
+        return NodeClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)
 
     def _roster_seen(self) -> Roster:
         """As the store has it; while that is silent, and shortly after, with those whose leases ran out and to which
@@ -379,13 +383,13 @@ class ClusterRunner(Shell, Cluster):
 
     # Links
 
-    def dialed(self, link: Link) -> None:
+    def dialed(self, link: PeerLink) -> None:
         """See `LinkEvents`."""
         peer = link.peer
         self._dialed[peer.forwarder] = link
         self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation, link.version))
 
-    def lost(self, link: Link, why: str) -> None:
+    def lost(self, link: PeerLink, why: str) -> None:
         """See `LinkEvents`."""
         name = link.peer.forwarder
         if self._dialed.get(name) is link:
@@ -398,19 +402,19 @@ class ClusterRunner(Shell, Cluster):
         """See `LinkEvents`."""
         self._forwarder.refused(name)
 
-    def accepted(self, link: Link) -> None:
+    def accepted(self, link: PeerLink) -> None:
         """See `LinkEvents`."""
         incoming = self._incoming[link] = LeaderLink(
             link.peer.forwarder, link.peer.incarnation, link.send, partial(self._close, link)
         )
         self._forwarder.accepted(incoming)
 
-    def left(self, link: Link) -> None:
+    def left(self, link: PeerLink) -> None:
         """See `LinkEvents`."""
         self._paused.discard(link)
         self._forwarder.left(self._incoming.pop(link))
 
-    def received(self, link: Link, message: Message) -> None:
+    def received(self, link: PeerLink, message: Message) -> None:
         """See `LinkEvents`."""
         if isinstance(message, Page):
             self.queries.answered(link, message)
@@ -429,7 +433,7 @@ class ClusterRunner(Shell, Cluster):
         """The store has a forwarder of this name."""
         return name in self._directory.members or name in self._directory.known
 
-    def _close(self, link: Link, why: str) -> None:
+    def _close(self, link: PeerLink, why: str) -> None:
         self._forwarder.counters.links_closed += 1
         self.log("link_closed", peer=link.peer.forwarder, reason=why)
         link.close(why)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import trio
 
-from amqpd.cluster.moves import Aim, Impossible, aim_of, desired_set_of, is_nothing
+from amqpd.cluster.moves import Aim, MoveImpossible, aim_of, desired_set_of, is_nothing
 from amqpd.cluster.records import PREFIX, DesiredSetRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.swaps import Swaps
@@ -77,7 +77,7 @@ class SetRequests:
                 return found.revision
         elif before is None or await self._swaps.drop(before):
             return 0
-        raise Impossible(f"somebody else has just asked for something of source {source}: look, and try again")
+        raise MoveImpossible(f"somebody else has just asked for something of source {source}: look, and try again")
 
     async def cancel(self, source: int) -> bool:
         """Whether there was a desired set, which is taken back. Raises MetadataStoreError."""
@@ -88,7 +88,7 @@ class SetRequests:
         """Put it in the place of what was read. Raises Impossible when that is another one by now,
         MetadataStoreError."""
         if await self._swaps.swap(record) is None:
-            raise Impossible(f"source {record.source} has changed meanwhile: look, and try again")
+            raise MoveImpossible(f"source {record.source} has changed meanwhile: look, and try again")
 
     async def carry_out(self, aims: Mapping[int, Aim]) -> None:
         """Returns when all of it is so. Raises as `put`, and Impossible when a desired set was taken back
@@ -127,7 +127,7 @@ class SetRequests:
             return False
         moved = not each.moves or record.leader.forwarder in ("", each.aim.leader)
         if set(record.members) != set(each.aim.members) or not moved:
-            raise Impossible(f"what was asked of source {source} was taken back meanwhile")
+            raise MoveImpossible(f"what was asked of source {source} was taken back meanwhile")
         return True
 
     def _is_same(self, desired_set: DesiredSetRecord, each: _UnderWay) -> bool:

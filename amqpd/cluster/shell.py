@@ -16,7 +16,7 @@ from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import Message, State
+from amqpd.peers.messages import Message, SnapshotPart
 from amqpd.replication.take_over import SourceRecord
 
 
@@ -66,7 +66,11 @@ class Shell(ABC):
 
     @abstractmethod
     def read_state(
-        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self,
+        link: str | LeaderLink,
+        state: SnapshotPart,
+        sends: Callable[[SnapshotPart], bool],
+        failed: Callable[[], None],
     ) -> None:
         """What the own disk has of the source between `state.after` and `state.base`, part by part: `sends` is given
         one after the other, as fast as the link takes them (to this peer, or the one over which they were asked for),

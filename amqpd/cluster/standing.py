@@ -29,7 +29,7 @@ Facts = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Standing:
+class ReplicaStanding:
     """The state of one source: its leader, its members, how many copies are up to date, and what operators ask
     for."""
 
@@ -61,7 +61,9 @@ class Standing:
         )
 
 
-def standing(source: int, roster: Roster, facts: Facts, copies: int, linkage: Linkage | None = None) -> Standing:
+def standing(
+    source: int, roster: Roster, facts: Facts, copies: int, linkage: Linkage | None = None
+) -> ReplicaStanding:
     """`copies`: how many the source should have, as far as there are the nodes. `linkage`: as who asks sees it; None:
     as the store has it."""
     record, desired_set = roster.records[source], roster.desired_sets.get(source)
@@ -76,7 +78,7 @@ def standing(source: int, roster: Roster, facts: Facts, copies: int, linkage: Li
     # Of another epoch it is about another leader.
     said = facts.get(source, {})
     mine = said.get("copies") if said.get("epoch") == record.leader.epoch else None
-    found = Standing(
+    found = ReplicaStanding(
         source,
         record.leader.forwarder,
         record.members,
@@ -110,7 +112,7 @@ def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
     return member is not None and record.counts(name, member.generation)
 
 
-def _leader(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
+def _leader(found: ReplicaStanding, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
     if not found.has_majority:
         gone = [name for name in found.members if name not in roster.members]
         there = [name for name in found.members if name in roster.members and name not in found.living]
@@ -132,7 +134,7 @@ def _leader(found: Standing, roster: Roster, unlinked: Mapping[str, str]) -> lis
 
 
 def _copies(
-    found: Standing,
+    found: ReplicaStanding,
     roster: Roster,
     mine: Mapping[str, Mapping[str, Any]] | None,
     unlinked: Mapping[str, str],

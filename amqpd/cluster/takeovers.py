@@ -21,10 +21,20 @@ from amqpd.cluster.give_backs import GiveBacks
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import Vote
-from amqpd.peers.messages import Ask, Ballot, Entries, Fetched, FetchEntries, FetchParts, RequestVote, Voted, Would
-from amqpd.replication.replica import Contradiction, Fenced, Replicas, Write
-from amqpd.replication.take_over import Ask as AskAll
+from amqpd.peers.messages import (
+    Ballot,
+    Entries,
+    Fetched,
+    FetchEntries,
+    FetchParts,
+    RequestPreVote,
+    RequestVote,
+    Voted,
+    Would,
+)
+from amqpd.replication.replica import Contradiction, Replicas, StaleLeader, Write
 from amqpd.replication.take_over import Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.take_over import Ask as AskAll
 
 ATTEMPT_S = 2.0
 """for the others, and the store, to answer"""
@@ -148,7 +158,7 @@ class TakeOvers:
         """By the other members, in whose record this is the leader already: one that is silent is taken over from."""
         source = attempt.take_over.source
         for member in self._others(attempt):
-            self._shell.send(member, Ask(attempt.request, source))
+            self._shell.send(member, RequestPreVote(attempt.request, source))
 
     def unusable(self, source: int, reason: str) -> None:
         """What was fetched of it cannot be written."""
@@ -196,7 +206,7 @@ class TakeOvers:
             if isinstance(message, Fetched):
                 return take_over.fetched_state(peer, message.state, writes)
             return take_over.fetched(peer, message.entries, writes)
-        except Fenced as error:
+        except StaleLeader as error:
             take_over.failed(str(error))
         except Contradiction as error:
             self._counters.replicas_contradicted += 1
@@ -237,7 +247,7 @@ class TakeOvers:
         take_over, source, others = attempt.take_over, attempt.take_over.source, self._others(attempt)
         if isinstance(step, AskAll):
             for member in others:
-                self._shell.send(member, Ask(self._ask(attempt), source))
+                self._shell.send(member, RequestPreVote(self._ask(attempt), source))
             granted = self._would_vote(source, self._name)
             self._go_on(attempt, take_over.would(self._name, self._own_ballot(attempt, granted)))
         elif isinstance(step, Swap):

@@ -21,10 +21,10 @@ from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.overview import EMPTY, Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import Standing, standing
+from amqpd.cluster.standing import ReplicaStanding, standing
 
 
-class ClusterView:
+class NodeClusterView:
     """The cluster at one moment, as one of its nodes sees it. `copies`: as many as a source has that does not ask
     for a number."""
 
@@ -56,7 +56,7 @@ class ClusterView:
         sources, copies = source_facts(here.led_sources), replica_facts(here.replicas)
         return {"node": here.name, "sources": sources, "copies": copies}
 
-    def standings(self, asked: Mapping[int, int]) -> Iterator[Standing | None]:
+    def standings(self, asked: Mapping[int, int]) -> Iterator[ReplicaStanding | None]:
         """Of each source, in their order. `asked`: how many copies a source is to have, where a queue of it says
         that."""
         facts = {row["source"]: row for row in source_facts(self._here.led_sources)}
@@ -109,7 +109,7 @@ class ClusterView:
         record = self._roster.records.get(source)
         return record.members if record is not None else ()
 
-    def rows(self, found: Sequence[Standing], queues: Mapping[int, int]) -> Row:
+    def rows(self, found: Sequence[ReplicaStanding], queues: Mapping[int, int]) -> Row:
         """`queues`: how many each source has."""
         return {
             "node": self._here.name,

@@ -21,7 +21,7 @@ SETTLES_S = 1.0
 
 
 @dataclass(slots=True)
-class Behind:
+class LaggingPeer:
     """A peer that lacks entries over its present connection."""
 
     since_s: float
@@ -29,7 +29,7 @@ class Behind:
 
 
 @dataclass(slots=True)
-class Seen:
+class LaneTrouble:
     """The state of a replica set at the last look, and what the log was told of it."""
 
     held_lease: bool = False
@@ -43,7 +43,7 @@ class Seen:
     """since when others are; 0: they are the same"""
 
 
-class Watch:
+class LaneWatch:
     """Watches the replica sets that one node leads, and logs when a set becomes worse or better."""
 
     def __init__(self, shell: Shell, name: str, counters: Counters) -> None:
@@ -51,8 +51,8 @@ class Watch:
         self._shell = shell
         self._name = name
         self._counters = counters
-        self._seen: dict[int, Seen] = {}
-        self._behind: dict[tuple[int, str], Behind] = {}
+        self._seen: dict[int, LaneTrouble] = {}
+        self._behind: dict[tuple[int, str], LaggingPeer] = {}
 
     def look(self, lanes: Iterable[OwnLane]) -> None:
         lanes = list(lanes)
@@ -62,7 +62,7 @@ class Watch:
         for key in [each for each in self._behind if each[0] not in there]:
             del self._behind[key]
         for lane in lanes:
-            seen = self._seen.setdefault(lane.number, Seen())
+            seen = self._seen.setdefault(lane.number, LaneTrouble())
             self._leader_lease(lane, seen)
             self._copies(lane, seen)
             for member in (*lane.members, *lane.learners):
@@ -75,7 +75,7 @@ class Watch:
         seen = self._seen.get(lane.number)
         return 0.0 if seen is None or not seen.leader_lease_told else self._shell.now_s - seen.lost_at_s
 
-    def _leader_lease(self, lane: OwnLane, seen: Seen) -> None:
+    def _leader_lease(self, lane: OwnLane, seen: LaneTrouble) -> None:
         sources = len(lane.leader.sources)
         holds_lease = lane.leader_lease.holds(self._shell.now_s)
         if seen.held_lease and not holds_lease and sources:
@@ -89,7 +89,7 @@ class Watch:
             self._shell.log("leader_lease_back", members=lane.members, sources=sources)
         seen.held_lease = holds_lease
 
-    def _lag(self, lane: OwnLane, seen: Seen) -> None:
+    def _lag(self, lane: OwnLane, seen: LaneTrouble) -> None:
         leader, lagging = lane.leader, bool(lane.lagging)
         if lagging and not seen.lagging:
             lags = {member: leader.lag_of(member)[1] for member in lane.members if member != self._name}
@@ -100,7 +100,7 @@ class Watch:
             self._shell.log("publishers_go_on", members=lane.members)
         seen.lagging = lagging
 
-    def _copies(self, lane: OwnLane, seen: Seen) -> None:
+    def _copies(self, lane: OwnLane, seen: LaneTrouble) -> None:
         sources, names = _missing(lane, self._name)
         missing, now_s = tuple(names), self._shell.now_s
         if missing == seen.missing:
@@ -119,7 +119,7 @@ class Watch:
         peer, behind = lane.leader.peers.get(member), self._behind.get(key)
         lacks = 0 if peer is None else len(peer.apart.intersection(lane.leader.sources))
         if lacks:
-            behind = behind or self._behind.setdefault(key, Behind(now_s))
+            behind = behind or self._behind.setdefault(key, LaggingPeer(now_s))
             if not behind.told and now_s - behind.since_s >= SETTLES_S:
                 behind.told = True
                 self._shell.log("peer_behind", peer=member, members=lane.members, sources=lacks)

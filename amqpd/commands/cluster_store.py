@@ -21,7 +21,7 @@ import trio
 from amqpd.cluster.directory import RENEWED_LEASES
 from amqpd.cluster.forgetting import MemberKept
 from amqpd.cluster.linkage import WELL
-from amqpd.cluster.moves import Impossible
+from amqpd.cluster.moves import MoveImpossible
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import SetRequests
 from amqpd.cluster.standing import standing
@@ -97,7 +97,7 @@ def _sentences() -> Iterator[None]:
     """What goes wrong in the store, as the command line says it."""
     try:
         yield
-    except (MetadataStoreError, MemberKept, Impossible) as error:
+    except (MetadataStoreError, MemberKept, MoveImpossible) as error:
         raise click.ClickException(str(error)) from error
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from amqpd.cluster.overview import alike_rows
-from amqpd.cluster.standing import Standing, standing
+from amqpd.cluster.standing import ReplicaStanding, standing
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.quorum_changes import cancel, grow, rebalance, shrink, transfer
@@ -86,7 +86,7 @@ def status(
     """
     at, facts = _facts(data_dir)
 
-    async def look(opened: OpenedClusterStore) -> tuple[list[Standing], Mapping[int, int]]:
+    async def look(opened: OpenedClusterStore) -> tuple[list[ReplicaStanding], Mapping[int, int]]:
         number = await source_of(opened, vhost, queue) if queue is not None else source
         records = opened.roster.records
         if number is not None and number not in records:
@@ -139,7 +139,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(each: Standing, queues: Mapping[int, int]) -> dict[str, Any]:
+def _row(each: ReplicaStanding, queues: Mapping[int, int]) -> dict[str, Any]:
     return {
         "source": each.source,
         "queues": queues.get(each.source, 0),

@@ -17,7 +17,7 @@ import trio
 
 from amqpd.cluster.linkage import WELL
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import Standing, standing
+from amqpd.cluster.standing import ReplicaStanding, standing
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, progress, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.config import Settings
@@ -104,7 +104,7 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
     in_store(settings, act)
 
 
-def _of(source: int, roster: Roster) -> Standing:
+def _of(source: int, roster: Roster) -> ReplicaStanding:
     """A node that lives has what it confirmed, whether it has links or not: it is not lost."""
     return standing(source, roster, {}, 1, WELL)
 
@@ -116,11 +116,11 @@ def _links(roster: Roster) -> str:
     return f" on nodes that live; these have no links ({names}): `amqpd cluster status` says why" if names else ""
 
 
-def _count(found: list[Standing]) -> str:
+def _count(found: list[ReplicaStanding]) -> str:
     return f"{len(found)} source{'s' * (len(found) != 1)}"
 
 
-def _report(each: Standing, roster: Roster, at: str | None, positions: Positions) -> str:
+def _report(each: ReplicaStanding, roster: Roster, at: str | None, positions: Positions) -> str:
     record = roster.records[each.source]
     lost = [name for name in each.members if name not in each.living]
     lines = [

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from amqpd.journal.records import Recovered, Row, SourceEntry
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry, Position, Vote
-from amqpd.replication.log import Link
+from amqpd.replication.log import EntryHead
 
 # Of one read. Each becomes a segment, on the loop, in some microseconds; most rows hold thousands of messages, and
 # these are one or two.
@@ -70,7 +70,7 @@ class ReplicaState(NamedTuple):
     vote: Vote
     base: Position
     """the last entry that the disk knows to be committed"""
-    tail: list[Link]
+    tail: list[EntryHead]
     """what stands above it"""
     reserved: int
     """sequence numbers below it may have been given (`numbers.py`)"""

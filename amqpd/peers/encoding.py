@@ -22,8 +22,8 @@ from amqpd.peers.entry import NUMBER_MAX
 from amqpd.peers.formats import (
     DRAWN_MAX,
     MalformedMessage,
+    MessageReader,
     Pieces,
-    Reading,
     as_position,
     as_source,
     read_answer,
@@ -51,7 +51,6 @@ from amqpd.peers.formats import (
 from amqpd.peers.messages import (
     NONCE_BYTES,
     Answered,
-    Ask,
     Cut,
     Ended,
     Entries,
@@ -60,6 +59,7 @@ from amqpd.peers.messages import (
     FetchParts,
     Filled,
     Greeting,
+    Heartbeat,
     Hello,
     Lacked,
     Message,
@@ -69,8 +69,8 @@ from amqpd.peers.messages import (
     Proof,
     Query,
     Refusal,
+    RequestPreVote,
     RequestVote,
-    Told,
     Voted,
     Would,
 )
@@ -112,7 +112,7 @@ def encode(message: Message, version: int = HIGHEST) -> Pieces:
 
 def decode(data: bytes | bytearray | memoryview, version: int = HIGHEST) -> Message:
     """One whole message. Raises MalformedMessage."""
-    reading = Reading(memoryview(data))
+    reading = MessageReader(memoryview(data))
     [kind] = reading.fixed(_kind)
     form = _BY_KIND[version].get(kind)
     if form is None:
@@ -127,7 +127,7 @@ class _Format(NamedTuple):
     kind: int
     type: type
     write: Callable[[Any], Pieces]
-    read: Callable[[Reading], Any]
+    read: Callable[[MessageReader], Any]
     first: int = LOWEST
     last: int = HIGHEST
     """versions that have it so"""
@@ -149,7 +149,7 @@ def _write_greeting(greeting: Greeting) -> Pieces:
     return [said + _lowest.pack(hello.lowest) + greeting.more] if hello.version >= RANGED else [said]
 
 
-def _read_greeting(reading: Reading) -> Greeting:
+def _read_greeting(reading: MessageReader) -> Greeting:
     magic, version, incarnation, generation, cluster_bytes, forwarder_bytes = reading.fixed(_hello, DRAWN_MAX)
     if magic != _MAGIC:
         raise MalformedMessage("this is no forwarder")
@@ -177,7 +177,7 @@ def _write_proof(proof: Proof) -> Pieces:
     return [proof.digest]
 
 
-def _read_proof(reading: Reading) -> Proof:
+def _read_proof(reading: MessageReader) -> Proof:
     if reading.left > PROOF_BYTES_MAX:
         raise MalformedMessage(f"a proof of {reading.left} bytes, the limit is {PROOF_BYTES_MAX}")
     return Proof(reading.rest())
@@ -187,7 +187,7 @@ def _write_refusal(refusal: Refusal) -> Pieces:
     return [refusal.reason.encode()[:REFUSAL_BYTES_MAX].decode(errors="ignore").encode()]
 
 
-def _read_refusal(reading: Reading) -> Refusal:
+def _read_refusal(reading: MessageReader) -> Refusal:
     if reading.left > REFUSAL_BYTES_MAX:
         raise MalformedMessage(f"a refusal of {reading.left} bytes, the limit is {REFUSAL_BYTES_MAX}")
     return Refusal(reading.text(reading.left))
@@ -203,8 +203,8 @@ def _write_text(of: Query | Page) -> Pieces:
     return [_text.pack(of.number, len(text)) + text]
 
 
-def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[Reading], Query | Page]:
-    def read(reading: Reading) -> Query | Page:
+def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[MessageReader], Query | Page]:
+    def read(reading: MessageReader) -> Query | Page:
         number, nbytes = reading.fixed(_text)
         if nbytes > PAGE_BYTES_MAX:
             raise MalformedMessage(f"a text of {nbytes} bytes is announced, the limit is {PAGE_BYTES_MAX}")
@@ -213,30 +213,32 @@ def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[Reading], 
     return read
 
 
-def _reads(make: Callable[..., Any], head: Struct, *values: Callable[[Reading], Any]) -> Callable[[Reading], Any]:
+def _reads(
+    make: Callable[..., Any], head: Struct, *values: Callable[[MessageReader], Any]
+) -> Callable[[MessageReader], Any]:
     """A message of the head's numbers, and these values behind them."""
     return lambda reading: make(*reading.fixed(head), *[value(reading) for value in values])
 
 
-_told = Struct("<Iqqq")
-_told_4 = Struct("<Iqq")
+_heartbeat = Struct("<Iqqq")
+_heartbeat_4 = Struct("<Iqq")
 _ended = Struct("<Iqq")
 _ask = Struct("<qq")
 
 
 def _read_of_source(
-    make: Callable[..., Any], head: Struct, *values: Callable[[Reading], Any]
-) -> Callable[[Reading], Any]:
+    make: Callable[..., Any], head: Struct, *values: Callable[[MessageReader], Any]
+) -> Callable[[MessageReader], Any]:
     """The last number of the head is a source."""
 
-    def read(reading: Reading) -> Any:
+    def read(reading: MessageReader) -> Any:
         *numbers, source = reading.fixed(head)
         return make(*numbers, as_source(source), *[value(reading) for value in values])
 
     return read
 
 
-def _read_ended(reading: Reading) -> Ended:
+def _read_ended(reading: MessageReader) -> Ended:
     lane, source, epoch = reading.fixed(_ended)
     return Ended(lane, as_source(source), as_position(epoch, 0)[0])
 
@@ -280,12 +282,18 @@ _FORMATS = (
     ),
     _Format(
         6,
-        Told,
-        lambda of: [_told.pack(of.lane, of.question, of.committed, of.revision)],
-        _reads(Told, _told),
+        Heartbeat,
+        lambda of: [_heartbeat.pack(of.lane, of.question, of.committed, of.revision)],
+        _reads(Heartbeat, _heartbeat),
         first=5,
     ),
-    _Format(6, Told, lambda of: [_told_4.pack(of.lane, of.question, of.committed)], _reads(Told, _told_4), last=4),
+    _Format(
+        6,
+        Heartbeat,
+        lambda of: [_heartbeat_4.pack(of.lane, of.question, of.committed)],
+        _reads(Heartbeat, _heartbeat_4),
+        last=4,
+    ),
     _Format(7, Ended, lambda of: [_ended.pack(of.lane, of.source, of.epoch)], _read_ended),
     _Format(
         8,
@@ -301,7 +309,7 @@ _FORMATS = (
         _reads(Answered, _lane, read_answer),
         last=4,
     ),
-    _Format(9, Ask, lambda of: [_ask.pack(of.request, of.source)], _read_of_source(Ask, _ask)),
+    _Format(9, RequestPreVote, lambda of: [_ask.pack(of.request, of.source)], _read_of_source(RequestPreVote, _ask)),
     _Format(
         10,
         Would,

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Any
 
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position, Vote
-from amqpd.peers.messages import Answer, Ballot, Opened, Opening, State
+from amqpd.peers.messages import Acknowledgement, Ballot, OpenedSource, Opening, SnapshotPart
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
@@ -34,7 +34,7 @@ class MalformedMessage(Exception):
     """These bytes are no message of this version. The text says why."""
 
 
-class Reading:
+class MessageReader:
     """The bytes of one message, from front to end."""
 
     def __init__(self, data: memoryview) -> None:
@@ -97,7 +97,7 @@ def write_number(number: int) -> bytes:
     return _number.pack(number)
 
 
-def read_number(reading: Reading) -> int:
+def read_number(reading: MessageReader) -> int:
     [number] = reading.fixed(_number)
     return int(number)
 
@@ -106,7 +106,7 @@ def write_position(position: Position) -> bytes:
     return _position.pack(*position)
 
 
-def read_position(reading: Reading) -> Position:
+def read_position(reading: MessageReader) -> Position:
     return as_position(*reading.fixed(_position))
 
 
@@ -129,7 +129,7 @@ def write_vote(vote: Vote) -> bytes:
     return _vote.pack(vote.epoch, vote.incarnation, len(name)) + name
 
 
-def read_vote(reading: Reading) -> Vote:
+def read_vote(reading: MessageReader) -> Vote:
     epoch, incarnation, nbytes = reading.fixed(_vote)
     if nbytes > NAME_BYTES_MAX:
         raise MalformedMessage(f"a name of {nbytes} bytes is announced, the limit is {NAME_BYTES_MAX}")
@@ -145,7 +145,7 @@ def write_entries(entries: Iterable[LogEntry]) -> Pieces:
     return [_count.pack(len(entries)) + heads, *(each.payload for each in entries if each.payload)]
 
 
-def read_entries(reading: Reading) -> tuple[LogEntry, ...]:
+def read_entries(reading: MessageReader) -> tuple[LogEntry, ...]:
     [count] = reading.fixed(_count)
     found = []
     for source, epoch, idx, epoch_before, idx_before, checksum, nbytes in reading.many(count, _entry, ENTRIES_MAX):
@@ -169,10 +169,10 @@ def write_opening(opening: Opening) -> bytes:
     return _opening.pack(opening.number, opening.committed, len(opening.sources)) + sources
 
 
-def read_opening(reading: Reading) -> Opening:
+def read_opening(reading: MessageReader) -> Opening:
     number, committed, count = reading.fixed(_opening)
     sources = tuple(
-        Opened(
+        OpenedSource(
             as_source(source),
             as_position(epoch, 0)[0],
             as_position(last_epoch, last_idx),
@@ -197,11 +197,11 @@ def write_frame_4(frame: Frame) -> Pieces:
     return [head + b"".join(map(_number.pack, frame.left_out)) + first, *payloads]
 
 
-def read_frame(reading: Reading) -> Frame:
+def read_frame(reading: MessageReader) -> Frame:
     return read_frame_4(reading, read_number(reading))
 
 
-def read_frame_4(reading: Reading, revision: int = 0) -> Frame:
+def read_frame_4(reading: MessageReader, revision: int = 0) -> Frame:
     number, after, committed, passed, count = reading.fixed(_frame)
     left_out = tuple(reading.sources(count))
     return Frame(number, after, read_entries(reading), committed, passed, left_out, revision)
@@ -210,23 +210,23 @@ def read_frame_4(reading: Reading, revision: int = 0) -> Frame:
 _state = Struct("<qqqqqq??")
 
 
-def write_state(state: State) -> Pieces:
+def write_state(state: SnapshotPart) -> Pieces:
     head = (state.source, state.transfer, *state.base, *state.after, state.first, state.last)
     return [_state.pack(*head), state.part]
 
 
-def read_state(reading: Reading) -> State:
+def read_state(reading: MessageReader) -> SnapshotPart:
     source, transfer, epoch, idx, epoch_after, idx_after, first, last = reading.fixed(_state)
     base, after = as_position(epoch, idx), as_position(epoch_after, idx_after)
     if after > base:
         raise MalformedMessage(f"a state of source {source} from {after} to {base}")
-    return State(as_source(source), transfer, base, reading.rest(), first, last, after)
+    return SnapshotPart(as_source(source), transfer, base, reading.rest(), first, last, after)
 
 
 _answer = Struct("<qIIIII")
 
 
-def write_answer(answer: Answer) -> bytes:
+def write_answer(answer: Acknowledgement) -> bytes:
     lacks, fenced, incomplete, contradicted = answer.lacks, answer.fenced, answer.incomplete, answer.contradicted
     counts = (len(lacks), len(answer.bases), len(fenced), len(incomplete), len(contradicted))
     parts = [_answer.pack(answer.number, *counts)]
@@ -239,7 +239,7 @@ def write_answer(answer: Answer) -> bytes:
     return b"".join(parts)
 
 
-def read_answer(reading: Reading) -> Answer:
+def read_answer(reading: MessageReader) -> Acknowledgement:
     number, *counts = reading.fixed(_answer)
     lacks, bases = (
         {as_source(source): as_position(epoch, idx) for source, epoch, idx in reading.many(count, _at_source)}
@@ -250,7 +250,7 @@ def read_answer(reading: Reading) -> Answer:
         [source] = reading.fixed(_number)
         fenced[as_source(source)] = read_vote(reading)
     incomplete, contradicted = (frozenset(reading.sources(count)) for count in counts[3:])
-    return Answer(number, lacks, fenced, incomplete, contradicted, bases)
+    return Acknowledgement(number, lacks, fenced, incomplete, contradicted, bases)
 
 
 _ballot = Struct("<?qqqqq")
@@ -260,7 +260,7 @@ def write_ballot(ballot: Ballot) -> bytes:
     return _ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_vote(ballot.vote)
 
 
-def read_ballot(reading: Reading) -> Ballot:
+def read_ballot(reading: MessageReader) -> Ballot:
     granted, epoch, idx, generation, base_epoch, base_idx = reading.fixed(_ballot, DRAWN_MAX)
     last, base = as_position(epoch, idx), as_position(base_epoch, base_idx)
     if base > last:

@@ -30,7 +30,7 @@ from amqpd.peers.versions import LOWEST, Versions
 NONCE_BYTES = 32
 
 
-class Opened(NamedTuple):
+class OpenedSource(NamedTuple):
     """A source of a lane that is opened."""
 
     source: int
@@ -50,7 +50,7 @@ class Opening:
 
     number: int
     """the last frame that was cut; the next one follows it"""
-    sources: tuple[Opened, ...]
+    sources: tuple[OpenedSource, ...]
     committed: int
 
 
@@ -62,7 +62,7 @@ class Missed:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SnapshotPart:
     """The committed state of a source at its leader, for a peer that lacks more than the leader keeps as entries.
     It is a difference: what the peer knows to be committed itself it keeps, except what died since. The parts come
     over one connection, in order; between them may be frames, and parts of another transfer, which takes the place
@@ -83,7 +83,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Acknowledgement:
     """The answer of a peer to what came before it over this connection: what of it is on the disk, lacking or
     fenced."""
 
@@ -202,11 +202,11 @@ class Filled:
 
     lane: int
     question: int
-    state: State
+    state: SnapshotPart
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Heartbeat:
     """The number of what is committed, when there is no frame to say it with; and a question, so that the leader
     lease goes on."""
 
@@ -234,13 +234,13 @@ class Answered:
 
     lane: int
     question: int
-    answer: Answer
+    answer: Acknowledgement
     revision: int = 0
     """as in a heartbeat"""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestPreVote:
     """The question whether the peer would vote for another epoch of this source."""
 
     request: int
@@ -249,7 +249,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Would:
-    """The answer to `Ask`: the ballot that the peer would cast if it were asked to vote."""
+    """The answer to `RequestPreVote`: the ballot that the peer would cast if it were asked to vote."""
 
     request: int
     ballot: Ballot
@@ -305,7 +305,7 @@ class Fetched:
     """One part of the answer to `FetchParts`, in order."""
 
     request: int
-    state: State
+    state: SnapshotPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +332,9 @@ FromDialer = (
     | Cut
     | Lacked
     | Filled
-    | Told
+    | Heartbeat
     | Ended
-    | Ask
+    | RequestPreVote
     | RequestVote
     | FetchEntries
     | FetchParts

@@ -85,7 +85,7 @@ class Tail:
             del self._entries[:count], self._positions[:count]
 
 
-class Sent:
+class ResendCounts:
     """Counts of the entries and of the state that peers lacked and were sent."""
 
     def __init__(self) -> None:

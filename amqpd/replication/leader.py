@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from amqpd.peers.entry import START, Frame, LogEntry, Position, new_entry
-from amqpd.peers.messages import Answer, Missed, Opened, Opening
-from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer, size_of
+from amqpd.peers.messages import Acknowledgement, Missed, OpenedSource, Opening
+from amqpd.replication.catch_up import Resend, ResendCounts, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
-from amqpd.replication.peer import Peer
+from amqpd.replication.peer import PeerProgress
 
 KEPT_BYTES_MAX = 64 << 20
 """Of committed entries that some peer does not have: a peer that was away for some tenths of a second at full load is
@@ -50,7 +50,7 @@ class LeaderLane:
         behind_bytes_max: int = BEHIND_BYTES_MAX,
         missed_bytes_max: int = MISSED_BYTES_MAX,
         learners: Iterable[str] = (),
-        sent: Sent | None = None,
+        sent: ResendCounts | None = None,
     ) -> None:
         """`members`: of the replica set, this forwarder among them. `number`: of the last transaction. `learners`:
         who is about to be a member, once it has caught up. `sent`: where what is sent again is counted."""
@@ -62,7 +62,7 @@ class LeaderLane:
         """the last frame that is committed except for what it has of sources that are left out"""
         self.left_out: dict[int, int] = {}
         """sources that have no majority for something below `passed`, and up to where they do have one"""
-        self.peers: dict[str, Peer] = {}
+        self.peers: dict[str, PeerProgress] = {}
         self.fenced: dict[int, int] = {}
         """source -> an epoch of another leader: this one's has ended, and `end` is to be called. It may take over
         again, with a higher one."""
@@ -71,7 +71,7 @@ class LeaderLane:
         back since: it follows a higher one only"""
         self.transfers_given_up = 0
         """because the own disk failed"""
-        self.sent = sent or Sent()
+        self.sent = sent or ResendCounts()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
         self._behind_bytes_max = behind_bytes_max
@@ -188,7 +188,7 @@ class LeaderLane:
         for which its disk is not admitted. Raises ValueError for what is no member."""
         if peer not in self.members | self.learners:
             raise ValueError(f"{peer} is no member of {sorted(self.members)}")
-        self.peers[peer] = Peer(uncounted)
+        self.peers[peer] = PeerProgress(uncounted)
         return self._opening(self._tails)
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
@@ -252,7 +252,7 @@ class LeaderLane:
         """The connection is gone. What the peer has on its disk it still has; it says so again over the next one."""
         self.peers.pop(peer, None)
 
-    def answered(self, peer: str, answer: Answer) -> tuple[list[Missed], list[int]]:
+    def answered(self, peer: str, answer: Acknowledgement) -> tuple[list[Missed], list[int]]:
         """What the peer is to be sent, of what it lacks; and sources of which it lacks more than is kept here, so
         that it needs their state (`sends_state`; until that is called, each answer says so)."""
         at = self.peers[peer]
@@ -286,7 +286,7 @@ class LeaderLane:
                 capacity -= sum(map(size_of, found))
         return missed, behind
 
-    def _awaits_state(self, at: Peer, source: int, answer: Answer) -> bool:
+    def _awaits_state(self, at: PeerProgress, source: int, answer: Acknowledgement) -> bool:
         """A transfer is under way, which the peer did not have when it made this answer."""
         transfer = at.transfers.get(source)
         if transfer is None:
@@ -294,7 +294,7 @@ class LeaderLane:
         transfer.has_come |= source not in answer.incomplete and answer.lacks[source] >= transfer.base
         return not transfer.has_come
 
-    def _resend(self, at: Peer, source: int, position: Position, capacity: int) -> list[Missed] | None:
+    def _resend(self, at: PeerProgress, source: int, position: Position, capacity: int) -> list[Missed] | None:
         """What follows this entry and is not under way, as far as that has the capacity. None: it is not kept."""
         resend, kept, transfer = at.resends.get(source), self._tails[source], at.transfers.get(source)
         if resend is None:
@@ -329,7 +329,7 @@ class LeaderLane:
 
     def _opening(self, sources: Iterable[int]) -> Opening:
         tails = [(source, self._tails[source]) for source in sources]
-        said = tuple(Opened(source, tail.epoch, tail.last, tail.checksum, tail.since) for source, tail in tails)
+        said = tuple(OpenedSource(source, tail.epoch, tail.last, tail.checksum, tail.since) for source, tail in tails)
         return Opening(self.number, said, self.committed)
 
     def _look(self) -> None:
@@ -348,7 +348,7 @@ class LeaderLane:
         self.committed = min([self.passed, *left_out.values()])
         self._forget(list(self.peers.values()))
 
-    def _forget(self, peers: list[Peer]) -> None:
+    def _forget(self, peers: list[PeerProgress]) -> None:
         """What everybody has, and what is too much to be kept for those that have not."""
         everywhere = 0
         if len(peers) == len(self.members | self.learners) - 1:
@@ -372,7 +372,7 @@ class LeaderLane:
         if apart:
             self._forget_apart(apart)
 
-    def _forget_held(self, peers: list[Peer], apart: set[int], complete: bool) -> None:
+    def _forget_held(self, peers: list[PeerProgress], apart: set[int], complete: bool) -> None:
         """What is not kept of others either, of sources that all connected peers have matched. Unless these are all
         peers (`complete`), only if it is too much: nobody asks for it, and publishers wait because of it. A peer that
         has not answered since the source was opened to it may ask yet: up to half as much again is kept for it."""

@@ -36,7 +36,7 @@ class Match(Enum):
     """it takes the place of something committed: a disk has lost or changed something, somewhere"""
 
 
-class Link(NamedTuple):
+class EntryHead(NamedTuple):
     """The position and the checksum of an entry that a log remembers, and the entry before it."""
 
     position: Position
@@ -47,7 +47,7 @@ class Link(NamedTuple):
 class Log:
     """The log of one source at one replica, as it will be when everything handed to the disk is on it."""
 
-    def __init__(self, base: Position, tail: Iterable[Link] = ()) -> None:
+    def __init__(self, base: Position, tail: Iterable[EntryHead] = ()) -> None:
         self.base = base
         """the last entry that is known to be committed"""
         self._tail = list(tail)
@@ -81,7 +81,7 @@ class Log:
     def append(self, entry: LogEntry) -> None:
         """One that `FOLLOWS`, or that `DIFFERS` when what differed is undone."""
         assert entry.before == self.last, (entry.before, self.last)
-        self._tail.append(Link(entry.position, entry.before, entry.checksum))
+        self._tail.append(EntryHead(entry.position, entry.before, entry.checksum))
         self._positions.append(entry.position)
         self.matched = entry.position
 
@@ -117,6 +117,6 @@ class Log:
         """What was the same as with the last leader is not known to be so with the next one, except the base."""
         self.matched = self.base
 
-    def _at(self, position: Position) -> Link | None:
+    def _at(self, position: Position) -> EntryHead | None:
         at = bisect_left(self._positions, position)
         return self._tail[at] if at < len(self._tail) and self._positions[at] == position else None

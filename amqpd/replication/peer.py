@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.replication.catch_up import Resend, Sent, Tail, Transfer
+from amqpd.replication.catch_up import Resend, ResendCounts, Tail, Transfer
 
 
-class Peer:
+class PeerProgress:
     """Another member of the set, while there is a connection to it."""
 
     def __init__(self, uncounted: Iterable[int]) -> None:
@@ -28,7 +28,7 @@ class Peer:
         self.transfers_begun = 0
         self.resends: dict[int, Resend] = {}
         """sources that are caught up by entries"""
-        self.sent = Sent()
+        self.sent = ResendCounts()
         """again, over this connection"""
         self.bases: Mapping[int, Position] = {}
         """what it knows to be committed, of sources that it lacks something of"""

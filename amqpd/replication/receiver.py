@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amqpd.peers.entry import BrokenConnection, Frame, LogEntry, Position, Vote
-from amqpd.peers.messages import Answer, Missed, Opening, State
+from amqpd.peers.messages import Acknowledgement, Missed, Opening, SnapshotPart
 from amqpd.replication.log import Log, Match
-from amqpd.replication.replica import Contradiction, Fenced, Replica, Replicas, Write
+from amqpd.replication.replica import Contradiction, Replica, Replicas, StaleLeader, Write
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Receiver:
         """Those of the lane, with the leader's vote."""
         return dict(self._leaders)
 
-    def open(self, opening: Opening, writes: list[Write]) -> Answer:
+    def open(self, opening: Opening, writes: list[Write]) -> Acknowledgement:
         """Raises KeyError for a source of which there is no replica here."""
         self._number = opening.number
         for source, epoch, last, checksum, since in opening.sources:
@@ -80,7 +80,7 @@ class Receiver:
             self._compare(source, last, checksum, writes)
         return self._answer(opening.committed, writes)
 
-    def receive(self, frame: Frame, writes: list[Write]) -> Answer:
+    def receive(self, frame: Frame, writes: list[Write]) -> Acknowledgement:
         """Raises BrokenConnection for a frame that does not follow, or is damaged."""
         _check(frame.entries)
         if frame.after != self._number:
@@ -91,14 +91,14 @@ class Receiver:
         self._passed, self._left_out = frame.passed, frozenset(frame.left_out)
         return self._answer(frame.committed, writes)
 
-    def repair(self, missed: Missed, writes: list[Write]) -> Answer:
+    def repair(self, missed: Missed, writes: list[Write]) -> Acknowledgement:
         """Raises BrokenConnection for an entry that is damaged."""
         _check(missed.entries)
         for entry in missed.entries:
             self._take(entry, writes)
         return self._answer(self._committed, writes)
 
-    def replace(self, state: State, writes: list[Write]) -> Answer:
+    def replace(self, state: SnapshotPart, writes: list[Write]) -> Acknowledgement:
         """State that is not lacked any more, or of a transfer that another one has followed, is passed over. Raises
         BrokenConnection for state that leaves something out that is not here."""
         source, leader = state.source, self._leaders.get(state.source)
@@ -109,11 +109,11 @@ class Receiver:
         if self._transfers.get(source) == state.transfer:
             try:
                 self._take_state(self._replicas[source], leader, state, writes)
-            except Fenced as fenced:
+            except StaleLeader as fenced:
                 self._is_fenced(source, fenced.vote)
         return self._answer(self._committed, writes)
 
-    def _take_state(self, replica: Replica, leader: Vote, state: State, writes: list[Write]) -> None:
+    def _take_state(self, replica: Replica, leader: Vote, state: SnapshotPart, writes: list[Write]) -> None:
         gap = self._gaps[state.source]
         if state.first:
             # What it has acknowledged to this leader it has to have again.
@@ -149,11 +149,11 @@ class Receiver:
         self._contradicted.discard(source)
         self._open.discard(source)
 
-    def told(self, committed: int, writes: list[Write]) -> Answer:
+    def told(self, committed: int, writes: list[Write]) -> Acknowledgement:
         """Frames up to this one are committed, and there is no frame to say so with."""
         return self._answer(committed, writes)
 
-    def _answer(self, committed: int, writes: list[Write]) -> Answer:
+    def _answer(self, committed: int, writes: list[Write]) -> Acknowledgement:
         if self._votes != self._replicas.votes:
             # The leader is to hear of each vote with the next answer, whatever that is to: its leader lease ends with
             # it.
@@ -168,7 +168,9 @@ class Receiver:
                 self._replicas[source].caught_up(writes)
         incomplete = frozenset(source for source in self._gaps if not self._replicas[source].usable)
         bases = {source: self._replicas[source].log.base for source in lacks}
-        return Answer(self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases)
+        return Acknowledgement(
+            self._number, lacks, dict(self._fenced), incomplete, frozenset(self._contradicted), bases
+        )
 
     def _is_fenced(self, source: int, vote: Vote) -> None:
         self._fenced[source] = vote
@@ -179,7 +181,7 @@ class Receiver:
         replica = self._replicas[source]
         try:
             replica.follow(self._leaders[source], writes)
-        except Fenced as fenced:
+        except StaleLeader as fenced:
             self._is_fenced(source, fenced.vote)
             return
         if replica.refused == self._leaders[source]:
@@ -200,7 +202,7 @@ class Receiver:
             return
         try:
             match = self._replicas[source].take(self._leaders[source], entry, writes)
-        except Fenced as fenced:
+        except StaleLeader as fenced:
             self._is_fenced(source, fenced.vote)
             return
         except Contradiction:

@@ -19,7 +19,7 @@ from amqpd.replication.log import Log, Match
 
 
 @dataclass(frozen=True, slots=True)
-class Voted:
+class VoteCast:
     """A write of the highest vote."""
 
     source: int
@@ -42,7 +42,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StateBegin:
     """A write after which the source's writes go beside what stands there, which stays as it is until `Completed`.
     What was staged before goes, and so it does at a restart."""
 
@@ -54,7 +54,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """A write of some of what the leader has committed above `Staged.after`, or of what still lives of what is
+    """A write of some of what the leader has committed above `StateBegin.after`, or of what still lives of what is
     below it."""
 
     source: int
@@ -71,7 +71,7 @@ class StateEnd:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A write by which what is staged takes the place of what stood there above `Staged.after`. What stood below
+    """A write by which what is staged takes the place of what stood there above `StateBegin.after`. What stood below
     stays if the parts say that it lives."""
 
     source: int
@@ -84,7 +84,7 @@ class Dropped:
     source: int
 
 
-Write = Voted | Undone | Appended | Staged | StatePart | StateEnd | Completed | Dropped
+Write = VoteCast | Undone | Appended | StateBegin | StatePart | StateEnd | Completed | Dropped
 
 
 def source_of(write: Write) -> int:
@@ -92,7 +92,7 @@ def source_of(write: Write) -> int:
     return write.entry.source if isinstance(write, Appended) else write.source
 
 
-class Fenced(Exception):
+class StaleLeader(Exception):
     """The sender is not the leader any more: a higher epoch was voted for here, or its own by somebody else."""
 
     def __init__(self, vote: Vote) -> None:
@@ -159,7 +159,7 @@ class Replica:
         if leader == self.vote:
             return
         if leader.epoch <= self.vote.epoch:
-            raise Fenced(self.vote)
+            raise StaleLeader(self.vote)
         self._vote(leader, writes)
 
     def stage(self, leader: Vote, writes: list[Write], after: Position = START) -> None:
@@ -171,7 +171,7 @@ class Replica:
                 f"state of source {self.source} goes on from {after}, and {self.log.base} is committed"
             )
         self.staged, self._whole = Log(after), None
-        writes.append(Staged(self.source, after))
+        writes.append(StateBegin(self.source, after))
 
     def take_part(self, leader: Vote, part: bytes, writes: list[Write]) -> None:
         """Raises Fenced."""
@@ -200,7 +200,7 @@ class Replica:
         """Nothing of the source stands here any more, except what was voted for. Not for a member of its set: that
         would vote, and has forgotten what it acknowledged."""
         self.log, self.staged, self._whole = Log(START), None, None
-        writes += [Staged(self.source), StateEnd(self.source, START), Completed(self.source)]
+        writes += [StateBegin(self.source), StateEnd(self.source, START), Completed(self.source)]
 
     def cast_vote(self, asked: Vote, writes: list[Write]) -> bool:
         """Whether it votes: then its last entry, once the writes are on the disk, is `log.last`, and no leader of an
@@ -215,7 +215,7 @@ class Replica:
         self.vote = vote
         self.drop_staged(writes)
         self.log.new_leader()
-        writes.append(Voted(self.source, vote))
+        writes.append(VoteCast(self.source, vote))
 
 
 class Replicas:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from amqpd.peers.entry import EPOCH_MAX, START, LogEntry, Position, Vote, is_far
-from amqpd.peers.messages import Ballot, State
+from amqpd.peers.messages import Ballot, SnapshotPart
 from amqpd.replication.commit import majority
 from amqpd.replication.log import Match
 from amqpd.replication.replica import Replicas, Write
@@ -92,7 +92,7 @@ class Fetch:
 @dataclass(frozen=True, slots=True)
 class FetchState:
     """A request to one member for what it has committed, as the difference to what there is up to this entry
-    (`State`)."""
+    (`SnapshotPart`)."""
 
     member: str
     after: Position
@@ -234,7 +234,7 @@ class TakeOver:
         self._asked = log.matched
         return Fetch(member, self._asked)
 
-    def fetched_state(self, member: str, state: State, writes: list[Write]) -> Step | None:
+    def fetched_state(self, member: str, state: SnapshotPart, writes: list[Write]) -> Step | None:
         """A part of the member's state; all of them, in order. For the rest see `fetched`. Raises Fenced."""
         if not self._is_asked(member) or not self._by_state:
             return None

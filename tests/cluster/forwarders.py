@@ -21,7 +21,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
-from amqpd.peers.messages import FROM_ACCEPTOR, Message, State
+from amqpd.peers.messages import FROM_ACCEPTOR, Message, SnapshotPart
 from amqpd.peers.versions import HIGHEST
 from amqpd.replication.log import Log
 from amqpd.replication.replica import (
@@ -30,11 +30,11 @@ from amqpd.replication.replica import (
     Dropped,
     Replica,
     Replicas,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
     source_of,
 )
@@ -167,7 +167,11 @@ class Machine(Shell):
         self.world.later(self, read)
 
     def read_state(
-        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self,
+        link: str | LeaderLink,
+        state: SnapshotPart,
+        sends: Callable[[SnapshotPart], bool],
+        failed: Callable[[], None],
     ) -> None:
         """Two parts, one in a later turn than the other."""
         self.events.append("state")
@@ -179,7 +183,7 @@ class Machine(Shell):
                 second = replace(state, part=pickle.dumps(found[half:]), first=False, last=True)
                 self.world.later(self, lambda: last(second))
 
-        def last(part: State) -> None:
+        def last(part: SnapshotPart) -> None:
             sends(part)
 
         self.world.later(self, first)
@@ -247,11 +251,11 @@ class Machine(Shell):
             before = write.entry.before
             assert not log or before in (log[-1].position, self.bases.get(source)) or source in self.staged
             log.append(write.entry)
-        elif isinstance(write, Voted):
+        elif isinstance(write, VoteCast):
             self.votes[source] = write.vote
         elif isinstance(write, Undone):
             log[:] = [each for each in log if each.position <= write.position]
-        elif isinstance(write, Staged):
+        elif isinstance(write, StateBegin):
             self._ends[source] = write.after
             self.staged[source] = [each for each in self.entries[source] if each.position <= write.after]
         elif isinstance(write, StatePart):

@@ -13,7 +13,7 @@ import pytest
 
 from amqpd.cluster import led_sources
 from amqpd.cluster.led_sources import GIVES_UP_LEASES
-from amqpd.cluster.questions import QUESTIONS_MAX, Questions
+from amqpd.cluster.questions import QUESTIONS_MAX, OpenQuestions
 from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.messages import Entries
 from amqpd.replication.leader import LeaderLane
@@ -235,7 +235,7 @@ def test_what_waits_for_a_disk_that_hangs_is_bounded() -> None:
 
 
 def test_questions_that_nobody_answers_are_bounded_and_none_counts_from_later_than_it_was_sent() -> None:
-    asked = Questions()
+    asked = OpenQuestions()
     numbers = {asked.ask(float(second)): second for second in range(10 * QUESTIONS_MAX)}
     assert len(asked._sent) <= QUESTIONS_MAX
     for number in (1, 7, 5 * QUESTIONS_MAX, 10 * QUESTIONS_MAX):

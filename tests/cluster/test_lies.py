@@ -15,16 +15,16 @@ from amqpd.cluster.copies import LANES_MAX, READS_MAX
 from amqpd.peers.entry import EPOCH_MAX, EPOCH_STEP_MAX, NUMBER_MAX, SOURCES_MAX, START, Vote
 from amqpd.peers.messages import (
     FROM_ACCEPTOR,
-    Ask,
     Ballot,
     FetchEntries,
     FetchParts,
+    Heartbeat,
     Message,
-    Opened,
+    OpenedSource,
     Opening,
     OpenLane,
+    RequestPreVote,
     RequestVote,
-    Told,
     Voted,
     Would,
 )
@@ -105,7 +105,7 @@ def test_the_epochs_are_not_used_up_by_one_who_asks_for_the_last() -> None:
 
 def test_a_leader_that_nobody_made_one_is_not_followed() -> None:
     world = Lied()
-    world.say([OpenLane(1, 1, Opening(8, (Opened(SOURCE, EPOCH_MAX, START, None),), 6))])
+    world.say([OpenLane(1, 1, Opening(8, (OpenedSource(SOURCE, EPOCH_MAX, START, None),), 6))])
     assert "names epoch" in world.closed[0]
     assert world["a"].votes[SOURCE].epoch == 1
     world.judge()
@@ -138,7 +138,9 @@ def test_the_store_is_not_told_of_an_epoch_that_a_member_made_up(epoch: int) -> 
 
 def test_what_one_peer_has_open_is_bounded() -> None:
     world = Lied()
-    world.say(OpenLane(lane, 1, Opening(8, (Opened(SOURCE, 1, START, None),), 6)) for lane in range(LANES_MAX + 10))
+    world.say(
+        OpenLane(lane, 1, Opening(8, (OpenedSource(SOURCE, 1, START, None),), 6)) for lane in range(LANES_MAX + 10)
+    )
     assert world.closed == []  # each lane takes the source from the one before
     asks: list[Message] = [FetchEntries(number, SOURCE, START) for number in range(READS_MAX)]
     link = world._links["b", "a"]
@@ -148,10 +150,10 @@ def test_what_one_peer_has_open_is_bounded() -> None:
     world.closed.clear()
     world.move()
     world["a"].forwarder.asked(link, FetchParts(1, SOURCE, START))
-    world["a"].forwarder.asked(link, Ask(1, SOURCE))
+    world["a"].forwarder.asked(link, RequestPreVote(1, SOURCE))
     world.move()
     assert world.closed == []
-    world["a"].forwarder.asked(link, Told(77777, 1, 1))
+    world["a"].forwarder.asked(link, Heartbeat(77777, 1, 1))
     assert world.closed == ["lane 77777 was not opened"]
 
 

@@ -18,7 +18,7 @@ import trustme
 
 from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.records import PREFIX, LinksRecord
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.links import Links
 from amqpd.peers.links.sockets import bind
 from amqpd.peers.links.tls import link_tls
@@ -44,19 +44,19 @@ class Dialed:
     def __init__(self) -> None:
         self.dialed_to: set[str] = set()
 
-    def dialed(self, link: Link) -> None:
+    def dialed(self, link: PeerLink) -> None:
         self.dialed_to.add(link.peer.forwarder)
 
-    def lost(self, link: Link, why: str) -> None:
+    def lost(self, link: PeerLink, why: str) -> None:
         self.dialed_to.discard(link.peer.forwarder)
 
     def refused(self, name: str) -> None: ...
 
-    def accepted(self, link: Link) -> None: ...
+    def accepted(self, link: PeerLink) -> None: ...
 
-    def left(self, link: Link) -> None: ...
+    def left(self, link: PeerLink) -> None: ...
 
-    def received(self, link: Link, message: Message) -> None: ...
+    def received(self, link: PeerLink, message: Message) -> None: ...
 
 
 class Node:

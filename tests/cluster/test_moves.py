@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from amqpd.cluster.moves import (
     SLACK,
     Aim,
-    Impossible,
+    MoveImpossible,
     aim_of,
     desired_set_of,
     grown,
@@ -184,7 +184,7 @@ def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: R
 
 def test_with_too_few_nodes_none_can_be_taken_out() -> None:
     with pytest.raises(
-        Impossible, match="source 1 is on a, b, c, and no other node incarnations that could take the place"
+        MoveImpossible, match="source 1 is on a, b, c, and no other node incarnations that could take the place"
     ):
         without("a", records("abc"), {}, living("abc"))
 
@@ -199,7 +199,7 @@ def test_a_node_is_added_and_taken_out() -> None:
         (lambda: shrunk(1, abc, "d", "abc"), "d has no copy of source 1"),
         (lambda: shrunk(1, Aim(("a",), "a"), "a", "a"), "a has the only copy of source 1: grow it"),
     ):
-        with pytest.raises(Impossible, match=words):
+        with pytest.raises(MoveImpossible, match=words):
             wrong()
 
 

@@ -13,7 +13,15 @@ from typing import Any
 from amqpd.cluster.led_sources import ADMITTED_S
 from amqpd.cluster.shell import OwnLog
 from amqpd.peers.entry import NO_VOTE, Vote
-from amqpd.peers.messages import Answer, Ask, FetchEntries, FetchParts, Message, Missed, RequestVote
+from amqpd.peers.messages import (
+    Acknowledgement,
+    FetchEntries,
+    FetchParts,
+    Message,
+    Missed,
+    RequestPreVote,
+    RequestVote,
+)
 from amqpd.replication.take_over import SourceRecord
 from tests.cluster.forwarders import LEASE_S, World
 
@@ -62,7 +70,7 @@ def test_a_peer_that_asks_for_a_source_that_there_is_not_loses_its_connection() 
     closed: list[str] = []
     (link,) = [each for each in world["a"].forwarder.copies._connections if each.forwarder == "b"]
     link.close = closed.append
-    questions: list[Message] = [Ask(1, 300), RequestVote(2, 0, Vote(1, "b", 1))]
+    questions: list[Message] = [RequestPreVote(1, 300), RequestVote(2, 0, Vote(1, "b", 1))]
     questions += [FetchEntries(3, 0, (0, 0)), FetchParts(4, -1, (0, 0))]
     for question in questions:
         world["a"].forwarder.asked(link, question)
@@ -77,7 +85,7 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
     answered = lane.leader.answered
     asks = [5, 5]  # each peer once: what is sent is answered, too
 
-    def answers(peer: str, answer: Answer) -> tuple[list[Missed], list[int]]:
+    def answers(peer: str, answer: Acknowledgement) -> tuple[list[Missed], list[int]]:
         return answered(peer, answer)[0], [asks.pop()] if asks else []
 
     lane.leader.answered = answers  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.errors import DisksLost
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import State
+from amqpd.peers.messages import SnapshotPart
 
 
 class Disk:
@@ -47,7 +47,7 @@ async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
     sent: list[bytes] = []
     asked, capacity = trio.Event(), trio.Event()
 
-    def sends(state: State) -> bool:
+    def sends(state: SnapshotPart) -> bool:
         sent.append(state.part)
         return True
 
@@ -55,7 +55,7 @@ async def test_no_more_of_a_state_is_read_than_the_link_takes() -> None:
         asked.set()
         await capacity.wait()
 
-    state = State(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
+    state = SnapshotPart(5, 1, (3, 9), b"", first=True, last=False, after=(0, 0))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(own.send_state, state, sends, lambda: None, wait_for_capacity)
         await asked.wait()
@@ -88,14 +88,16 @@ def test_a_state_that_cannot_be_read_to_its_end_is_neither_ended_nor_left_unsaid
     """The peer waited for the rest of it for ever, or took for all of it what there was."""
     monkeypatch.setattr(own_disk, "STATE_AGAIN_S", 0.0)
     own = OwnDisk(cast(Any, FailingDisk(failure)), JournalBuffer(), cast(Any, None))
-    sent: list[State] = []
+    sent: list[SnapshotPart] = []
     failed: list[bool] = []
 
-    def sends(state: State) -> bool:
+    def sends(state: SnapshotPart) -> bool:
         sent.append(state)
         return True
 
-    trio.run(own.send_state, State(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True), no_wait)
+    trio.run(
+        own.send_state, SnapshotPart(5, 1, (1, 9), b"", True, False), sends, lambda: failed.append(True), no_wait
+    )
     assert [(each.part, each.last) for each in sent] == [(b"one", False)]
     assert failed == [True]
 

@@ -19,7 +19,7 @@ from amqpd.journal.sqlite.payload import encode as payload_of
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.encoding import decode, encode
 from amqpd.peers.entry import START, Frame, new_entry
-from amqpd.peers.messages import Cut, Opened, Opening
+from amqpd.peers.messages import Cut, OpenedSource, Opening
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Replica, Replicas, Write
@@ -35,7 +35,7 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
     opening: list[Write] = []
     try:
         index = disk.recover().index
-        receiver.open(Opening(1, (Opened(SOURCE, EPOCH, START, None),), 0), opening)
+        receiver.open(Opening(1, (OpenedSource(SOURCE, EPOCH, START, None),), 0), opening)
         entry = SourceEntry(SOURCE, EPOCH, 2)
         entry.rows = [row(40 + at % 3, 10 * at, 10 * at + 9, nbytes=500) for at in range(rows)]
         entry.settled = [SeqRange(40, 20_000 + 2 * at, 20_000 + 2 * at) for at in range(settled)]

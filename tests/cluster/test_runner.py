@@ -31,8 +31,8 @@ from amqpd.journal.records import Recovered
 from amqpd.node.cluster import HERE, Alone, WantedSource
 from amqpd.node.sources import ServedSources
 from amqpd.peers.entry import NO_VOTE, Vote
-from amqpd.peers.links.link import Link
-from amqpd.peers.messages import Told
+from amqpd.peers.links.link import PeerLink
+from amqpd.peers.messages import Heartbeat
 from amqpd.replication.replica import StatePart
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, Snapshot
@@ -177,12 +177,12 @@ def test_sources_without_a_leader_are_bounded() -> None:
 
 def test_leaders_are_not_heard_while_more_gathers_than_the_disk_takes() -> None:
     runner, calls = Runner(), list[str]()
-    link: Any = Link.__new__(Link)
+    link: Any = PeerLink.__new__(PeerLink)
     link.pause, link.resume = partial(calls.append, "pause"), partial(calls.append, "resume")
     runner._incoming = {link: LeaderLink("b", 1, lambda message: None, lambda why: None)}
-    runner.received(link, Told(1, 1, 1))
+    runner.received(link, Heartbeat(1, 1, 1))
     assert calls == []
-    runner.received(link, Told(1, 2, 1))
+    runner.received(link, Heartbeat(1, 2, 1))
     assert calls == ["pause"]
     runner.commit()
     assert calls == ["pause", "resume"]

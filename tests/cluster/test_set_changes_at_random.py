@@ -19,7 +19,7 @@ from amqpd.cluster import leftovers
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import Answer, Opening
+from amqpd.peers.messages import Acknowledgement, Opening
 from amqpd.replication.commit import majority
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.receiver import Receiver
@@ -259,7 +259,7 @@ def _from_the_beginning(lane: LeaderLane, source: int) -> int:
     return lane.left_out.get(source, lane.passed)
 
 
-def _opens_from_the_beginning(receiver: Receiver, opening: Opening, writes: list[Write]) -> Answer:
+def _opens_from_the_beginning(receiver: Receiver, opening: Opening, writes: list[Write]) -> Acknowledgement:
     sources = tuple(each._replace(since=0) for each in opening.sources)
     return _open(receiver, replace(opening, sources=sources), writes)
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.cluster.moves import Aim, Impossible
+from amqpd.cluster.moves import Aim, MoveImpossible
 from amqpd.cluster.records import PREFIX, DesiredSetRecord, desired_set_key, encode, source_key
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import AT_ONCE, SetRequests
@@ -70,7 +70,7 @@ def run(scene: Scene, aims: dict[int, Aim], leaders: Callable[[], Awaitable[None
     async def operator() -> None:
         try:
             await scene.set_requests.carry_out(aims)
-        except Impossible as error:
+        except MoveImpossible as error:
             refused.append(str(error))
 
     async def main() -> None:
@@ -157,7 +157,7 @@ def test_what_was_desired_already_is_not_overwritten_unseen() -> None:
         await scene.begin()
         other = DesiredSetRecord(1, (), "c")
         await scene.leaders.transact([], [PutKey(desired_set_key(1), encode(other))])
-        with pytest.raises(Impossible, match="somebody else has just asked for something of source 1"):
+        with pytest.raises(MoveImpossible, match="somebody else has just asked for something of source 1"):
             await scene.set_requests.put(1, Aim(ABC, "b"))
         await scene.set_requests.look()
         assert await scene.set_requests.put(1, Aim(ABC, "b")) > 0
@@ -200,7 +200,7 @@ def test_a_source_that_was_forced_by_another_one_is_looked_at_again() -> None:
         await scene.begin()
         record = scene.set_requests.roster.records[1]
         await scene.becomes(1, ("a",))
-        with pytest.raises(Impossible, match="source 1 has changed meanwhile"):
+        with pytest.raises(MoveImpossible, match="source 1 has changed meanwhile"):
             await scene.set_requests.force(replace(record, members=("b",), generations=(2,)))
 
     trio.run(main)

@@ -24,15 +24,15 @@ from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote
-from amqpd.replication.log import Link
+from amqpd.replication.log import EntryHead
 from amqpd.replication.replica import (
     Appended,
     Dropped,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
 )
 from tests.journal.payloads import entry_of
@@ -254,7 +254,7 @@ class MemoryDisk:
         for source, head in sorted(self.platter.heads.items()):
             if source != LOCAL:
                 entries = [step.entry for step in self.platter.tails.get(source, [])]
-                tail = [Link(each.position, each.before, each.checksum) for each in entries]
+                tail = [EntryHead(each.position, each.before, each.checksum) for each in entries]
                 vote = self.platter.votes.get(source, NO_VOTE)
                 found.append(ReplicaState(source, vote, head.committed, tail, head.reserved))
         return found
@@ -347,10 +347,10 @@ class MemoryDisk:
             staged.entries = [each for each in staged.entries if each.position <= write.position]
         elif isinstance(write, Undone):
             self._undo(write.source, write.position)
-        elif isinstance(write, Voted):
+        elif isinstance(write, VoteCast):
             self.platter.votes[write.source] = write.vote
             self.platter.heads.setdefault(write.source, self.platter.head(write.source))
-        elif isinstance(write, Staged):
+        elif isinstance(write, StateBegin):
             self.platter.staged[write.source] = Staging()
         elif isinstance(write, Dropped):
             self.platter.staged.pop(write.source, None)

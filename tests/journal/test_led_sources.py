@@ -17,7 +17,7 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import START, LogEntry, Position, Vote, new_entry
 from amqpd.queues.backlog import Backlog
-from amqpd.replication.replica import Appended, Voted, Write
+from amqpd.replication.replica import Appended, VoteCast, Write
 from tests.journal.disks import SqliteDrive
 from tests.journal.test_numbers import run
 from tests.journal.test_replicas import seen
@@ -40,7 +40,7 @@ def entry(position: Position) -> LogEntry:
 
 def test_what_is_written_goes_in_order_with_the_transaction_that_gathers():
     buffer = JournalBuffer(6)
-    writes: list[Write] = [Voted(SOURCE, LEADER), Appended(entry((5, 1)))]
+    writes: list[Write] = [VoteCast(SOURCE, LEADER), Appended(entry((5, 1)))]
     assert not buffer.pending
     assert buffer.write(writes[:1]) == buffer.write(writes[1:]) == 7
     assert (buffer.pending, buffer.urgent, buffer.small) == (True, True, False)
@@ -162,7 +162,7 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
         nursery.start_soon(one.writer.run)
         nursery.start_soon(two.writer.run)
         with trio.fail_after(30):
-            await one.wait_stored(one.buffer.write([Voted(SOURCE, LEADER)]))
+            await one.wait_stored(one.buffer.write([VoteCast(SOURCE, LEADER)]))
             backlog = leader(one.buffer, 0)
             backlog.publish(run(), True, 0)
             assert one.buffer.full, "nothing is reserved yet"
@@ -171,7 +171,7 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
             assert not one.buffer.full
             one.buffer.retire(20, 0, 0)
             await one.wait_stored(one.buffer.index)
-            writes = [Voted(SOURCE, LEADER), *map(Appended, lane.entries)]
+            writes = [VoteCast(SOURCE, LEADER), *map(Appended, lane.entries)]
             await two.wait_stored(two.buffer.write(writes))
             assert seen(one.disk) == seen(two.disk) == {}
             for each in (one, two):

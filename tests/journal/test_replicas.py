@@ -22,15 +22,15 @@ from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import decode, encode
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, LogEntry, Position, Vote
-from amqpd.replication.log import Link
+from amqpd.replication.log import EntryHead
 from amqpd.replication.replica import (
     Appended,
     Completed,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
 )
 from tests.journal.disks import DrivenDisk, SqliteDrive, appended, deadlines, idle, row, store, tell, undo, write
@@ -124,7 +124,7 @@ class Pair:
         model = self.model
         other = SourceModel(SOURCE, list(model.entries), START, model.epoch, model.idx, model.next_seq.copy())
         other.reserved = model.reserved
-        writes: list[Write] = [Voted(SOURCE, Vote(model.epoch, "old", 1))]
+        writes: list[Write] = [VoteCast(SOURCE, Vote(model.epoch, "old", 1))]
         last = self.replica.last
         if last != self.log_end:
             # It has a divergent tail, of an epoch before: this leader has not, and its messages have the same
@@ -150,7 +150,7 @@ class Pair:
             self._diverge(data)
             self.model.epoch, self.model.idx = self.model.epoch + 1, 0
         before = seen(disk), disk.replicas()
-        write(disk, Staged(SOURCE))
+        write(disk, StateBegin(SOURCE))
         for part in self.leader.disk.state_parts(SOURCE, after, base):
             write(disk, StatePart(SOURCE, part))
             what = data.draw(st.sampled_from(["", "publish", "committed", "idle", "restart"]), label="meanwhile")
@@ -183,7 +183,7 @@ class Pair:
         self._diverge(data)
         if data.draw(st.booleans(), label="restart"):
             self.replica.restart()
-        write(self.replica.disk, Voted(SOURCE, Vote(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
+        write(self.replica.disk, VoteCast(SOURCE, Vote(model.epoch + 1, "new", 1)), Undone(SOURCE, self.log_end))
         model.epoch, model.idx = model.epoch + 1, 0
         assert seen(self.replica.disk) == before
 
@@ -199,7 +199,7 @@ class Pair:
             if states:
                 above = [each for each in self.log if side.committed < each.position <= side.last]
                 assert states[0].base == side.committed
-                assert states[0].tail == [Link(each.position, each.before, each.checksum) for each in above]
+                assert states[0].tail == [EntryHead(each.position, each.before, each.checksum) for each in above]
                 assert side.disk.log_entries(SOURCE, side.committed, 1 << 30) == above
 
     def end(self) -> None:
@@ -365,5 +365,5 @@ def test_a_page_that_cannot_be_changed_ends_deletions_and_not_the_writes(drive, 
     write(disk, entry, committed={SOURCE: (1, 2)})
     assert disk.kept is not None
     assert [each[0] for each in tables(disk)["batch"]] == [20, 20]
-    assert disk.replicas()[0].tail == [Link((1, 3), (1, 2), entry.entry.checksum)]
+    assert disk.replicas()[0].tail == [EntryHead((1, 3), (1, 2), entry.entry.checksum)]
     disk.close()

@@ -16,7 +16,7 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.scrubbing import Scan
 from amqpd.peers.entry import NO_VOTE, Vote
-from amqpd.replication.replica import Voted
+from amqpd.replication.replica import VoteCast
 from amqpd.storage.page_cache import PageCache
 from tests.journal.disks import SqliteDrive, idle, row, store, tell, transaction, undo, write
 
@@ -93,7 +93,7 @@ def tail(drive: SqliteDrive) -> Path:
     disk.recover()
     store(disk, 1, 1, 1, row(20, 0, 9), counts=[(20, 3, 1)], delivered={20: 1})
     store(disk, 1, 1, 2, counts=[(20, 3, 2)], delivered={20: 2}, settled=[SeqRange(20, 0, 1)])
-    write(disk, Voted(1, Vote(3, "other", 7)))
+    write(disk, VoteCast(1, Vote(3, "other", 7)))
     disk.set_names(generation="12345")
     disk.close()
     return drive.directory

@@ -12,7 +12,7 @@ from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import RecoveredQueue, SeqRange, SourceEntry
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import Vote, new_entry
-from amqpd.replication.replica import Appended, Undone, Voted, Write
+from amqpd.replication.replica import Appended, Undone, VoteCast, Write
 from tests.journal.disks import (
     Drive,
     DrivenDisk,
@@ -208,7 +208,7 @@ def test_of_a_transaction_that_is_refused_nothing_is_written(disk):
     store(disk, 1, 1, 1, row(20, 0, 0), delivered={20: 1})
     before = disk.recovered_of({1}), disk.replicas()
     second, other = SourceEntry(1, 1, 2, [row(20, 1, 1)], delivered={20: 2}), SourceEntry(1, 1, 9)
-    writes: list[Write] = [appended(disk, second), Voted(1, Vote(3, "b", 1)), appended(disk, other, (1, 7))]
+    writes: list[Write] = [appended(disk, second), VoteCast(1, Vote(3, "b", 1)), appended(disk, other, (1, 7))]
     with pytest.raises(ValueError, match="follows"):
         write(disk, *writes)
     assert (disk.recovered_of({1}), disk.replicas()) == before
@@ -236,7 +236,7 @@ def test_writes_are_carried_out_in_order(disk):
         appended(disk, first),
         appended(disk, second, (1, 2)),
         Undone(1, (1, 1)),
-        Voted(1, Vote(2, "b", 4)),
+        VoteCast(1, Vote(2, "b", 4)),
         appended(disk, instead, (1, 1)),
         committed={1: (1, 1)},
     )
@@ -250,7 +250,7 @@ def test_writes_are_carried_out_in_order(disk):
 def test_a_source_is_known_by_its_vote_alone(drive):
     disk = drive.open()
     disk.recover()
-    write(disk, Voted(7, Vote(1, "a", 1)), Voted(7, Vote(2, "b", 1)))
+    write(disk, VoteCast(7, Vote(1, "a", 1)), VoteCast(7, Vote(2, "b", 1)))
     disk, queues = reopened(drive, disk)
     assert disk.replicas() == [ReplicaState(7, Vote(2, "b", 1), (0, 0), [], 0)]
     assert queues == {}

@@ -23,11 +23,11 @@ from amqpd.replication.replica import (
     Appended,
     Completed,
     Dropped,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
 )
 from tests.journal.disks import (
@@ -78,7 +78,7 @@ def a_leader(drive: Drive) -> DrivenDisk:
 
 def state(disk: DrivenDisk, after: Position, base: Position) -> list[Write]:
     parts = [StatePart(SOURCE, part) for part in disk.state_parts(SOURCE, after, base)]
-    return [Staged(SOURCE), *parts, StateEnd(SOURCE, base)]
+    return [StateBegin(SOURCE), *parts, StateEnd(SOURCE, base)]
 
 
 def queues_of(disk: DrivenDisk) -> object:
@@ -99,12 +99,12 @@ def test_an_empty_disk_gets_all(drive, other):
 
 def test_a_copy_that_is_dropped_leaves_its_vote_and_may_be_made_again(drive, other):
     leader, replica = a_leader(drive), opened(other)
-    write(replica, Voted(SOURCE, Vote(1, "leader", 1)))
+    write(replica, VoteCast(SOURCE, Vote(1, "leader", 1)))
     write(replica, *state(leader, START, (1, 6)), Completed(SOURCE))
     store(replica, SOURCE, 1, 7, row(20, 30, 30))
     store(replica, 2, 1, 8, row(30, 0, 9))
     others = replica.recovered_of({2}).queues
-    write(replica, Staged(SOURCE), StateEnd(SOURCE, START), Completed(SOURCE))
+    write(replica, StateBegin(SOURCE), StateEnd(SOURCE, START), Completed(SOURCE))
     for _ in range(2):
         assert queues_of(replica) == {}
         assert replica.recovered_of({2}).queues == others
@@ -203,7 +203,7 @@ def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
     tell(replica, SOURCE, 1, 2)
     store(replica, SOURCE, 1, 9, row(20, 20, 24), counts=[(20, 11, 5)], settled=[SeqRange(20, 10, 19)], dropped=[22])
     parts = state(leader, (1, 2), (1, 6))
-    write(replica, *parts, Voted(SOURCE, Vote(3, "b", 1)), Completed(SOURCE))
+    write(replica, *parts, VoteCast(SOURCE, Vote(3, "b", 1)), Completed(SOURCE))
     assert seen(replica) == seen(leader)
     assert replica.replicas()[0][2:] == leader.replicas()[0][2:]
     idle(leader)
@@ -308,12 +308,12 @@ def test_a_part_that_is_damaged_is_refused(tmp_path: Path) -> None:
     parts = list(leader.state_parts(SOURCE, START, (1, 6)))
     for part in (b"", parts[-1][:-1], parts[-1] + b"x", b"\2" + parts[-1][1:], parts[0][:100]):
         with pytest.raises(BadPayload):
-            write(replica, Staged(SOURCE), StatePart(SOURCE, part))
+            write(replica, StateBegin(SOURCE), StatePart(SOURCE, part))
     with pytest.raises(BadPayload):
-        write(replica, Staged(2), StatePart(2, parts[0]))
+        write(replica, StateBegin(2), StatePart(2, parts[0]))
     mixed = [StatePart(SOURCE, part) for part in (*parts, *leader.state_parts(SOURCE, (1, 1), (1, 6)))]
     with pytest.raises(BadPayload, match="more than one state"):
-        write(replica, Staged(SOURCE), *mixed, StateEnd(SOURCE, (1, 6)), Completed(SOURCE))
+        write(replica, StateBegin(SOURCE), *mixed, StateEnd(SOURCE, (1, 6)), Completed(SOURCE))
     for disk in (leader, replica):
         disk.close()
 
@@ -323,7 +323,7 @@ def test_a_check_does_not_take_what_is_staged_for_damage(tmp_path: Path) -> None
     replica = drive.open()
     replica.recover()
     store(replica, SOURCE, 1, 1, row(20, 0, 9), row(20, 10, 19))
-    write(replica, Voted(SOURCE, Vote(1, "a", 1)), *state(leader, START, (1, 6)))
+    write(replica, VoteCast(SOURCE, Vote(1, "a", 1)), *state(leader, START, (1, 6)))
     replica.close()
     found = [each.line for each in check(drive.directory, Progress()).report.findings if each.file == JOURNAL]
     assert found == []
@@ -342,7 +342,7 @@ def test_of_a_state_in_many_parts_what_left_meanwhile_is_passed_over(tmp_path: P
     monkeypatch.setattr(state_module, "PART_BYTES", 20)
     leader, replica = a_leader(SqliteDrive(tmp_path / "leader")), opened(SqliteDrive(tmp_path / "replica"))
     parts = leader.state_parts(SOURCE, START, (1, 6))
-    writes: list[Write] = [Staged(SOURCE), StatePart(SOURCE, next(parts))]
+    writes: list[Write] = [StateBegin(SOURCE), StatePart(SOURCE, next(parts))]
     store(leader, SOURCE, 1, 7, settled=[SeqRange(20, 20, 29)], retired=[SeqRange(20, 20, 29)])
     entry = leader.log_entries(SOURCE, (1, 6), 1)
     tell(leader, SOURCE, 1, 7)

@@ -8,9 +8,8 @@ from amqpd.peers.encoding import PROOF_BYTES_MAX, REFUSAL_BYTES_MAX
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, Frame, LogEntry, Position, Vote, new_entry
 from amqpd.peers.messages import (
     NONCE_BYTES,
-    Answer,
+    Acknowledgement,
     Answered,
-    Ask,
     Ballot,
     Cut,
     Ended,
@@ -20,20 +19,21 @@ from amqpd.peers.messages import (
     FetchParts,
     Filled,
     Greeting,
+    Heartbeat,
     Hello,
     Lacked,
     Message,
     Missed,
-    Opened,
+    OpenedSource,
     Opening,
     OpenLane,
     Page,
     Proof,
     Query,
     Refusal,
+    RequestPreVote,
     RequestVote,
-    State,
-    Told,
+    SnapshotPart,
     Voted,
     Would,
 )
@@ -63,15 +63,17 @@ entries = st.lists(log_entries(), max_size=5).map(tuple)
 openings = st.builds(
     Opening,
     numbers,
-    st.lists(st.builds(Opened, sources, epochs, positions, st.none() | checksums, numbers), max_size=5).map(tuple),
+    st.lists(st.builds(OpenedSource, sources, epochs, positions, st.none() | checksums, numbers), max_size=5).map(
+        tuple
+    ),
     numbers,
 )
 states = st.builds(
-    lambda source, number, ends, part, first, last: State(source, number, ends[1], part, first, last, ends[0]),
+    lambda source, number, ends, part, first, last: SnapshotPart(source, number, ends[1], part, first, last, ends[0]),
     *(sources, numbers, ranges, payloads, st.booleans(), st.booleans()),
 )
 answers = st.builds(
-    Answer,
+    Acknowledgement,
     numbers,
     st.dictionaries(sources, positions, max_size=4),
     st.dictionaries(sources, votes, max_size=4),
@@ -97,10 +99,10 @@ BY_KIND: dict[type, st.SearchStrategy[Message]] = {
     Cut: st.builds(Cut, lanes, numbers, frames),
     Lacked: st.builds(Lacked, lanes, numbers, st.builds(Missed, entries)),
     Filled: st.builds(Filled, lanes, numbers, states),
-    Told: st.builds(Told, lanes, numbers, numbers, numbers),
+    Heartbeat: st.builds(Heartbeat, lanes, numbers, numbers, numbers),
     Ended: st.builds(Ended, lanes, sources, epochs),
     Answered: st.builds(Answered, lanes, numbers, answers, numbers),
-    Ask: st.builds(Ask, numbers, sources),
+    RequestPreVote: st.builds(RequestPreVote, numbers, sources),
     Would: st.builds(Would, numbers, ballots),
     RequestVote: st.builds(RequestVote, numbers, sources, votes),
     Voted: st.builds(Voted, numbers, votes, ballots),
@@ -117,8 +119,8 @@ START: Position = (0, 0)
 EXAMPLES: list[Message] = [
     Greeting(Hello(HIGHEST, "shop", "a", 7, 2**62 + 1), "b", bytes(NONCE_BYTES), secret=True),
     Cut(3, 41, Frame(9, 8, (new_entry(5, (2, 9), (1, 4), b"payload"), new_entry(6, (2, 9), START, b"")), 7)),
-    OpenLane(3, 1, Opening(8, (Opened(5, 2, (1, 4), 12345, 9), Opened(6, 2, START, None)), 6)),
-    Answered(3, 41, Answer(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
+    OpenLane(3, 1, Opening(8, (OpenedSource(5, 2, (1, 4), 12345, 9), OpenedSource(6, 2, START, None)), 6)),
+    Answered(3, 41, Acknowledgement(9, {5: (1, 4)}, {6: Vote(3, "b", 2)}, frozenset({5}), frozenset({7}))),
     Entries(4, (new_entry(5, (2, 9), (1, 4), b"payload"),)),
     Page(7, '{"rows":[]}'),
 ]

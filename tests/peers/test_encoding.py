@@ -24,16 +24,17 @@ from amqpd.peers.messages import (
     FROM_ACCEPTOR,
     FROM_DIALER,
     NONCE_BYTES,
-    Answer,
+    Acknowledgement,
     Answered,
     Cut,
     Entries,
     Fetched,
     Filled,
     Greeting,
+    Heartbeat,
     Hello,
     Message,
-    Opened,
+    OpenedSource,
     Opening,
     OpenLane,
     Page,
@@ -41,8 +42,7 @@ from amqpd.peers.messages import (
     Query,
     Refusal,
     RequestVote,
-    State,
-    Told,
+    SnapshotPart,
 )
 from amqpd.peers.versions import HIGHEST, OWN, RANGED, Versions
 from tests.peers.message_strategies import BY_KIND, EXAMPLES, messages
@@ -141,7 +141,7 @@ def test_payloads_are_sent_without_a_copy() -> None:
     _, *pieces = encode(Cut(1, 1, frame))
     assert [id(piece) for piece in pieces] == [id(each) for each in payloads]
     part = b"y" * 50_000
-    assert encode(Filled(1, 1, State(1, 1, (1, 2), part, True, True)))[1] is part
+    assert encode(Filled(1, 1, SnapshotPart(1, 1, (1, 2), part, True, True)))[1] is part
 
 
 OUT_OF_ORDER = LogEntry(1, (2, 5), (2, 5), b"", checksum_of(1, (2, 5), (2, 5), b""))
@@ -178,7 +178,7 @@ def test_the_version_before_has_all_but_the_revisions(message: Message) -> None:
         return
     data = b"".join(encode(message, 4))
     read = decode(data, 4)
-    if isinstance(message, Told | Answered):
+    if isinstance(message, Heartbeat | Answered):
         assert read == replace(message, revision=0)
         assert data != bytes_of(message)
     elif isinstance(message, Greeting | Cut):
@@ -250,7 +250,7 @@ class Announced(bytes):
     "message",
     [
         greeting(Hello(1, "x" * GREETING_BYTES_MAX, "a", 1, 1)),
-        Filled(1, 1, State(1, 1, (1, 2), Announced(), True, True)),
+        Filled(1, 1, SnapshotPart(1, 1, (1, 2), Announced(), True, True)),
         Query(1, "x" * (PAGE_BYTES_MAX + 1)),
         Page(1, "ü" * (PAGE_BYTES_MAX // 2 + 1)),
     ],
@@ -272,7 +272,7 @@ def test_a_page_that_is_too_large_is_malformed(kind: int) -> None:
 def test_the_bytes_of_a_version_do_not_change() -> None:
     """A change of these is a new version."""
     said: dict[Message, str] = {
-        Told(1, 2, 3, 4): "06 01000000 0200000000000000 0300000000000000 0400000000000000",
+        Heartbeat(1, 2, 3, 4): "06 01000000 0200000000000000 0300000000000000 0400000000000000",
         Query(1, "{}"): "11 0100000000000000 02000000 7b7d",
         Page(1, "{}"): "12 0100000000000000 02000000 7b7d",
         greeting(Hello(4, "shop", "a", 7, 8)): (
@@ -289,17 +289,17 @@ def test_the_bytes_of_a_version_do_not_change() -> None:
     assert {message: bytes_of(message) for message in said} == {
         message: bytes.fromhex(text) for message, text in said.items()
     }
-    opening = OpenLane(1, 2, Opening(5, (Opened(9, 3, (2, 4), None, 6),), 4))
+    opening = OpenLane(1, 2, Opening(5, (OpenedSource(9, 3, (2, 4), None, 6),), 4))
     head = struct.pack("<BIqqqI", 2, 1, 2, 5, 4, 1)
     assert bytes_of(opening) == head + struct.pack("<qqqq?Iq", 9, 3, 2, 4, False, 0, 6)
-    answered = Answered(1, 2, Answer(5, {}, {}, frozenset({9}), frozenset()), 6)
+    answered = Answered(1, 2, Acknowledgement(5, {}, {}, frozenset({9}), frozenset()), 6)
     assert bytes_of(answered) == struct.pack("<BIqqIIIIIqq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9, 6)
     assert b"".join(encode(answered, 4)) == struct.pack("<BIqqIIIIIq", 8, 1, 2, 5, 0, 0, 0, 1, 0, 9)
     cut = Cut(1, 2, Frame(9, 8, (), 7, 6, (3,), 5))
     assert bytes_of(cut) == struct.pack("<BIqqqqqqIqI", 3, 1, 2, 5, 9, 8, 7, 6, 1, 3, 0)
     of_four = b"".join(encode(Cut(1, 2, Frame(9, 8, (), 7, 6, (3,))), 4))
     assert of_four == struct.pack("<BIqqqqqIqI", 3, 1, 2, 9, 8, 7, 6, 1, 3, 0)
-    assert b"".join(encode(Told(1, 2, 3, 4), 4)) == struct.pack("<BIqq", 6, 1, 2, 3)
+    assert b"".join(encode(Heartbeat(1, 2, 3, 4), 4)) == struct.pack("<BIqq", 6, 1, 2, 3)
 
 
 def is_malformed(message: Message) -> bool:
@@ -352,7 +352,7 @@ def test_a_list_that_is_longer_than_any_forwarder_sends_is_malformed() -> None:
     none = new_entry(1, (1, 1), START, b"")
     for message in (
         Entries(1, (none,) * (ENTRIES_MAX + 1)),
-        Answered(1, 1, Answer(1, {}, {}, frozenset(range(1, SOURCES_MAX + 2)), frozenset())),
+        Answered(1, 1, Acknowledgement(1, {}, {}, frozenset(range(1, SOURCES_MAX + 2)), frozenset())),
         Cut(1, 1, Frame(2, 1, (), 0, 0, (1,) * (SOURCES_MAX + 1))),
     ):
         with pytest.raises(MalformedMessage, match="the limit is"):

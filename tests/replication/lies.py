@@ -15,9 +15,8 @@ from typing import Any
 
 from amqpd.peers.entry import Frame, LogEntry, Vote, checksum_of, new_entry
 from amqpd.peers.messages import (
-    Answer,
+    Acknowledgement,
     Answered,
-    Ask,
     Ballot,
     Cut,
     Ended,
@@ -26,34 +25,35 @@ from amqpd.peers.messages import (
     FetchEntries,
     FetchParts,
     Filled,
+    Heartbeat,
     Lacked,
     Message,
     Missed,
-    Opened,
+    OpenedSource,
     Opening,
     OpenLane,
     Page,
     Query,
+    RequestPreVote,
     RequestVote,
-    State,
-    Told,
+    SnapshotPart,
     Voted,
     Would,
 )
 
 SOURCE = 5
 _entry = new_entry(SOURCE, (2, 9), (1, 4), b"payload")
-_state = State(SOURCE, 1, (2, 9), pickle.dumps([]), True, True, (1, 4))
+_state = SnapshotPart(SOURCE, 1, (2, 9), pickle.dumps([]), True, True, (1, 4))
 _ballot = Ballot(True, Vote(2, "b", 1), (1, 4), 7, (1, 4))
 
 FROM_LEADER: list[Message] = [
-    OpenLane(1, 1, Opening(8, (Opened(SOURCE, 2, (1, 4), 12345, 0),), 6)),
+    OpenLane(1, 1, Opening(8, (OpenedSource(SOURCE, 2, (1, 4), 12345, 0),), 6)),
     Cut(1, 2, Frame(9, 8, (_entry,), 7, 7, (SOURCE,))),
     Lacked(1, 3, Missed((_entry,))),
     Filled(1, 4, _state),
-    Told(1, 5, 6),
+    Heartbeat(1, 5, 6),
     Ended(1, SOURCE, 2),
-    Ask(1, SOURCE),
+    RequestPreVote(1, SOURCE),
     RequestVote(1, SOURCE, Vote(2, "b", 1)),
     FetchEntries(1, SOURCE, (1, 4)),
     FetchParts(1, SOURCE, (1, 4)),
@@ -63,7 +63,7 @@ ANSWERS: list[Message] = [
     Answered(
         1,
         2,
-        Answer(
+        Acknowledgement(
             9, {SOURCE: (1, 4)}, {SOURCE: Vote(3, "b", 2)}, frozenset({SOURCE}), frozenset({SOURCE}), {SOURCE: (1, 4)}
         ),
     ),

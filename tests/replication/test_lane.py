@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqpd.peers.entry import START, BrokenConnection, Frame, Vote
-from amqpd.peers.messages import Answer, Missed, State
+from amqpd.peers.messages import Acknowledgement, Missed, SnapshotPart
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Receiver
@@ -17,16 +17,16 @@ from amqpd.replication.replica import (
     Dropped,
     Replica,
     Replicas,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
 )
 
 MEMBERS = ("a", "b", "c")
-ALL_OF_11 = Answer(11, {}, {}, frozenset(), frozenset())
+ALL_OF_11 = Acknowledgement(11, {}, {}, frozenset(), frozenset())
 
 
 class Peer:
@@ -60,8 +60,8 @@ def test_frame_is_committed_when_the_leader_and_one_of_two_peers_have_it() -> No
     lane.is_stored(11)
     assert lane.committed == 11
     assert peer.writes == [
-        Voted(1, Vote(1, "a", 1)),
-        Voted(2, Vote(1, "a", 1)),
+        VoteCast(1, Vote(1, "a", 1)),
+        VoteCast(2, Vote(1, "a", 1)),
         *(Appended(entry) for entry in frame.entries),
     ]
 
@@ -201,8 +201,8 @@ def test_peer_that_lacks_more_than_is_kept_is_caught_up_by_state() -> None:
     assert lane.answered("b", answer) == ([], [])
     peer.writes.clear()
     for part, first in ((b"rows", True), (b"more", False)):
-        answer = peer.receiver.replace(State(1, 4, (3, 25), part, first, not first), peer.writes)
-    state = [Staged(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
+        answer = peer.receiver.replace(SnapshotPart(1, 4, (3, 25), part, first, not first), peer.writes)
+    state = [StateBegin(1), StatePart(1, b"rows"), StatePart(1, b"more"), StateEnd(1, (3, 25))]
     assert peer.writes == [*state, Completed(1)]
     missed, behind = lane.answered("b", answer)
     assert (len(missed), behind) == (1, [])
@@ -216,13 +216,13 @@ def test_peer_in_the_middle_of_that_votes_with_what_it_had() -> None:
     lane.cut(12, {1: b"lacks"})
     peer.again()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.receiver.replace(State(1, 1, (1, 11), b"rows", first=True, last=False), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, 1, (1, 11), b"rows", first=True, last=False), peer.writes)
     answer = peer.receiver.receive(lane.cut(13, {1: b""}), peer.writes)
     assert answer.incomplete == {1}
     assert peer.replicas[1].log.last == (1, 11)
     peer.writes.clear()
     assert peer.replicas.cast_vote(1, Vote(9, "c", 1), peer.writes)
-    assert peer.writes == [Dropped(1), Voted(1, Vote(9, "c", 1))]
+    assert peer.writes == [Dropped(1), VoteCast(1, Vote(9, "c", 1))]
 
 
 def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
@@ -231,7 +231,7 @@ def test_state_that_is_not_lacked_any_more_is_passed_over() -> None:
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.receive(lane.cut(11, {1: b"acknowledged"}), peer.writes)
     peer.writes.clear()
-    answer = peer.receiver.replace(State(1, 1, START, b"", first=True, last=True), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, 1, START, b"", first=True, last=True), peer.writes)
     assert (peer.writes, peer.replicas[1].log.last) == ([], (1, 11))
     assert answer.lacks == {}
 
@@ -241,19 +241,21 @@ def test_state_of_an_epoch_that_has_ended_does_not_mix_with_the_next() -> None:
     peer.receiver.open(lane.open("b"), peer.writes)
     for epoch, base in ((4, (3, 25)), (5, (3, 28))):
         peer.receiver.open(lane.begin(1, epoch, base, []), peer.writes)
-        peer.receiver.replace(State(1, epoch, base, b"first of %d" % epoch, first=True, last=False), peer.writes)
+        peer.receiver.replace(
+            SnapshotPart(1, epoch, base, b"first of %d" % epoch, first=True, last=False), peer.writes
+        )
         lane.end(1)
     peer.writes.clear()
-    peer.receiver.replace(State(1, 4, (3, 25), b"last of 4", first=False, last=True), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, 4, (3, 25), b"last of 4", first=False, last=True), peer.writes)
     assert peer.writes == []
-    peer.receiver.replace(State(1, 5, (3, 28), b"last of 5", first=False, last=True), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, 5, (3, 28), b"last of 5", first=False, last=True), peer.writes)
     assert peer.writes == [StatePart(1, b"last of 5"), StateEnd(1, (3, 28)), Completed(1)]
 
 
 def test_state_of_an_older_connection_does_not_mix_with_that_of_the_next() -> None:
     lane, peer = LeaderLane(MEMBERS, 30), Peer()
     lane.begin(1, 4, (3, 25), [])
-    state = State(1, 4, (3, 25), b"old", first=True, last=False)
+    state = SnapshotPart(1, 4, (3, 25), b"old", first=True, last=False)
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.receiver.replace(state, peer.writes)
     older = peer.receiver
@@ -274,7 +276,7 @@ def test_what_was_acknowledged_is_had_again_before_state_takes_its_place() -> No
     lane.cut(12, {1: b"missed"})
     peer.again()
     peer.receiver.open(lane.open("b"), peer.writes)
-    answer = peer.receiver.replace(State(1, 1, START, b"", first=True, last=True), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, 1, START, b"", first=True, last=True), peer.writes)
     assert peer.replicas[1].log.last == (1, 11)
     missed, _ = lane.answered("b", answer)
     peer.receiver.repair(missed[0], peer.writes)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.peers.entry import START
-from amqpd.peers.messages import Answer
+from amqpd.peers.messages import Acknowledgement
 from amqpd.replication.commit import majority
 from amqpd.replication.leader import LeaderLane
 
@@ -51,7 +51,7 @@ class Copies:
             for (source, at), copies in self.entries.items():
                 if at <= number and source not in apart:
                     copies.add(peer)
-            self.lane.answered(peer, Answer(number, {}, {}, frozenset(), frozenset(apart)))
+            self.lane.answered(peer, Acknowledgement(number, {}, {}, frozenset(), frozenset(apart)))
 
     def open(self, peer: str) -> None:
         if peer in self.peers:

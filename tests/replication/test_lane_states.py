@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from amqpd.peers.entry import START, BrokenConnection, Frame, Vote, new_entry
-from amqpd.peers.messages import Opened, Opening, State
+from amqpd.peers.messages import OpenedSource, Opening, SnapshotPart
 from amqpd.replication.leader import LeaderLane
-from amqpd.replication.log import Link, Log
+from amqpd.replication.log import EntryHead, Log
 from amqpd.replication.replica import (
     Completed,
     Dropped,
     Replica,
     Replicas,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
-    Voted,
+    VoteCast,
 )
 from tests.replication.test_lane import ALL_OF_11, MEMBERS, Peer, leader_of
 
@@ -44,18 +44,18 @@ def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
     assert lane.answered("b", answer) == ([], [1])
     assert lane.peer_base("b", 1) == (1, 11)
     peer.writes.clear()
-    state = State(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
+    state = SnapshotPart(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
-    assert peer.writes == [Staged(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
+    assert peer.writes == [StateBegin(1, (1, 11)), StatePart(1, b"what follows"), StateEnd(1, (3, 25)), Completed(1)]
 
 
 def test_what_the_peer_has_committed_may_pass_the_beginning_of_the_state() -> None:
     lane, peer = behind_with_base()
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.writes.clear()
-    state = State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
+    state = SnapshotPart(1, 1, (3, 25), b"", first=True, last=True, after=(1, 7))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
-    assert peer.writes[0] == Staged(1, (1, 7))
+    assert peer.writes[0] == StateBegin(1, (1, 7))
 
 
 def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> None:
@@ -63,19 +63,21 @@ def test_state_that_leaves_out_what_the_peer_has_not_breaks_the_connection() -> 
     peer.receiver.open(lane.open("b"), peer.writes)
     peer.writes.clear()
     with pytest.raises(BrokenConnection, match=r"goes on from \(1, 12\), and \(1, 11\) is committed"):
-        peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
+        peer.receiver.replace(SnapshotPart(1, 1, (3, 25), b"", first=True, last=True, after=(1, 12)), peer.writes)
     assert (peer.writes, peer.replicas[1].usable) == ([], True)
 
 
 def test_vote_in_the_middle_of_a_difference_leaves_what_stood() -> None:
     lane, peer = behind_with_base()
     peer.receiver.open(lane.open("b"), peer.writes)
-    peer.receiver.replace(State(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, 1, (3, 25), b"", first=True, last=False, after=(1, 11)), peer.writes)
     assert peer.replicas.cast_vote(1, Vote(9, "b", 1), peer.writes)
     assert (peer.replicas[1].log.base, peer.replicas[1].log.last) == ((1, 11), (1, 12))
-    answer = peer.receiver.replace(State(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes)
+    answer = peer.receiver.replace(
+        SnapshotPart(1, 1, (3, 25), b"", first=False, last=True, after=(1, 11)), peer.writes
+    )
     assert answer.fenced == {1: Vote(9, "b", 1)}
-    assert peer.writes[-2:] == [Dropped(1), Voted(1, Vote(9, "b", 1))]
+    assert peer.writes[-2:] == [Dropped(1), VoteCast(1, Vote(9, "b", 1))]
 
 
 def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
@@ -85,12 +87,12 @@ def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
     commit_many(lane, range(11, 20))
     lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
     transfer = lane.sends_state("b", 1, (1, 19))
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
     for frame in commit_many(lane, range(20, 40)):
         answer = peer.receiver.receive(frame, peer.writes)
     assert lane.answered("b", answer) == ([], [])
     assert lane.open_bytes <= 20
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
     missed, behind = lane.answered("b", answer)
     assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
@@ -114,23 +116,23 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
     commit_many(lane, range(11, 20))
     lane.answered("b", peer.receiver.open(lane.open("b"), peer.writes))
     transfer = lane.sends_state("b", 1, (1, 19))
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=True, last=False), peer.writes)
     for frame in commit_many(lane, range(20, 28)):
         answer = peer.receiver.receive(frame, peer.writes)
     assert lane.answered("b", answer) == ([], [])
     assert lane.sends("b", 1, transfer)
     assert lane.peers["b"].transfers[1].behind is None
-    answer = peer.receiver.replace(State(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
     assert peer.writes[-1] == Completed(1)
     assert lane.answered("b", answer) == ([], [1])
     assert lane.peer_base("b", 1) == (1, 19)
     assert not lane.has_all("b", 1)
     again = lane.sends_state("b", 1, (1, 27))
     assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)
-    peer.receiver.replace(State(1, again, (1, 27), b"", True, False, (1, 19)), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, again, (1, 27), b"", True, False, (1, 19)), peer.writes)
     [frame] = commit_many(lane, range(28, 29))
     peer.receiver.receive(frame, peer.writes)
-    answer = peer.receiver.replace(State(1, again, (1, 27), b"", False, True, (1, 19)), peer.writes)
+    answer = peer.receiver.replace(SnapshotPart(1, again, (1, 27), b"", False, True, (1, 19)), peer.writes)
     missed, behind = lane.answered("b", answer)
     assert ([each.position for each in missed[0].entries], behind) == ([(1, 28)], [])
     answer = peer.receiver.repair(missed[0], peer.writes)
@@ -142,10 +144,10 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
 def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_leader() -> None:
     """It may be what a majority rests on."""
     peer = Peer()
-    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [EntryHead((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
     peer.again()
-    peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
-    whole = State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5))
+    peer.receiver.open(Opening(40, (OpenedSource(1, 3, (3, 40), None),), 0), peer.writes)
+    whole = SnapshotPart(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5))
     answer = peer.receiver.replace(whole, peer.writes)
     assert Completed(1) not in peer.writes
     assert answer.bases == {1: (1, 5)}
@@ -156,10 +158,10 @@ def test_a_state_stands_alone_only_if_it_has_what_was_acknowledged_to_an_older_l
 
 def test_a_state_that_is_contradicted_does_not_take_its_place() -> None:
     peer = Peer()
-    peer.replicas = Replicas([Replica(1, Log((1, 5), [Link((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
+    peer.replicas = Replicas([Replica(1, Log((1, 5), [EntryHead((2, 30), (1, 5), 7)]), Vote(2, "c", 1))])
     peer.again()
-    peer.receiver.open(Opening(40, (Opened(1, 3, (3, 40), None),), 0), peer.writes)
-    peer.receiver.replace(State(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5)), peer.writes)
+    peer.receiver.open(Opening(40, (OpenedSource(1, 3, (3, 40), None),), 0), peer.writes)
+    peer.receiver.replace(SnapshotPart(1, 1, (2, 20), b"", first=True, last=True, after=(1, 5)), peer.writes)
     answer = peer.receiver.receive(Frame(41, 40, (new_entry(1, (3, 41), (2, 10), b""),), 0), peer.writes)
     assert answer.contradicted == {1}
     assert peer.writes[-1] == Dropped(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amqpd.peers.entry import START, LogEntry, new_entry
-from amqpd.replication.log import Link, Log, Match
+from amqpd.replication.log import EntryHead, Log, Match
 
 
 def entries(*positions: tuple[int, int], after: tuple[int, int] = START) -> list[LogEntry]:
@@ -18,7 +18,7 @@ def entries(*positions: tuple[int, int], after: tuple[int, int] = START) -> list
 
 
 def log_of(*made: LogEntry, base: tuple[int, int] = START) -> Log:
-    return Log(base, [Link(each.position, each.before, each.checksum) for each in made])
+    return Log(base, [EntryHead(each.position, each.before, each.checksum) for each in made])
 
 
 FIRST, SECOND, THIRD = entries((1, 1), (1, 2), (1, 5))

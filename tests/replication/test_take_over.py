@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from amqpd.peers.entry import START, LogEntry, Position, Vote, new_entry
-from amqpd.peers.messages import Ballot, State
+from amqpd.peers.messages import Ballot, SnapshotPart
 from amqpd.replication.commit import majority, reached
-from amqpd.replication.log import Link, Log
+from amqpd.replication.log import EntryHead, Log
 from amqpd.replication.replica import (
     Appended,
     Completed,
-    Fenced,
     Replica,
     Replicas,
-    Staged,
+    StaleLeader,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
 )
 from amqpd.replication.take_over import Ask, Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
@@ -33,7 +33,7 @@ SECOND = new_entry(1, (4, 2), (4, 1), b"second")
 
 
 def replica(*entries: LogEntry) -> Replica:
-    return Replica(1, Log(START, [Link(each.position, each.before, each.checksum) for each in entries]), OLD)
+    return Replica(1, Log(START, [EntryHead(each.position, each.before, each.checksum) for each in entries]), OLD)
 
 
 def ballot(member: str, vote: Vote, last: Position, *, granted: bool = True) -> Ballot:
@@ -115,7 +115,7 @@ def test_missing_entries_are_fetched_and_what_differs_is_undone() -> None:
     assert step == Fetch("b", (4, 1))
     attempt.fetched("b", [SECOND], writes)
     assert attempt.phase is Phase.WON
-    assert writes == [Voted(1, attempt.vote), Undone(1, START), Appended(FIRST), Appended(SECOND)]
+    assert writes == [VoteCast(1, attempt.vote), Undone(1, START), Appended(FIRST), Appended(SECOND)]
 
 
 def test_higher_vote_ends_the_attempt() -> None:
@@ -189,7 +189,7 @@ def test_what_the_member_has_not_kept_as_entries_comes_as_state() -> None:
     own = replica(FIRST)
     attempt, step = fetching(own, writes, SECOND.position)
     assert step == FetchState("b", START)
-    state = State(1, 1, SECOND.position, b"rows", first=True, last=False)
+    state = SnapshotPart(1, 1, SECOND.position, b"rows", first=True, last=False)
     assert attempt.fetched_state("b", state, writes) is None
     assert own.log.last == FIRST.position
     step = attempt.fetched_state("b", replace(state, part=b"more", first=False, last=True), writes)
@@ -197,7 +197,7 @@ def test_what_the_member_has_not_kept_as_entries_comes_as_state() -> None:
     attempt.fetched("b", [THIRD], writes)
     assert attempt.phase is Phase.WON
     assert writes == [
-        Staged(1, START),
+        StateBegin(1, START),
         StatePart(1, b"rows"),
         StatePart(1, b"more"),
         StateEnd(1, SECOND.position),
@@ -211,7 +211,7 @@ def test_state_alone_is_enough_if_nothing_follows_it() -> None:
     writes: list[Write] = []
     own = replica(FIRST)
     attempt, _ = fetching(own, writes, THIRD.position)
-    attempt.fetched_state("b", State(1, 1, THIRD.position, b"", first=True, last=True), writes)
+    attempt.fetched_state("b", SnapshotPart(1, 1, THIRD.position, b"", first=True, last=True), writes)
     assert (attempt.phase, writes[-1]) == (Phase.WON, Completed(1))
 
 
@@ -260,7 +260,7 @@ def test_late_answer_to_an_earlier_fetch_is_no_lack_of_progress() -> None:
 def test_state_that_does_not_fit_is_not_taken() -> None:
     writes: list[Write] = []
     attempt, _ = fetching(replica(FIRST), writes, SECOND.position)
-    state = State(1, 1, SECOND.position, b"", first=True, last=True, after=FIRST.position)
+    state = SnapshotPart(1, 1, SECOND.position, b"", first=True, last=True, after=FIRST.position)
     assert attempt.fetched_state("b", state, writes) is None
     assert (attempt.phase, writes) == (Phase.LOST, [])
     assert attempt.reason == "the state of b goes from (4, 1) to (4, 2)"
@@ -271,6 +271,6 @@ def test_late_answer_leaves_what_a_later_leader_has_staged() -> None:
     own = replica(FIRST)
     attempt, _ = fetching(own, writes)
     own.stage(Vote(9, "c", 1), writes)
-    with pytest.raises(Fenced):
+    with pytest.raises(StaleLeader):
         attempt.fetched("b", [], writes)
     assert own.staged is not None

@@ -33,11 +33,11 @@ from amqpd.replication.replica import (
     Appended,
     Completed,
     Dropped,
-    Staged,
+    StateBegin,
     StateEnd,
     StatePart,
     Undone,
-    Voted,
+    VoteCast,
     Write,
     source_of,
 )
@@ -126,10 +126,10 @@ def _carry_out_one(connection: sqlite3.Connection, write: Write, draft: Draft, *
                 staging.undo_staged(connection, source, position, staged, draft)
             else:
                 undo(connection, draft, source, position)
-        case Voted(source, vote):
+        case VoteCast(source, vote):
             connection.execute(entry_statements.PUT_VOTE, (source, *vote, checksums.of_vote(source, *vote)))
             draft.known(source)
-        case Staged(source):
+        case StateBegin(source):
             staging.begin(connection, source, draft)
         case StatePart(source, part):
             staging.take_part(connection, source, part, draft)

@@ -29,7 +29,7 @@ from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.sqlite.state import SourceState
 from amqpd.journal.sqlite.state_reading import parts
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position
-from amqpd.replication.log import Link
+from amqpd.replication.log import EntryHead
 
 T = TypeVar("T")
 
@@ -98,9 +98,9 @@ class ReplicaReader:
         return record.heads() if record is not None else {}
 
     def _replicas(self, connection: sqlite3.Connection) -> list[ReplicaState]:
-        heads, tails = self._heads(connection), dict[int, list[Link]]()
+        heads, tails = self._heads(connection), dict[int, list[EntryHead]]()
         for record in map(tail_record, connection.execute(queries.TAIL)):
-            tails.setdefault(record.source, []).append(Link(record.position, record.before, record.checksum))
+            tails.setdefault(record.source, []).append(EntryHead(record.position, record.before, record.checksum))
         voted = read_votes(connection)
         return [
             ReplicaState(source, voted.get(source, NO_VOTE), head.committed, tails.get(source, []), head.reserved)

@@ -46,7 +46,7 @@ class _Stranger(NamedTuple):
     scope: trio.CancelScope
 
 
-class Acceptor:
+class LinkAcceptor:
     """Takes in the connections of all listening sockets of a node, until each peer has said who it is."""
 
     def __init__(

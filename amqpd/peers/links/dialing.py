@@ -19,9 +19,9 @@ import structlog
 import trio
 
 from amqpd.peers.links.handshake import OneVersionOnly, Proven, dial_hello, speaking_only, stranger
-from amqpd.peers.links.link import Link, LinkEvents, LinkLimits
+from amqpd.peers.links.link import LinkEvents, LinkLimits, PeerLink
 from amqpd.peers.links.sockets import Address, connect
-from amqpd.peers.links.stream import Altered, Broken, Refused, Stream
+from amqpd.peers.links.stream import Altered, Broken, NotListening, Stream
 from amqpd.peers.links.tls import of_tls
 from amqpd.peers.links.troubles import Trouble
 from amqpd.peers.links.trust import Trust
@@ -52,7 +52,7 @@ class Dialer:
         self._trust = trust
         self._limits = limits
         self._chance = chance
-        self._link: Link | None = None
+        self._link: PeerLink | None = None
         self._attempt = trio.CancelScope()
         self._pause: trio.CancelScope | None = None
         self._back_off_s = limits.back_off_first_s
@@ -102,14 +102,14 @@ class Dialer:
             if self.address is not None:
                 await self._wait()
 
-    async def _dial(self, address: Address) -> Link | None:
+    async def _dial(self, address: Address) -> PeerLink | None:
         link = await self._dial_as(self._me, address)
         if isinstance(link, OneVersionOnly):
             link = await self._dial_as(speaking_only(self._me, link.version), address)
             assert not isinstance(link, OneVersionOnly), "a node that says one version is told of no other one"
         return link
 
-    async def _dial_as(self, me: Hello, address: Address) -> Link | OneVersionOnly | None:
+    async def _dial_as(self, me: Hello, address: Address) -> PeerLink | OneVersionOnly | None:
         stream, incoming = None, stranger()
         peer: Proven | None = None
         failure = Broken(f"no answer in {self._limits.handshake_s} s")
@@ -129,10 +129,10 @@ class Dialer:
             return None  # it moved meanwhile
         if stream is None or peer is None:
             self._failed(failure)
-            if isinstance(failure, Refused):
+            if isinstance(failure, NotListening):
                 self._events.refused(self.name)
             return None
-        return Link(stream, incoming, peer, self._events, self._limits.out_bytes_max, dialed=True)
+        return PeerLink(stream, incoming, peer, self._events, self._limits.out_bytes_max, dialed=True)
 
     def _stream(self, connected: socket.socket) -> Stream:
         if self._trust.tls is None:
@@ -143,7 +143,7 @@ class Dialer:
             connected.close()
             raise Broken(of_tls(error)) from None
 
-    async def _attend(self, link: Link) -> None:
+    async def _attend(self, link: PeerLink) -> None:
         log.info("linked", peer=self.name, incarnation=link.peer.incarnation, version=link.version)
         self._reason, self._starting, self.trouble = "", False, None
         self._link = link
@@ -160,7 +160,7 @@ class Dialer:
     def _failed(self, failure: Broken) -> None:
         self.trouble, reason = failure.trouble, str(failure)
         waited_s = trio.current_time() - self._begun_s
-        if isinstance(failure, Refused) and self._starting and waited_s < self._limits.starting_s:
+        if isinstance(failure, NotListening) and self._starting and waited_s < self._limits.starting_s:
             told, say = f"{reason}: maybe it has not started yet", log.info
         else:
             told, say = reason, log.warning

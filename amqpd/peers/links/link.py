@@ -58,26 +58,26 @@ class LinkEvents(Protocol):
     """The receiver of the events of links: begun, ended, refused, and each message. All of it is called by trio's
     thread, and does not wait; what it raises ends the node."""
 
-    def dialed(self, link: Link) -> None:
+    def dialed(self, link: PeerLink) -> None:
         """This forwarder has a link to a peer. The one before it to that peer was `lost`."""
 
-    def lost(self, link: Link, why: str) -> None:
+    def lost(self, link: PeerLink, why: str) -> None:
         """One that was `dialed` has ended; it is dialed again, unless its peer is not one any more."""
 
     def refused(self, name: str) -> None:
         """Nobody listens at this peer's address now. That does not prove that the peer is gone."""
 
-    def accepted(self, link: Link) -> None:
+    def accepted(self, link: PeerLink) -> None:
         """A peer has dialed this forwarder. The one before it of that peer has `left`."""
 
-    def left(self, link: Link) -> None:
+    def left(self, link: PeerLink) -> None:
         """One that was `accepted` has ended."""
 
-    def received(self, link: Link, message: Message) -> None:
+    def received(self, link: PeerLink, message: Message) -> None:
         """Between `dialed` and `lost`, or `accepted` and `left`; what the other end may send."""
 
 
-class Link:
+class PeerLink:
     """One connection to a peer, over which messages go both ways."""
 
     def __init__(
@@ -163,7 +163,7 @@ class Link:
             self._drained.set()
             self._scope.cancel()
 
-    async def run(self, begun: Callable[[Link], None]) -> str:
+    async def run(self, begun: Callable[[PeerLink], None]) -> str:
         """Until it ends; why it did. `begun` is called before anything is told. Raises what that and
         `LinkEvents.received` raise."""
         try:

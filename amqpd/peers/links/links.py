@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 import trio
 
-from amqpd.peers.links.accepting import Acceptor
+from amqpd.peers.links.accepting import LinkAcceptor
 from amqpd.peers.links.dialing import Dialer
 from amqpd.peers.links.framing import Incoming
 from amqpd.peers.links.handshake import Proven
-from amqpd.peers.links.link import Link, LinkEvents, LinkLimits
+from amqpd.peers.links.link import LinkEvents, LinkLimits, PeerLink
 from amqpd.peers.links.sockets import Address, listen
 from amqpd.peers.links.stream import Stream
 from amqpd.peers.links.troubles import NETWORK_CHANGES, Trouble
@@ -57,10 +57,10 @@ class Links:
         self._chance = chance
         self._nursery: trio.Nursery | None = None
         self._dialers: dict[str, Dialer] = {}
-        self._accepted: dict[str, Link] = {}
+        self._accepted: dict[str, PeerLink] = {}
         self._warned_s: dict[str, float] = {}
         """nodes whose bytes change on the way: when that was a warning"""
-        self._acceptor = Acceptor(me, trust, self._limits, self._refuses, self._known, self._nodes_at)
+        self._acceptor = LinkAcceptor(me, trust, self._limits, self._refuses, self._known, self._nodes_at)
 
     def peers_are(self, peers: Mapping[str, Address]) -> None:
         """By name; this forwarder may be among them. Links to others are closed, and those to peers that moved. May
@@ -130,21 +130,21 @@ class Links:
         before = self._accepted.get(name)
         if before is not None:
             self._leave(before, "it dialed again")
-        link = Link(stream, incoming, proven, self._events, self._limits.out_bytes_max, dialed=False)
+        link = PeerLink(stream, incoming, proven, self._events, self._limits.out_bytes_max, dialed=False)
         self._accepted[name] = link
         log.info("linked from", peer=name, incarnation=peer.incarnation, version=link.version)
         if name in self._dialers:
             self._dialers[name].heard_of(peer)
         self._leave(link, await link.run(self._events.accepted))
 
-    def _leave(self, link: Link, why: str) -> None:
+    def _leave(self, link: PeerLink, why: str) -> None:
         if self._accepted.get(link.peer.forwarder) is link:
             del self._accepted[link.peer.forwarder]
             link.close(why)
             self._tell_ended(link, why)
             self._events.left(link)
 
-    def _tell_ended(self, link: Link, why: str) -> None:
+    def _tell_ended(self, link: PeerLink, why: str) -> None:
         name, now_s = link.peer.forwarder, trio.current_time()
         self._warned_s = {each: at_s for each, at_s in self._warned_s.items() if at_s + WARNS_S > now_s}
         if link.changed and name not in self._warned_s:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import trio
 
 from amqpd.errors import StartupError
-from amqpd.peers.links.stream import Broken, Refused
+from amqpd.peers.links.stream import Broken, NotListening
 from amqpd.peers.links.tls import reason_of
 from amqpd.peers.links.trust import BOTH_WAYS_OUT
 
@@ -100,7 +100,7 @@ async def connect(address: Address, *, loopback_only: bool) -> socket.socket:
         except OSError as error:
             failed.append(error)
     reason = "; ".join(dict.fromkeys(map(reason_of, failed)))
-    raise (Refused if all(isinstance(each, ConnectionRefusedError) for each in failed) else Broken)(reason)
+    raise (NotListening if all(isinstance(each, ConnectionRefusedError) for each in failed) else Broken)(reason)
 
 
 async def _connect(family: socket.AddressFamily, address: tuple[object, ...]) -> socket.socket:

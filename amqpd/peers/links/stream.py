@@ -93,7 +93,7 @@ class Broken(Exception):
         return Trouble(UNREACHED, str(self))
 
 
-class Refused(Broken):
+class NotListening(Broken):
     """The connection was refused: no process listens at the peer's address."""
 
 

@@ -5,7 +5,8 @@ What comes in: a checkout of the version before. What goes out: what clients saw
 the exit code is 1 if a confirmed message is lost, a client saw an error other than the end of its connection, or the
 nodes did not talk in both versions.
 Rules: 1. A publisher has one message in the air, waits for its confirm, and sends it again over the next connection
-if that does not come: so a message may come twice, and none is unknown at the end. 2. A client whose connection has
+if that does not come, or is a refusal, as while its queue goes to another node: so a message may come twice, and none
+is unknown at the end. 2. A client whose connection has
 ended connects where its queue is led by then, as a proxy would have it, and does nothing else. 3. The next node is
 restarted when every copy is there again. 4. With `--back` the nodes go back to the version before, one by one.
 Not here: what is on the disk (`__main__.py`).
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
-from pika.exceptions import AMQPConnectionError, AMQPError
+from pika.exceptions import AMQPConnectionError, AMQPError, NackError
 
 from amqpd.management.control.socket import call
 
@@ -47,7 +48,8 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.cluster, self.queue = cluster, queue
         self.ending = threading.Event()
-        self.reconnects = 0
+        self.reconnects = self.moved = 0
+        """because the connection has ended; because the queue is led elsewhere"""
         self.errors: list[str] = []
         self.failure: BaseException | None = None
 
@@ -58,6 +60,7 @@ class Client(threading.Thread):
                 try:
                     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
                         self.work(connection.channel())
+                    self.moved += not self.ending.is_set()
                 except AMQPConnectionError as error:
                     self._ended(error)
                 except AMQPError as error:
@@ -82,14 +85,18 @@ class Publisher(Client):
 
     def __init__(self, cluster: Cluster, queue: str) -> None:
         super().__init__(cluster, queue)
-        self.confirmed = 0
-        """numbers below this one are"""
+        self.confirmed = self.refused = 0
+        """numbers below this one are; how often the next one was refused first"""
 
     def work(self, channel: Any) -> None:
         channel.confirm_delivery()
         while not self.ending.is_set():
             body = b"%d" % self.confirmed
-            channel.basic_publish("", self.queue, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+            try:
+                channel.basic_publish("", self.queue, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
+            except NackError:
+                self.refused += 1
+                return
             self.confirmed += 1
 
 
@@ -207,8 +214,9 @@ def _ended(publishers: list[Publisher], consumers: list[Consumer]) -> list[str]:
         again = sum(count - 1 for count in consumer.came.values())
         print(
             f"{publisher.queue}: {len(confirmed)} confirmed, {len(lost)} lost, {again} came again "
-            f"({consumer.again_unmarked} of them published again), {publisher.reconnects} and {consumer.reconnects} "
-            "reconnects",
+            f"({consumer.again_unmarked} of them published again), {publisher.refused} refused and sent again, "
+            f"{publisher.reconnects} and {consumer.reconnects} connections ended, {publisher.moved} and "
+            f"{consumer.moved} followed their queue",
             flush=True,
         )
         wrong += publisher.errors + consumer.errors

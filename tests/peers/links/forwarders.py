@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from amqpd.peers.encoding import encode
 from amqpd.peers.links.framing import LENGTH, Check, Crc, Incoming, framed, framed_word
-from amqpd.peers.links.link import Link, LinkLimits
+from amqpd.peers.links.link import LinkLimits, PeerLink
 from amqpd.peers.links.links import Links
 from amqpd.peers.links.sockets import Address, bind
 from amqpd.peers.links.tls import NODE_URI, LinkTls, link_tls
@@ -47,7 +47,7 @@ def hello(
 
 class Happened(NamedTuple):
     kind: str
-    link: Link | None
+    link: PeerLink | None
     what: Any = None
 
 
@@ -56,33 +56,33 @@ class Heard:
 
     def __init__(self) -> None:
         self.all: list[Happened] = []
-        self.on_received: Callable[[Link, Message], None] | None = None
+        self.on_received: Callable[[PeerLink, Message], None] | None = None
         """in place of keeping them"""
         self._left: list[Happened] = []
         self._changed = trio.Event()
 
-    def dialed(self, link: Link) -> None:
+    def dialed(self, link: PeerLink) -> None:
         self._add(Happened("dialed", link))
 
-    def lost(self, link: Link, why: str) -> None:
+    def lost(self, link: PeerLink, why: str) -> None:
         self._add(Happened("lost", link, why))
 
     def refused(self, name: str) -> None:
         self._add(Happened("refused", None, name))
 
-    def accepted(self, link: Link) -> None:
+    def accepted(self, link: PeerLink) -> None:
         self._add(Happened("accepted", link))
 
-    def left(self, link: Link) -> None:
+    def left(self, link: PeerLink) -> None:
         self._add(Happened("left", link))
 
-    def received(self, link: Link, message: Message) -> None:
+    def received(self, link: PeerLink, message: Message) -> None:
         if self.on_received is not None:
             self.on_received(link, message)
         else:
             self._add(Happened("received", link, message))
 
-    def note(self, link: Link, message: Message) -> None:
+    def note(self, link: PeerLink, message: Message) -> None:
         """For `on_received`: keep it after all, as another kind."""
         self._add(Happened("noted", link, message))
 
@@ -101,7 +101,7 @@ class Heard:
                 self._changed = trio.Event()
                 await self._changed.wait()
 
-    async def next_link(self, kind: str) -> Link:
+    async def next_link(self, kind: str) -> PeerLink:
         found = (await self.next(kind)).link
         assert found is not None
         return found
@@ -202,7 +202,7 @@ class Wire:
         """As the one that was dialed; what the other end said first."""
         asked = await self.hear()
         assert isinstance(asked, Greeting)
-        await self.say(greeting(Hello(me.version, "", "", 0, 0), trust=trust))
+        await self.say(greeting(Hello(me.version, "", "", 0, 0, me.lowest), trust=trust))
         assert isinstance(await self.hear(), Proof)
         await self.say(greeting(me, asked.hello.forwarder, trust))
         await self.say(Proof(trust.proof(ACCEPTOR, self.said)))

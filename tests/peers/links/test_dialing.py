@@ -16,8 +16,9 @@ from amqpd.peers.links.dialing import Dialer
 from amqpd.peers.links.framing import Crc
 from amqpd.peers.links.handshake import Proven
 from amqpd.peers.links.link import LinkLimits
-from amqpd.peers.links.stream import Refused
+from amqpd.peers.links.stream import NotListening
 from amqpd.peers.links.troubles import CHANGED, Trouble
+from amqpd.peers.versions import HIGHEST
 from tests.peers.links.forwarders import OPEN, Heard, hello
 
 pytestmark = pytest.mark.trio
@@ -36,7 +37,7 @@ class Attempts:
     async def connect(self, address: object, *, loopback_only: bool) -> None:
         await trio.lowlevel.checkpoint()
         self.at_s.append(trio.current_time() - self.begun_s)
-        raise Refused("Connection refused")
+        raise NotListening("Connection refused")
 
 
 def dialer(chance: float) -> Dialer:
@@ -94,7 +95,7 @@ class Linked:
 
     def __init__(self, heard: bool, lasts_s: float, incarnation: int, changed: bool = False) -> None:
         self.heard = heard
-        self.peer = hello("b", incarnation)
+        self.peer, self.version = hello("b", incarnation), HIGHEST
         self.changed = changed
         self._lasts_s = lasts_s
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from amqpd.peers.encoding import MESSAGE_BYTES_MAX, SMALL_BYTES_MAX
 from amqpd.peers.formats import MalformedMessage
 from amqpd.peers.links.framing import FIRST_BYTES, INVERTED, KEPT_BYTES_MAX, LENGTHS, Crc, Incoming, framed
-from amqpd.peers.messages import Filled, Message, State, Told
+from amqpd.peers.messages import Filled, Heartbeat, Message, SnapshotPart
 from tests.peers.message_strategies import messages
 
 
 def filled(nbytes: int) -> Filled:
-    return Filled(1, 1, State(1, 1, (1, 1), bytes(nbytes), True, True))
+    return Filled(1, 1, SnapshotPart(1, 1, (1, 1), bytes(nbytes), True, True))
 
 
 def bytes_of(*some: Message) -> bytes:
@@ -55,7 +55,7 @@ def test_messages_come_out_wherever_the_bytes_are_cut(sent: list[Message], data:
 
 def test_messages_come_out_byte_by_byte() -> None:
     incoming = Incoming(Crc())
-    sent: list[Message] = [Told(1, 2, 3), filled(3), Told(4, 5, 6)]
+    sent: list[Message] = [Heartbeat(1, 2, 3), filled(3), Heartbeat(4, 5, 6)]
     found: list[Message] = []
     for each in bytes_of(*sent):
         found += feed(incoming, bytes([each]))
@@ -65,7 +65,7 @@ def test_messages_come_out_byte_by_byte() -> None:
 @pytest.mark.parametrize("nbytes", [FIRST_BYTES - 60, FIRST_BYTES, 3 * FIRST_BYTES, 5_000_000])
 def test_large_messages_come_out_between_small_ones(nbytes: int) -> None:
     incoming = Incoming(Crc())
-    sent: list[Message] = [Told(1, 2, 3), filled(nbytes), filled(nbytes), Told(4, 5, 6), filled(nbytes)]
+    sent: list[Message] = [Heartbeat(1, 2, 3), filled(nbytes), filled(nbytes), Heartbeat(4, 5, 6), filled(nbytes)]
     assert feed(incoming, bytes_of(*sent)) == sent
 
 
@@ -91,7 +91,7 @@ def test_the_buffer_of_large_messages_is_given_back() -> None:
     incoming = Incoming(Crc())
     feed(incoming, bytes_of(filled(3 * KEPT_BYTES_MAX)))
     assert incoming.nbytes > KEPT_BYTES_MAX
-    assert feed(incoming, bytes_of(Told(1, 2, 3))) == [Told(1, 2, 3)]
+    assert feed(incoming, bytes_of(Heartbeat(1, 2, 3))) == [Heartbeat(1, 2, 3)]
     assert incoming.nbytes == FIRST_BYTES
 
 

@@ -17,22 +17,22 @@ import trio
 import trio.testing
 
 from amqpd.peers.entry import START, Frame, Vote, new_entry
-from amqpd.peers.links.link import CAPACITY_BYTES, Link
+from amqpd.peers.links.link import CAPACITY_BYTES, PeerLink
 from amqpd.peers.links.links import Links
 from amqpd.peers.links.sockets import bind
 from amqpd.peers.links.tls import LinkTls
 from amqpd.peers.messages import (
-    Answer,
+    Acknowledgement,
     Answered,
-    Ask,
     Ballot,
     Cut,
     Ended,
     Greeting,
+    Heartbeat,
     Hello,
     Message,
     Refusal,
-    Told,
+    RequestPreVote,
     Would,
 )
 from tests.peers.links.forwarders import (
@@ -68,7 +68,7 @@ def cut(number: int, nbytes: int, entries: int = 1) -> Cut:
 
 
 def answered(number: int) -> Answered:
-    return Answered(1, number, Answer(number, {}, {}, frozenset(), frozenset()))
+    return Answered(1, number, Acknowledgement(number, {}, {}, frozenset(), frozenset()))
 
 
 @asynccontextmanager
@@ -87,7 +87,13 @@ async def test_each_dials_the_other_and_messages_arrive_in_order(host: str, tls:
             link, other_end = await here.heard.next_link("dialed"), await there.heard.next_link("accepted")
             assert other_end.peer == hello(name)
             assert (link.dialed, other_end.dialed) == (True, False)
-            asked: list[Message] = [Ask(1, 5), cut(1, 100_000, 3), Told(1, 2, 1), cut(3, 0), Ended(1, 5, 2)]
+            asked: list[Message] = [
+                RequestPreVote(1, 5),
+                cut(1, 100_000, 3),
+                Heartbeat(1, 2, 1),
+                cut(3, 0),
+                Ended(1, 5, 2),
+            ]
             for message in asked:
                 link.send(message)
             assert [(await there.heard.next("received"))[1:] for _ in asked] == [(other_end, each) for each in asked]
@@ -124,12 +130,12 @@ async def test_two_hundred_megabytes_come_through(host: str, tls: LinkTls | None
     async with two(host, tls) as (a, b):
         link, other_end = await a.heard.next_link("dialed"), await b.heard.next_link("accepted")
 
-        def take(link: Link, message: Message) -> None:
+        def take(link: PeerLink, message: Message) -> None:
             assert isinstance(message, Cut)
             assert message == cut(message.question, nbytes)
             link.send(answered(message.question))
 
-        def send_next(link: Link, message: Message) -> None:
+        def send_next(link: PeerLink, message: Message) -> None:
             assert isinstance(message, Answered)
             if message.question + in_flight <= frames:
                 link.send(cut(message.question + in_flight, nbytes))
@@ -155,7 +161,7 @@ async def test_a_connection_that_breaks_is_dialed_again() -> None:
             await wire.close()
             lost = await a.heard.next("lost")
             assert lost.link is link
-            link.send(Told(1, 1, 1))
+            link.send(Heartbeat(1, 1, 1))
             assert link.out_bytes == 0
     assert a.heard.kinds("dialed", "lost") == ["dialed", "lost"] * 3
     await peer.close()
@@ -192,7 +198,7 @@ async def test_a_peer_that_dials_again_takes_the_place_of_its_old_connection(aga
         assert (await a.heard.next_link("accepted")).peer == again
         assert a.heard.kinds("accepted", "left") == ["accepted", "left", "accepted"]
         await old.wait_closed()
-        await new.say(Told(1, 1, 1))
+        await new.say(Heartbeat(1, 1, 1))
         assert (await a.heard.next("received")).link.peer == again
         await old.close()
         await new.close()
@@ -205,7 +211,7 @@ async def test_an_older_incarnation_does_not_take_the_place_of_a_newer_one() -> 
         old = await dial(a.address)
         assert await old.greet(hello("b", incarnation=1), "a", OPEN) == Refusal("incarnation 2 of it is here")
         await old.wait_closed()
-        await new.say(Told(1, 1, 1))
+        await new.say(Heartbeat(1, 1, 1))
         await a.heard.next("received")
         assert a.heard.kinds("accepted", "left") == ["accepted"]
         await old.close()
@@ -310,7 +316,7 @@ async def test_a_link_that_is_paused_tells_nothing_and_holds_the_sender_up() -> 
     async with two() as (a, b):
         link, other_end = await a.heard.next_link("dialed"), await b.heard.next_link("accepted")
 
-        def pause(link: Link, message: Message) -> None:
+        def pause(link: PeerLink, message: Message) -> None:
             link.pause()
             b.heard.note(link, message)
 
@@ -376,7 +382,7 @@ async def test_a_link_that_is_closed_tells_nothing_any_more() -> None:
     async with two() as (a, b):
         link = await a.heard.next_link("dialed")
 
-        def close(link: Link, message: Message) -> None:
+        def close(link: PeerLink, message: Message) -> None:
             link.close()
             b.heard.note(link, message)
 
@@ -395,11 +401,11 @@ async def test_what_an_event_raises_ends_the_links(begins: bool) -> None:
         pass
 
     class Faulty(Heard):
-        def accepted(self, link: Link) -> None:
+        def accepted(self, link: PeerLink) -> None:
             if begins:
                 raise Bug
 
-        def received(self, link: Link, message: Message) -> None:
+        def received(self, link: PeerLink, message: Message) -> None:
             raise Bug
 
     listeners = bind([("127.0.0.1", 0)])
@@ -407,7 +413,7 @@ async def test_what_an_event_raises_ends_the_links(begins: bool) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(Links(hello("a"), Faulty(), listeners, OPEN).run)
             wire = await dial(listeners[0].getsockname()[:2], hello("b"))
-            await wire.say(Told(1, 1, 1))
+            await wire.say(Heartbeat(1, 1, 1))
             await wire.wait_closed()
             await wire.close()
             await trio.sleep_forever()

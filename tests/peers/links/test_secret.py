@@ -15,7 +15,7 @@ import trio
 from amqpd.peers.entry import Vote
 from amqpd.peers.links.framing import Mac, framed, framed_word
 from amqpd.peers.links.trust import DIALER, Trust
-from amqpd.peers.messages import Ask, Greeting, Hello, Proof, Refusal, RequestVote
+from amqpd.peers.messages import Greeting, Hello, Proof, Refusal, RequestPreVote, RequestVote
 from tests.peers.links.forwarders import OPEN, PATIENCE_S, Forwarder, Peer, Wire, dial, forwarder, greeting, hello
 
 pytestmark = pytest.mark.trio
@@ -46,8 +46,8 @@ async def test_nodes_with_the_same_secret_talk() -> None:
     async with two() as (a, b):
         link, other_end = await a.heard.next_link("dialed"), await b.heard.next_link("accepted")
         for number in range(5):
-            link.send(Ask(number, 1))
-            assert (await b.heard.next("received"))[1:] == (other_end, Ask(number, 1))
+            link.send(RequestPreVote(number, 1))
+            assert (await b.heard.next("received"))[1:] == (other_end, RequestPreVote(number, 1))
 
 
 @pytest.mark.parametrize("peer", [hello("b"), hello("a"), hello("zzz")])
@@ -136,7 +136,7 @@ async def test_a_message_that_is_not_as_it_was_sent_ends_the_link_and_is_not_tol
     async with forwarder(hello("a"), secret=SECRET) as a:
         wire = await dial(a.address, hello("b"), trust=TRUST)
         await a.heard.next("accepted")
-        first, second = (b"".join(framed(each, wire.check)) for each in (Ask(1, 1), VOTE))
+        first, second = (b"".join(framed(each, wire.check)) for each in (RequestPreVote(1, 1), VOTE))
         changed = bytearray(second)
         changed[12] ^= 1
         words = {
@@ -149,7 +149,7 @@ async def test_a_message_that_is_not_as_it_was_sent_ends_the_link_and_is_not_tol
         }[what]
         await wire.stream.send_all(b"".join(words))
         assert (await a.heard.next("left")).what is None
-        assert [each.what for each in a.heard.all if each.kind == "received"] in ([], [Ask(1, 1)])
+        assert [each.what for each in a.heard.all if each.kind == "received"] in ([], [RequestPreVote(1, 1)])
         await wire.close()
 
 

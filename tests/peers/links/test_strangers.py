@@ -24,7 +24,7 @@ from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.links.framing import INVERTED, LENGTH, LENGTHS, Crc, framed, framed_word
 from amqpd.peers.links.link import LinkLimits
 from amqpd.peers.links.stream import HandshakeTurns
-from amqpd.peers.messages import Ask, Ballot, Greeting, Hello, Message, Proof, Refusal, Told, Would
+from amqpd.peers.messages import Ballot, Greeting, Heartbeat, Hello, Message, Proof, Refusal, RequestPreVote, Would
 from amqpd.peers.versions import HIGHEST
 from tests.peers.links.forwarders import (
     OPEN,
@@ -121,7 +121,7 @@ FIRST_WORDS = {
     "zeros": bytes(64),
     "a length only": LENGTH.pack(MESSAGE_BYTES_MAX),
     "too long for a Greeting": LENGTH.pack(GREETING_BYTES_MAX + 5),
-    "another message": framed_word(Told(1, 1, 1)),
+    "another message": framed_word(Heartbeat(1, 1, 1)),
     "amqp": b"AMQP\0\0\x09\x01",
 }
 
@@ -211,7 +211,7 @@ async def test_peers_are_bounded_in_number() -> None:
 
 def told(at: int, bit: int = 1) -> bytes:
     """With a bit that was flipped."""
-    words = bytearray(b"".join(framed(Told(1, 1, 1), Crc())))
+    words = bytearray(b"".join(framed(Heartbeat(1, 1, 1), Crc())))
     words[at] ^= bit
     return bytes(words)
 
@@ -273,13 +273,13 @@ async def test_each_end_sends_its_own_messages_only() -> None:
         link = await a.heard.next_link("dialed")
         await dialed.say(would)
         assert (await a.heard.next("received")).what == would
-        await dialed.say(Ask(1, 1))
+        await dialed.say(RequestPreVote(1, 1))
         assert (await a.heard.next("lost")).what == "Ask is not for it to send"
         accepted = await dial(a.address, hello("b"))
         other_end = await a.heard.next_link("accepted")
-        await accepted.say(Ask(1, 1))
-        assert (await a.heard.next("received")).what == Ask(1, 1)
-        for mine, wrong in ((other_end, Ask(1, 1)), (other_end, greeting(hello("a")))):
+        await accepted.say(RequestPreVote(1, 1))
+        assert (await a.heard.next("received")).what == RequestPreVote(1, 1)
+        for mine, wrong in ((other_end, RequestPreVote(1, 1)), (other_end, greeting(hello("a")))):
             with pytest.raises(AssertionError):
                 mine.send(wrong)
         await accepted.say(would)

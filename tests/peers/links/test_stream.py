@@ -10,14 +10,14 @@ import trio
 
 from amqpd.peers.links.framing import Crc, Incoming, framed
 from amqpd.peers.links.handshake import Proven
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.stream import TLS_BYTES_AT_ONCE, Broken, Stream
-from amqpd.peers.messages import Told
+from amqpd.peers.messages import Heartbeat
 from tests.peers.links.forwarders import PATIENCE_S, Certificates, Heard, hello
 
 pytestmark = pytest.mark.trio
 
-TOLD_BYTES = sum(map(len, framed(Told(1, 1, 1), Crc())))
+TOLD_BYTES = sum(map(len, framed(Heartbeat(1, 1, 1), Crc())))
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -83,7 +83,7 @@ async def test_bytes_arrive_in_order_whatever_the_sizes(
 class ClosesMeanwhile(Stream):
     """The link ends while it sends."""
 
-    link: Link
+    link: PeerLink
 
     def send_nowait(self, pieces: Sequence[memoryview]) -> int:
         return 0
@@ -97,9 +97,11 @@ async def test_a_link_may_end_while_it_sends() -> None:
     one, other = socket.socketpair()
     one.setblocking(False)
     stream = ClosesMeanwhile(one)
-    link = stream.link = Link(stream, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True)
+    link = stream.link = PeerLink(
+        stream, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True
+    )
     with trio.fail_after(PATIENCE_S):
-        assert await link.run(lambda link: link.send(Told(1, 1, 1))) == "meanwhile"
+        assert await link.run(lambda link: link.send(Heartbeat(1, 1, 1))) == "meanwhile"
     assert link.out_bytes == 0
     assert one.fileno() == -1
     other.close()
@@ -111,7 +113,7 @@ def told(data: bytes) -> list[int]:
     incoming.space()[: len(data)] = data
     incoming.took(len(data))
     found = []
-    while isinstance(message := incoming.next(), Told):
+    while isinstance(message := incoming.next(), Heartbeat):
         found.append(message.committed)
     return found
 
@@ -120,11 +122,11 @@ async def test_what_a_link_sends_is_on_its_way_when_the_call_returns() -> None:
     """Where nothing waits: a commit that begins right behind it keeps the interpreter from other tasks."""
     one, other = socket.socketpair()
     one.setblocking(False)
-    link = Link(Stream(one), Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True)
+    link = PeerLink(Stream(one), Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1000, dialed=True)
 
-    def begun(link: Link) -> None:
-        link.send(Told(1, 1, 1))
-        link.send(Told(1, 2, 2))
+    def begun(link: PeerLink) -> None:
+        link.send(Heartbeat(1, 1, 1))
+        link.send(Heartbeat(1, 2, 2))
         assert link.out_bytes == 0
         assert told(other.recv(1000)) == [1, 2]
         link.close("done")
@@ -143,16 +145,16 @@ async def test_what_the_system_does_not_take_goes_in_order_later(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.handshake)
             nursery.start_soon(other.handshake)
-        link = Link(one, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1 << 30, dialed=True)
+        link = PeerLink(one, Incoming(Crc(), 1000), Proven(hello("b"), Crc()), Heard(), 1 << 30, dialed=True)
         view, data, sent = memoryview(bytearray(65_536)), bytearray(), 0
 
-        def begun(link: Link) -> None:
+        def begun(link: PeerLink) -> None:
             nonlocal sent
             while not link.out_bytes:
                 sent += 1
-                link.send(Told(1, 1, sent))
+                link.send(Heartbeat(1, 1, sent))
             sent += 1
-            link.send(Told(1, 1, sent))
+            link.send(Heartbeat(1, 1, sent))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, begun)

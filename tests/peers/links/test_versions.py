@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 
 from amqpd.peers.links.framing import framed
-from amqpd.peers.links.link import Link
+from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.trust import Trust
-from amqpd.peers.messages import Greeting, Hello, Proof, Told
+from amqpd.peers.messages import Greeting, Heartbeat, Hello, Proof
 from amqpd.peers.versions import HIGHEST, LOWEST, OWN, Versions, of_set
 from tests.peers.links.forwarders import Peer, Wire, dial, forwarder, greeting, hello
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.trio
 
 SECRET = b"of all nodes that are tested"
 BEFORE = Hello(4, "shop", "b", 1, 7, 4)
-TOLD = Told(1, 1, 1, 99)
+TOLD = Heartbeat(1, 1, 1, 99)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ async def test_a_later_version_that_says_more_is_understood_as_far_as_both_speak
         assert isinstance(await wire.hear(), Greeting)
         await wire.say(Proof(trust.proof(b"dialer", wire.said)))
         assert isinstance(await wire.hear(), Greeting)
-        link: Link = await a.heard.next_link("accepted")
+        link: PeerLink = await a.heard.next_link("accepted")
         assert (link.version, link.peer.versions) == (HIGHEST, Versions(5, 9))
         await wire.close()
 

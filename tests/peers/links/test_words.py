@@ -20,7 +20,7 @@ import trustme
 from amqpd.peers.links import dialing
 from amqpd.peers.links.dialing import Dialer
 from amqpd.peers.links.link import LinkLimits
-from amqpd.peers.links.stream import Broken, Refused
+from amqpd.peers.links.stream import Broken, NotListening
 from amqpd.peers.links.tls import NO_TLS_THERE, ONE_AUTHORITY, TLS_THERE, LinkTls, of_tls
 from amqpd.peers.messages import Refusal
 from tests.peers.links.forwarders import (
@@ -216,7 +216,7 @@ class There:
     """Stands in for `connect`."""
 
     def __init__(self) -> None:
-        self.failure = Refused("Connection refused")
+        self.failure = NotListening("Connection refused")
 
     async def connect(self, address: object, *, loopback_only: bool) -> None:
         await trio.lowlevel.checkpoint()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster.copies import Copies
+from amqpd.cluster.copies import FollowedSources
 from amqpd.peers.entry import LogEntry, Position, Vote
 from amqpd.peers.messages import Answered, Ballot
 from amqpd.replication import receiver as receiver_module
@@ -64,13 +64,13 @@ def _ballot_of_the_disk(self: Any, source: int, granted: bool) -> Ballot:
 class VoteOvertakesTheWriter(Patched):
     """The answer to a vote says what is on the disk now, and not what is on its way there."""
 
-    where, name, instead = Copies, "_ballot", _ballot_of_the_disk
+    where, name, instead = FollowedSources, "_ballot", _ballot_of_the_disk
     only = {"late": 6000}
     nodes = members = 3
     sources = 1
 
 
-_ballot = Copies._ballot
+_ballot = FollowedSources._ballot
 
 
 def _match_by_idx(self: Log, entry: LogEntry) -> Match:
@@ -141,11 +141,11 @@ class DelayFromTheReply(NoBug):
 
         def nothing(delay: VoteDelay, connection: Any, now_s: float) -> None: ...
 
-        with patch.object(VoteDelay, "answers", nothing), patch.object(Copies, "_tell", tell):
+        with patch.object(VoteDelay, "answers", nothing), patch.object(FollowedSources, "_tell", tell):
             yield
 
 
-_tell = Copies._tell
+_tell = FollowedSources._tell
 _answers = VoteDelay.answers
 
 

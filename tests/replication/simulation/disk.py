@@ -18,7 +18,7 @@ from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
 from amqpd.journal.sqlite.sources import SourceHead
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.replication.replica import Appended, Voted, Write
+from amqpd.replication.replica import Appended, VoteCast, Write
 from tests.replication.simulation.contents import Content, read_short, run_of, short
 from tests.replication.simulation.kept import Kept
 
@@ -79,7 +79,7 @@ class SimulatedDisk:
             source = source_of(write)
             if source not in kept:
                 kept[source] = Kept(source)
-            if platter.keeps_votes or not isinstance(write, Voted):
+            if platter.keeps_votes or not isinstance(write, VoteCast):
                 kept[source].apply(write)
         for source, position in transaction.committed.items():
             kept[source].commit(position)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqpd.peers.entry import START, LogEntry, Position
-from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, Undone, Voted, Write
+from amqpd.replication.replica import Appended, Completed, Dropped, StateBegin, StateEnd, Undone, VoteCast, Write
 
 if TYPE_CHECKING:
     from tests.replication.simulation.process import Process
@@ -55,7 +55,7 @@ class HeardJournal:
                     if each.position > write.position:
                         self._process.cluster.law.undone(self._process.name, each)
                 of[write.source] = [each for each in of[write.source] if each.position <= write.position]
-            elif isinstance(write, Staged):
+            elif isinstance(write, StateBegin):
                 staged[write.source] = []
             elif isinstance(write, Dropped):
                 staged.pop(write.source, None)
@@ -65,7 +65,7 @@ class HeardJournal:
                 # A copy that is dropped has nothing then.
                 counts["caught up by state"] += ended.pop(write.source) > START
                 tails[write.source] = staged.pop(write.source)
-            elif isinstance(write, Voted):
+            elif isinstance(write, VoteCast):
                 counts["voted"] += 1
         return writes
 

@@ -16,8 +16,18 @@ from dataclasses import replace
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import RecoveredQueue, RecoveredRow
 from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
-from amqpd.replication.log import Link
-from amqpd.replication.replica import Appended, Completed, Dropped, Staged, StateEnd, StatePart, Undone, Voted, Write
+from amqpd.replication.log import EntryHead
+from amqpd.replication.replica import (
+    Appended,
+    Completed,
+    Dropped,
+    StateBegin,
+    StateEnd,
+    StatePart,
+    Undone,
+    VoteCast,
+    Write,
+)
 from tests.replication.simulation.contents import FRAMES_BYTES, Content, read_short
 
 ROWS_MAX = 7
@@ -65,7 +75,7 @@ class Kept:
     # What is read
 
     def replica(self) -> ReplicaState:
-        tail = [Link(each.position, each.before, each.checksum) for each in self.tail]
+        tail = [EntryHead(each.position, each.before, each.checksum) for each in self.tail]
         return ReplicaState(self.source, self.vote, self.base, tail, self.reserved)
 
     def recovered(self) -> RecoveredQueue:
@@ -97,14 +107,14 @@ class Kept:
                 self._append(write.entry)
             else:
                 staged.tail.append(write.entry)
-        elif isinstance(write, Voted):
+        elif isinstance(write, VoteCast):
             self.vote = write.vote
         elif isinstance(write, Undone):
             if staged is None:
                 self._undo(write.position)
             else:
                 staged.tail = [each for each in staged.tail if each.position <= write.position]
-        elif isinstance(write, Staged):
+        elif isinstance(write, StateBegin):
             self.commit(max(self.base, write.after))
             self.staged = Staging(write.after)
         elif isinstance(write, Dropped):

@@ -27,7 +27,7 @@ from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
 from amqpd.journal.writer import JournalWriter
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import Message, State
+from amqpd.peers.messages import Message, SnapshotPart
 from amqpd.replication.replica import Write
 from amqpd.replication.take_over import SourceRecord
 from tests.replication.simulation.hearing import HeardJournal
@@ -194,7 +194,11 @@ class Process(Shell):
         self._answer(self.own.own_log(source, self.there.base_of(source)), answered)
 
     def read_state(
-        self, link: str | LeaderLink, state: State, sends: Callable[[State], bool], failed: Callable[[], None]
+        self,
+        link: str | LeaderLink,
+        state: SnapshotPart,
+        sends: Callable[[SnapshotPart], bool],
+        failed: Callable[[], None],
     ) -> None:
         self.clock.counts["state that is a difference"] += state.after > (0, 0)
         self.start(self.own.send_state(state, sends, failed, self._room))
