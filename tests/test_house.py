@@ -31,7 +31,6 @@ SHELL = (
     "amqpd.checking",
     "amqpd.cluster.deleted_queues",
     "amqpd.cluster.directory",
-    "amqpd.cluster.handing_over",
     "amqpd.cluster.links_said",
     "amqpd.cluster.incarnations",
     "amqpd.cluster.own_disk",

@@ -9,15 +9,17 @@ source has at least what the cluster has (`cluster_copies`): one that was made w
 new queues. 3. A new set is of nodes that live as far as that goes, then in different failure domains, then in
 different regions, then of those below their bound of copies, then by hash. 4. A node without links (`linkage.py`)
 counts as one that does not live, and one that no source was ever kept on not at all: no new source waits for it. A
-queue comes into a source that is kept on such a node only if there are too few others for another source.
+queue comes into a source that is kept on such a node only if there are too few others for another source. 5. Queues
+of one definitions file (`ImportedQueues`) go to nodes that are the leader of a source with enough copies, and what
+was said of one is said again: a file is compared several times.
 Not here: that a source is made (`search.py`), what is to change of those that there are (`moves.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, replace
 
 from amqpd.cluster.linkage import WELL, Linkage
 from amqpd.cluster.placement import bound_of, next_member, ranked
@@ -134,3 +136,39 @@ def new_set(source: int, leader: str, heard: Heard, copies: int) -> tuple[str, .
     if sum(name in living for name in members) < majority(len(members)):
         return ()
     return tuple(sorted(members))
+
+
+class ImportedQueues:
+    """Chooses the sources of the quorum queues in one import of definitions."""
+
+    def __init__(self, heard: Heard, queues: Counter[int], copies: int) -> None:
+        """`queues`: of each source; it is kept and counted on. `copies`: as the cluster has it."""
+        self._heard = heard
+        self._queues = queues
+        self._copies = copies
+        self._said: dict[Hashable, int] = {}
+        self._able: dict[int, dict[str, MemberRecord]] = {}
+        """by the number of copies that is asked for: nodes that are the leader of such a source"""
+
+    def source_for(self, queue: Hashable, wanted: WantedSource) -> int | None:
+        """None: no node serves one that is as wanted. `queue`: what tells it from others."""
+        source = self._said.get(queue)
+        if source is None:
+            able = self._able_for(wanted)
+            if not able:
+                return None
+            heard = replace(self._heard, living=able)
+            source = self._said[queue] = choose(wanted, heard, self._queues, (), self._copies)[0]
+            self._queues[source] += 1
+        return source
+
+    def _able_for(self, wanted: WantedSource) -> dict[str, MemberRecord]:
+        able = self._able.get(wanted.copies)
+        if able is None:
+            heard = self._heard
+            able = self._able[wanted.copies] = {
+                name: member
+                for name, member in heard.usable().items()
+                if choose(wanted, replace(heard, living={name: member}), {}, (), self._copies)[0]
+            }
+        return able

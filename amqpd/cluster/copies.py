@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
-from amqpd.cluster.counters import Counters
-from amqpd.cluster.leader_link import LeaderLink
-from amqpd.cluster.shell import Shell
+from amqpd.cluster.log_events import Counters
+from amqpd.cluster.shell import Identity, LeaderLink, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote, is_far
 from amqpd.peers.messages import (
@@ -59,8 +58,7 @@ class FollowedSources:
 
     def __init__(
         self,
-        name: str,
-        generation: int,
+        me: Identity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
@@ -73,8 +71,7 @@ class FollowedSources:
         """`is_gone`: the leader of this vote is known not to hold its leader lease any more. `holds_lease`: this
         forwarder does, over this source. `records`: as the store had them last."""
         self._records = records
-        self._name = name
-        self._generation = generation
+        self._name, self._generation = me.name, me.generation
         self._shell = shell
         self._journal = journal
         self._replicas = replicas

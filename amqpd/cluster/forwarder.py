@@ -12,21 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from amqpd.cluster.copies import FollowedSources
-from amqpd.cluster.counters import Counters
-from amqpd.cluster.give_backs import GiveBacks
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.leftovers import Leftovers
-from amqpd.cluster.log_events import place_of
+from amqpd.cluster.log_events import Counters, place_of
 from amqpd.cluster.metadata_lag import MetadataLag
 from amqpd.cluster.own_lane import SourceLane
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.set_changes import SetChanges
-from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
 from amqpd.cluster.spreading import Spreading
 from amqpd.cluster.statistics import ClusterStatistics, statistics
 from amqpd.cluster.succession import Succession
-from amqpd.cluster.takeovers import TakeOvers
+from amqpd.cluster.takeovers import GiveBacks, TakeOvers
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, Position, Vote
 from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Heartbeat, Message, Voted, Would
@@ -41,9 +38,7 @@ class Forwarder:
 
     def __init__(
         self,
-        name: str,
-        incarnation: int,
-        generation: int,
+        me: Identity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
@@ -55,9 +50,8 @@ class Forwarder:
         spreads: bool = False,
     ) -> None:
         """`replicas`: of all sources; `spreads`: what failovers piled up here is moved (`spreading.py`)."""
-        self.name = name
-        self.incarnation = incarnation
-        self.generation = generation
+        name = me.name
+        self.name, self.incarnation, self.generation = me
         self._shell = shell
         self._journal = journal
         self.replicas = replicas
@@ -67,31 +61,35 @@ class Forwarder:
         """as the store had them last"""
         self.led_sources = LedSources(shell, journal, replicas, lease_s, on_report, name, self.counters)
         self.copies = FollowedSources(
-            *(name, generation, shell, journal, replicas, lease_s, self.is_gone),
-            *(self.led_sources.holds_lease, self.counters, self.records),
+            me,
+            shell,
+            journal,
+            replicas,
+            lease_s,
+            self.is_gone,
+            self.led_sources.holds_lease,
+            self.counters,
+            self.records,
         )
         self._metadata = MetadataLag(shell, lease_s)
         self._unreadable: set[int] = set()
         """sources whose records cannot be read now"""
         self.takeovers = TakeOvers(
-            *(
-                name,
-                incarnation,
-                generation,
-                shell,
-                journal,
-                replicas,
-                self.copies.would_vote,
-                self._won,
-                self._ended,
-            ),
-            *(GiveBacks(shell, self.records), self.counters),
+            me,
+            shell,
+            journal,
+            replicas,
+            self.copies.would_vote,
+            self._won,
+            self._ended,
+            GiveBacks(shell, self.records),
+            self.counters,
         )
         self.changes = SetChanges(name, shell, journal, self.led_sources)
         self.changes.take_over = self.take_over
         self._spreading = Spreading(name, shell.put_desired_set, shell.drop_desired_set) if spreads else None
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
-        self._succession = Succession(name, incarnation, lease_s, chance, shell.now_s)
+        self._succession = Succession(name, me.incarnation, lease_s, chance, shell.now_s)
         self._incarnations: dict[str, int] = {}
         """the highest incarnation of each forwarder that was heard of, from itself or from the store"""
         self._gone: dict[str, int] = {}

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from amqpd.cluster.counters import Counters
-from amqpd.cluster.log_events import place_of
+from amqpd.cluster.log_events import Counters, place_of
 from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, SourceLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import LaneWatch

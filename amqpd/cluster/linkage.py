@@ -10,18 +10,31 @@ says nothing (a node that starts, an older version) lacks none. So a node that l
 and a minority can isolate nobody but itself. 2. Members that a source is kept on are the core, or all members while
 there is no source. Who has links to a majority of the core, itself counted, is not isolated. So any number of
 newcomers that nobody lets in isolate nobody. 3. A pure function of what the store has: all nodes, and commands
-without a node, find the same.
-Not here: how long a link has to be missing before a node says so (`link_watch.py`), where new sources go
+without a node, find the same. 4. A node says that a link is missing when there was none for `LOST_LEASES` lease
+times, or none that lasted: by then the lease of a peer that has died has run out, and it is no member. Where the peer
+refuses this node for what no time changes, a second is enough. It is there again when it has lasted for `BACK_S`, so
+that a link that comes and goes is not said to be another way several times a second. 5. A start waits for none of
+this: until something is said, nothing is missing.
+Not here: what puts it into the store (`links_said.py`), where new sources go
 (`choosing.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from amqpd.cluster.records import LinksRecord, MemberRecord, MissingLink
-from amqpd.peers.links.troubles import CERTIFICATE, CHANGED, NETWORK_CHANGES, REFUSALS, SECRET, UNREACHED
+from amqpd.cluster.records import MEMBERS_MAX, LinksRecord, MemberRecord, MissingLink
+from amqpd.peers.links.troubles import (
+    CERTIFICATE,
+    CHANGED,
+    LASTING,
+    NETWORK_CHANGES,
+    REFUSALS,
+    SECRET,
+    UNREACHED,
+    Trouble,
+)
 from amqpd.replication.commit import majority
 from amqpd.replication.take_over import SourceRecord
 
@@ -35,6 +48,13 @@ WAYS_OUT = {
     UNREACHED: "look at the network between them, and at cluster_listen and cluster_advertise of {name}",
 }
 OTHER_WAY_OUT = "look at the settings and the log of {name}"
+LOST_LEASES = 2
+"""A lease runs out within one; the store says so, and this node hears of it, within another one."""
+REFUSED_S = 1.0
+"""A peer has its secret and its certificate from its start on; a moment, for one that is just started again."""
+BACK_S = 1.0
+REASON_MAX = 400
+"""characters of a reason: it is shown in a sentence"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +176,53 @@ def _lacks(kind: str, who: list[str], whom: list[str]) -> str:
 
 def _and(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+class LinkWatch:
+    """Tells which links of one node to living members are missing, once that lasts."""
+
+    def __init__(self, name: str, lease_s: float) -> None:
+        self._name = name
+        self._lost_s = LOST_LEASES * lease_s
+        self._since: dict[str, float] = {}
+        """peers to which there is no link: since when that was seen"""
+        self._back: dict[str, float] = {}
+        """peers that were missing and to which there is a link: since when"""
+        self._missing: dict[str, MissingLink] = {}
+
+    def look(
+        self, living: Collection[str], linked: Collection[str], troubles: Mapping[str, Trouble], now_s: float
+    ) -> tuple[MissingLink, ...]:
+        """Some times a second. In the order of names."""
+        peers = [name for name in living if name != self._name]
+        for name in (self._since.keys() | self._back.keys() | self._missing.keys()) - set(peers):
+            for seen in (self._since, self._back, self._missing):
+                seen.pop(name, None)
+        for name in peers:
+            if name in linked:
+                self._has_link(name, now_s)
+            else:
+                self._has_none(name, troubles.get(name), now_s)
+        return tuple(self._missing[name] for name in sorted(self._missing)[:MEMBERS_MAX])
+
+    def _has_link(self, name: str, now_s: float) -> None:
+        if name in self._since and now_s - self._back.setdefault(name, now_s) >= BACK_S:
+            self._missing.pop(name, None)
+            del self._since[name], self._back[name]
+
+    def _has_none(self, name: str, trouble: Trouble | None, now_s: float) -> None:
+        self._back.pop(name, None)
+        since_s = self._since.setdefault(name, now_s)
+        trouble = trouble or Trouble(UNREACHED, "no answer")
+        after_s = min(REFUSED_S, self._lost_s) if trouble.kind in LASTING else self._lost_s
+        if name in self._missing or now_s - since_s >= after_s:
+            self._missing[name] = self._said(name, trouble)
+
+    def _said(self, name: str, trouble: Trouble) -> MissingLink:
+        """The first reason stays while the kind does: an attempt may end in several ways, one after the other."""
+        before = self._missing.get(name)
+        if before is not None and before.kind == trouble.kind:
+            return before
+        if before is not None and (before.kind, trouble.kind) == (CHANGED, UNREACHED):
+            return before  # where bytes change, some attempts end without an answer
+        return MissingLink(name, trouble.kind, trouble.reason[:REASON_MAX])

@@ -4,7 +4,7 @@ What comes in: links of this process, the roster; beats. What goes out: a record
 none else; the linkage of the cluster as this node sees it.
 Rules: 1. In a cluster that is well nothing is put. 2. Of itself a node believes what it sees now, also while the
 store does not answer; of others what they said last. 3. At most one put in `SAY_S`, of what is seen by then.
-Not here: how long a link has to be missing (`link_watch.py`), what is missing for whom (`linkage.py`).
+Not here: how long a link has to be missing, and for whom it is (`linkage.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 import structlog
 
 from amqpd.cluster.directory import Directory
-from amqpd.cluster.link_watch import LinkWatch
-from amqpd.cluster.linkage import WELL, Linkage, linkage_of
+from amqpd.cluster.linkage import WELL, Linkage, LinkWatch, linkage_of
 from amqpd.cluster.records import LinksRecord, MissingLink
 from amqpd.peers.links.troubles import Trouble
 from amqpd.topology.metadata.store import LeaseGone, StoreBusy, StoreFull, StoreUnreached

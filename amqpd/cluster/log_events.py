@@ -1,16 +1,19 @@
-"""What the log says of a cluster: the names of its events, how grave each is, and how many of a kind are written.
+"""What is told of a cluster's events: counters, and lines of the log, with the names of events, how grave each is,
+and how many of a kind are written.
 
 What comes in: events, as the parts of a forwarder tell them. What goes out: lines of the log, through the function
 that is given.
 Rules: 1. A name never changes its meaning; docs/clustering.md has the table. 2. Of each name at most `BURST` lines in
 `WITHIN_S`: a lost node has 85 sources, and a link that comes and goes has as many copies each time. What is left out
-is counted, and said with the next line of that name, or by itself when there is none.
-Not here: counters that are never left out (`statistics.py`), what became of messages (`amqpd/audit`).
+is counted, and said with the next line of that name, or by itself when there is none. 3. Counters leave nothing out:
+counting is an addition, never for each message or frame, and they only go up.
+Not here: how things are now (`statistics.py`), what became of messages (`amqpd/audit`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 BURST = 64
@@ -60,6 +63,35 @@ LEVELS = {
     "swap_unanswered": "warning",
     LEFT_OUT: "warning",
 }
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of what one process has done for its cluster since it began."""
+
+    take_overs_begun: int = 0
+    take_overs: int = 0
+    """that were won"""
+    take_overs_lost: int = 0
+    hand_overs: int = 0
+    sources_spread: int = 0
+    """that this node asked another one to lead, to be even"""
+    sources_lost: int = 0
+    """whose leader this was until another one was found"""
+    votes_granted: int = 0
+    votes_refused: int = 0
+    votes_put_off: int = 0
+    """for the end of another leader's leader lease"""
+    leader_leases_lost: int = 0
+    """of a replica set, while it had sources: no majority answered for a lease time"""
+    state_bytes_sent: int = 0
+    disks_admitted: int = 0
+    replicas_contradicted: int = 0
+    links_lost: int = 0
+    links_closed: int = 0
+    """because of what came over them"""
+    swaps_unanswered: int = 0
+    """of records in the store, whose outcome was not known in time"""
 
 
 def place_of(position: tuple[int, int]) -> str:

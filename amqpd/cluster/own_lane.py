@@ -7,15 +7,17 @@ Rules: 1. `OwnLane` is all sources of this leader with one replica set (docs/dec
 same learner: its frames are cut, and answered, once for all of them. 2. What a confirm waits for is the number of one
 source, which goes with the source to another set: one that has no majority holds back its own clients, and one that
 ends here ends theirs. 3. Where somebody waits for a transaction in which the set has nothing, an empty frame is cut.
+4. A peer whose disk hangs takes questions and answers none: of `QUESTIONS_MAX` that wait every other one is
+forgotten, and an answer to that counts from the one before.
 Not here: how sources come to it (`led_sources.py`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amqpd.cluster.questions import OpenQuestions
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import Vote
 from amqpd.peers.versions import LOWEST
@@ -26,6 +28,32 @@ from amqpd.replication.take_over import SourceRecord
 
 LaneKey = tuple[tuple[str, ...], tuple[str, ...]]
 """members of the set, and who is about to be one"""
+QUESTIONS_MAX = 4096
+"""what a lane asks in some seconds at full load"""
+
+
+class OpenQuestions:
+    """The questions that were sent over one connection and have no answer yet, each with the time when it was
+    sent."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._sent: deque[tuple[int, float]] = deque()
+
+    def ask(self, now_s: float) -> int:
+        """The number of a question that is sent now."""
+        self._number += 1
+        if len(self._sent) >= QUESTIONS_MAX:
+            self._sent = deque(list(self._sent)[::2])
+        self._sent.append((self._number, now_s))
+        return self._number
+
+    def answered(self, number: int) -> float | None:
+        """When the question with this number was sent, or one before it; None: it was answered before."""
+        sent_s = None
+        while self._sent and self._sent[0][0] <= number:
+            sent_s = self._sent.popleft()[1]
+        return sent_s
 
 
 class SourceLane(Lane):

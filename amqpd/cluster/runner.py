@@ -25,8 +25,6 @@ from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.deleted_queues import Deletions, drop_deleted
 from amqpd.cluster.directory import Directory
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.handing_over import HAND_OVER_S, hand_over
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.links_said import LinksSaid
 from amqpd.cluster.log_events import LogEvents
 from amqpd.cluster.overview import store_sentences, unreadable_rows
@@ -37,7 +35,7 @@ from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
-from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues
 from amqpd.cluster.view import NodeClusterView
 from amqpd.config import Settings
@@ -64,6 +62,8 @@ GATHERED_BYTES_MAX = 64 << 20
 """Of what leaders have sent while one transaction is on its way to the disk: then they are not heard until it is on
 it. As much as a link may have to send."""
 STORE_AGAIN_S = 0.5
+HAND_OVER_S = 1.0
+"""for each step of the end that waits for others"""
 
 log = structlog.get_logger(component="cluster")
 
@@ -172,8 +172,7 @@ class ClusterRunner(Shell, Cluster):
         settings = self._settings
         host, port = self._place.reached_at
         return MemberRecord(
-            *(settings.node_name, 0, 0, host, port),
-            *(settings.cluster_label, settings.cluster_region, __version__),
+            settings.node_name, 0, 0, host, port, settings.cluster_label, settings.cluster_region, __version__
         )
 
     @property
@@ -477,8 +476,13 @@ class ClusterRunner(Shell, Cluster):
             await nursery.start(directory.run)
             me = directory.me
             self.forwarder = Forwarder(
-                *(me.name, me.incarnation, me.generation, self, self._journal, replicas_of(self._disk)),
-                *(settings.cluster_lease_s, random.random, self._node.reported),
+                Identity(me.name, me.incarnation, me.generation),
+                self,
+                self._journal,
+                replicas_of(self._disk),
+                settings.cluster_lease_s,
+                random.random,
+                self._node.reported,
                 fast_takeover=settings.fast_takeover,
                 spreads=settings.cluster_rebalance,
             )
@@ -498,11 +502,22 @@ class ClusterRunner(Shell, Cluster):
         await self._news.wait()
 
     async def hand_over(self) -> None:
-        """Before the end: peers know that this node is no leader any more, and need not wait for its leader lease to
-        end."""
-        if self.forwarder is None:
+        """Before the end: queues stop and what is under way is committed, then peers and the store know that this
+        node is no leader any more. What does not answer in time is not waited for: the next leaders wait for this
+        one's leader lease to end then, as after a loss."""
+        forwarder = self.forwarder
+        if forwarder is None:
             return
-        await hand_over(self.forwarder, self._dialed, self._settle, self._something)
+        forwarder.stop_sources()
+        self._settle()
+        with trio.move_on_after(HAND_OVER_S):
+            while not forwarder.is_settled:
+                await self._something()
+        forwarder.leave()
+        self._settle()
+        with trio.move_on_after(HAND_OVER_S):
+            while not forwarder.has_left or any(link.out_bytes for link in self._dialed.values()):
+                await self._something()
         with trio.move_on_after(HAND_OVER_S):
             await incarnations.end(self._disk, self._directory, self._writer.threads)
 

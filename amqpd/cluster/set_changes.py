@@ -8,8 +8,9 @@ makes it move. 3. One step of a source at a time, the next one when the step bef
 outcome that was carried out after all makes the next one fail, since the revision is another one. 4. A source is
 handed over when everything that clients handed in is committed, and the store answers: it is asked before its queues
 stop. If it does not answer afterwards, this forwarder takes it over again. 5. At most `CHANGES_MAX` at once. 6. Who
-was asked to be the leader and could not is asked again later, less and less often (`desired_leaders.py`). 7. A
-learner that has voted for a higher epoch follows nobody below that: the leader hands over to itself, above it.
+was asked to be the leader and could not is asked again later, after `LEADER_AGAIN_S`, then twice that, and so on:
+each time the source's clients are interrupted. That is forgotten with the desired set, and known to this node only.
+7. A learner that has voted for a higher epoch follows nobody below that: the leader hands over to itself, above it.
 Not here: which step is next (`replication/set_change.py`), lanes (`led_sources.py`), who takes over
 (`succession.py`).
 """
@@ -19,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from amqpd.cluster.desired_leaders import DesiredLeaders
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
@@ -55,6 +55,61 @@ STOPPED_S = 2.0
 """for all that was handed in to be committed, while the queues stand still; else those clients have to ask again"""
 CONTRADICTED_S = 60.0
 """until one that has something else committed may learn again: it drops its copy meanwhile (`leftovers.py`)"""
+LEADER_AGAIN_S = 30.0
+"""after the first failure"""
+LEADER_AGAIN_S_MAX = 960.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    leader: str
+    """that was asked for; empty: any of the set"""
+    after_s: float
+    until_s: float
+
+
+class DesiredLeaders:
+    """The failed hand-overs from one node to leaders that operators ask for, with the time before which each is
+    not tried again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._failures: dict[int, _Failure] = {}
+
+    def desired_sets_are(self, desired_sets: Mapping[int, DesiredSetRecord]) -> None:
+        """Those that there are."""
+        self._failures = {
+            source: each
+            for source, each in self._failures.items()
+            if source in desired_sets and desired_sets[source].leader == each.leader
+        }
+
+    def took_over(self, desired_set: DesiredSetRecord, before: Vote, now_s: float) -> None:
+        """This forwarder did, from this leader."""
+        handed_over = before.epoch > 0 and not before.forwarder
+        mine = (
+            desired_set.leader == self._name
+            if desired_set.leader
+            else not desired_set.members or self._name in desired_set.members
+        )
+        if mine:
+            self._failures.pop(desired_set.source, None)
+        elif handed_over or before.forwarder == desired_set.leader:
+            last = self._failures.get(desired_set.source)
+            after_s = (
+                LEADER_AGAIN_S
+                if last is None or last.leader != desired_set.leader
+                else min(2 * last.after_s, LEADER_AGAIN_S_MAX)
+            )
+            self._failures[desired_set.source] = _Failure(desired_set.leader, after_s, now_s + after_s)
+
+    def waits(self, desired_set: DesiredSetRecord, now_s: float) -> str:
+        """Why it is not to be handed over now; empty: it is."""
+        each = self._failures.get(desired_set.source)
+        if each is None or each.leader != desired_set.leader or each.until_s <= now_s:
+            return ""
+        who = each.leader or "no other member"
+        return f"{who} could not take it over when asked, and is asked again {each.after_s:.0f} s after that"
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """What a forwarder's place in the cluster asks of the world.
 
-What comes in: nothing. What goes out: a base class, which `runner.py` fills, and a simulator may.
+What comes in: nothing. What goes out: a base class, which `runner.py` fills, and a simulator may; `LeaderLink`, a
+connection that another node has dialed, at this end.
 Rules: 1. None of it blocks; what takes time is answered by a call, in a later turn, or never. 2. An answer that comes
 when the one who asked has given up is harmless: who asks looks.
 Not here: the messages (`peers/messages.py`), the node's queues (`node/`).
@@ -12,12 +13,41 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.journal.lane import Lane
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.messages import Message, SnapshotPart
+from amqpd.replication.receiver import Receiver
 from amqpd.replication.take_over import SourceRecord
+
+
+class LeaderLink:
+    """A connection that another forwarder has dialed."""
+
+    def __init__(
+        self, forwarder: str, incarnation: int, send: Callable[[Message], None], close: Callable[[str], None]
+    ) -> None:
+        self.forwarder = forwarder
+        self.incarnation = incarnation
+        self.send = send
+        self.close = close
+        self.receivers: dict[int, Receiver] = {}
+        self.open = True
+        self.reads = 0
+        """of the own disk, for it, that have not ended"""
+
+    def forget_unused(self) -> None:
+        """Lanes that have no source any more."""
+        for lane in [lane for lane, receiver in self.receivers.items() if not receiver.sources]:
+            del self.receivers[lane]
+
+
+class Identity(NamedTuple):
+    """The identity of one node's process: its name, the incarnation of the process, the generation of its disk."""
+
+    name: str
+    incarnation: int
+    generation: int
 
 
 class OwnLog(NamedTuple):

@@ -1,10 +1,13 @@
 """How a source stands: who lives, what is up to date, what is desired; as facts and as a sentence.
 
-What comes in: a roster, what leaders say of their copies. What goes out: rows with a sentence each.
+What comes in: a roster, what leaders say of their copies; at a leader, its lanes and its own replicas. What goes out:
+rows with a sentence each; at a leader, how far its copies are, as plain values.
 Rules: 1. A copy that is up to date counts for confirms and lacks no more than is on its way anyhow. 2. What only the
 leader knows and has not said is not guessed. 3. The sentence begins with who serves the source, or why nobody does.
 4. A copy on a node that lives and has no link to the leader, or to a majority of the nodes, counts for nothing. 5.
-Nor does one on a node whose lease is gone, whatever the leader knows of it.
+Nor does one on a node whose lease is gone, whatever the leader knows of it. 6. At the leader: a copy counts when it
+may be part of a majority; how many bytes it lacks is another question, since under load each one lacks what is just
+on its way. A connection is no sign of life: it stays open when a process is stopped.
 Not here: columns and JSON (`amqpd/commands/`), what to do about it.
 """
 
@@ -14,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amqpd.cluster.copy_facts import AWAY, BEHIND, COUNTS, OTHER_DISK, SILENT, STATE
+from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.linkage import Linkage
+from amqpd.cluster.own_lane import Own, OwnLane
 from amqpd.cluster.roster import Roster
+from amqpd.peers.entry import START
 from amqpd.replication.commit import majority
+from amqpd.replication.replica import Replicas
 from amqpd.replication.take_over import SourceRecord
 
 UNDER_WAY_BYTES = 1 << 20
@@ -26,6 +32,58 @@ _BYTES = (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10))
 
 Facts = Mapping[int, Mapping[str, Any]]
 """By source, rows of `source_facts` from the leaders that were asked."""
+COUNTS, BEHIND, STATE, OTHER_DISK, AWAY, SILENT = "counts", "behind", "state", "other disk", "away", "silent"
+"""of a copy: it is in line; it lacks entries, which are sent; it lacks more than that, and is sent the state; it has
+everything or not, on a disk that the record does not name yet; there is no connection to it; there is one, and
+nothing that was sent over it within the lease time is answered"""
+
+
+def source_facts(led_sources: LedSources) -> list[dict[str, Any]]:
+    """A row for each source: whether it is `serving`, and of each other member what its copy `is`, and `lacks_bytes`
+    where that is known."""
+    return [
+        {
+            "source": source,
+            "epoch": own.vote.epoch,
+            "serving": own.serving,
+            "copies": {
+                peer: {
+                    "is": _state_of(own.lane, peer, source, led_sources.now_s),
+                    "lacks_bytes": own.lane.leader.lacks_bytes(peer, source),
+                }
+                for peer in _other_members(own)
+            },
+        }
+        for source, own in sorted(led_sources.sources.items())
+    ]
+
+
+def replica_facts(replicas: Replicas) -> list[dict[str, Any]]:
+    """A row for each source that there is something of on the own disk: the last entry, and the last one that is
+    known to be committed, as (epoch, index)."""
+    return [
+        {"source": each.source, "last": list(each.log.last), "committed": list(each.log.base)}
+        for each in replicas
+        if each.log.last != START
+    ]
+
+
+def _other_members(own: Own) -> list[str]:
+    return [member for member in own.record.members if member != own.vote.forwarder]
+
+
+def _state_of(lane: OwnLane, name: str, source: int, now_s: float) -> str:
+    peer = lane.leader.peers.get(name)
+    if peer is None:
+        return AWAY
+    if source in peer.transfers:
+        return STATE
+    if source in peer.apart:
+        return BEHIND
+    if source in peer.uncounted:
+        return OTHER_DISK
+    # Of a learner no lease is known; it counts for nothing until it is a member.
+    return SILENT if name in lane.members and not lane.leader_lease.hears(name, now_s) else COUNTS
 
 
 @dataclass(slots=True)

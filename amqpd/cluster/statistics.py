@@ -3,7 +3,7 @@
 What comes in: counters, lanes, records. What goes out: `ClusterStatistics`, a snapshot.
 Rules: 1. Gauges are worked out when somebody asks. 2. Names are those that metrics have: `_total` for counters, units
 last.
-Not here: the counters (`counters.py`), the log (`log_events.py`), what all nodes together have (`overview.py`).
+Not here: the counters and the log (`log_events.py`), what all nodes together have (`overview.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from amqpd.cluster.counters import Counters
+from amqpd.cluster.log_events import Counters
 from amqpd.replication.commit import majority
 
 if TYPE_CHECKING:

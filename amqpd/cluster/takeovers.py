@@ -7,18 +7,18 @@ the own disk takes, which may be large or slow, does not count for that, and has
 `ATTEMPTS_MAX` at once: the others wait, so that a forwarder that takes over a third of all does not make everybody
 wait for everything. 3. The own replica is a member as the others are: it votes for nothing while a leader that it has
 answered may still hold its leader lease. 4. Who is in the store's record and does not become the leader because of
-its own disk hands the source over to the others (`give_backs.py`). The disk is that of all sources: nothing is tried
-before it has stored what the attempt waited for.
+its own disk gives the source back to the others (`GiveBacks`): it is tried until the record names somebody else, or
+nobody, and the others come first as long as that is not done, and for `OTHERS_FIRST_S` after it. The disk is that of
+all sources: nothing is tried before it has stored what the attempt waited for.
 Not here: the steps of one (`replication/take_over.py`), which sources, and when (`succession.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from amqpd.cluster.counters import Counters
-from amqpd.cluster.give_backs import GiveBacks
-from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.log_events import Counters
+from amqpd.cluster.shell import Identity, OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import Vote
 from amqpd.peers.messages import (
@@ -33,8 +33,9 @@ from amqpd.peers.messages import (
     Would,
 )
 from amqpd.replication.replica import Contradiction, Replicas, StaleLeader, Write
-from amqpd.replication.take_over import Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
+from amqpd.replication.set_change import handed_over
 from amqpd.replication.take_over import Ask as AskAll
+from amqpd.replication.take_over import Fetch, FetchState, Phase, Request, SourceRecord, Step, Swap, TakeOver
 
 ATTEMPT_S = 2.0
 """for the others, and the store, to answer"""
@@ -44,6 +45,66 @@ built come before. Then somebody else may try."""
 REFUSED_S = 0.1
 """for the others to say that they would vote, when one has said that it would not"""
 ATTEMPTS_MAX = 64
+OTHERS_FIRST_S = 2.0
+"""longer than all the others take to try it"""
+GIVES_BACK_AGAIN_S = 2.0
+"""after a swap that was not carried out, or is not known to be"""
+STORE_ANSWERS_S = 40.0
+"""The store may never answer. Longer than a swap takes (`swaps.SWAP_S`)."""
+
+
+class GiveBacks:
+    """The sources that one process gives back, because the store's record names it and it does not become their
+    leader."""
+
+    def __init__(self, shell: Shell, records: Mapping[int, SourceRecord]) -> None:
+        """`records`: as the store had them last."""
+        self._shell = shell
+        self._records = records
+        self._pending: dict[int, tuple[SourceRecord, float]] = {}
+        """source -> the record that names this process, and when it is tried again"""
+        self._until_s: dict[int, float] = {}
+        """sources that were given back: the others come first until then"""
+
+    def keeps_off(self, source: int) -> bool:
+        """The others come first."""
+        return source in self._pending or self._until_s.get(source, 0.0) > self._shell.now_s
+
+    def begin(self, record: SourceRecord) -> None:
+        """It names this process, which makes no attempt of the source before this is done."""
+        self._pending[record.source] = record, self._shell.now_s
+        self._look(record.source)
+
+    def beat(self) -> None:
+        """Some twenty times in a lease."""
+        for source in list(self._pending):
+            self._look(source)
+
+    def _look(self, source: int) -> None:
+        record, again_s = self._pending[source]
+        known = self._records.get(source, record)
+        if known.revision > record.revision and known.leader != record.leader:
+            self._done(source)
+        elif again_s <= self._shell.now_s:
+            self._try(max(record, known, key=lambda each: each.revision))
+
+    def _try(self, record: SourceRecord) -> None:
+        source, now_s = record.source, self._shell.now_s
+        asked = self._pending[source] = record, now_s + STORE_ANSWERS_S
+
+        def answered(found: SourceRecord | None) -> None:
+            if self._pending.get(source) is not asked:
+                return  # it came too late
+            if found is not None:
+                self._done(source)
+            else:
+                self._pending[source] = record, self._shell.now_s + GIVES_BACK_AGAIN_S
+
+        self._shell.swap(handed_over(record), answered)
+
+    def _done(self, source: int) -> None:
+        del self._pending[source]
+        self._until_s[source] = self._shell.now_s + OTHERS_FIRST_S
 
 
 class Attempt:
@@ -68,9 +129,7 @@ class TakeOvers:
 
     def __init__(
         self,
-        name: str,
-        incarnation: int,
-        generation: int,
+        me: Identity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,
@@ -82,9 +141,7 @@ class TakeOvers:
     ) -> None:
         """`would_vote`: the own replica, if this forwarder asks; `won`: after this leader; why it is lost all the
         same; `ended`: of a source, and whether it was won."""
-        self._name = name
-        self._incarnation = incarnation
-        self._generation = generation
+        self._name, self._incarnation, self._generation = me
         self._shell = shell
         self._journal = journal
         self._replicas = replicas

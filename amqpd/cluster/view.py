@@ -14,14 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from amqpd.cluster.asking import asking, asking_sentence
-from amqpd.cluster.choosing import Heard
-from amqpd.cluster.copy_facts import replica_facts, source_facts
+from amqpd.cluster.choosing import Heard, ImportedQueues
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.imported_queues import ImportedQueues
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.overview import EMPTY, Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import ReplicaStanding, standing
+from amqpd.cluster.standing import ReplicaStanding, replica_facts, source_facts, standing
 
 
 class NodeClusterView:
@@ -114,7 +112,9 @@ class NodeClusterView:
         return {
             "node": self._here.name,
             "says": sentences(
-                *(self._roster, found, self._linkage),
+                self._roster,
+                found,
+                self._linkage,
                 now_ms=self._now_ms,
                 of_store=self._of_store,
                 classic=self._classic,

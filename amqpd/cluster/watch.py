@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from amqpd.cluster.counters import Counters
+from amqpd.cluster.log_events import Counters
 from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.shell import Shell
 

@@ -1,9 +1,10 @@
-"""What a leader keeps of a source for its peers, and what is under way to one that lacks something.
+"""What a leader keeps of a source for its peers, and what it knows of each: its answers, and what is under way to it.
 
 What comes in: entries as they are cut, and from where on a peer lacks them. What goes out: what is to be sent.
 Rules: 1. What a peer lacks is sent once: nothing is lost on an ordered connection that stands. Again only if the peer
 reports a lower position than before: up to the other one it had something of another leader. 2. What follows a state
 that is under way is kept for that peer, whatever others have; if that is too much, the next state has it.
+3. What is known of a peer goes with the connection: what it has on its disk it says again over the next one.
 Not here: when what is kept is too much (`leader.py`), and how a peer takes it in (`receiver.py`).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from amqpd.peers.entry import LogEntry, Position
 from amqpd.peers.messages import Missed
@@ -142,3 +143,41 @@ class Resend:
 def size_of(missed: Missed) -> int:
     """In bytes; entries without a payload count, too."""
     return sum(1 + len(entry.payload) for entry in missed.entries)
+
+
+class PeerProgress:
+    """Another member of the set, while there is a connection to it."""
+
+    def __init__(self, uncounted: Iterable[int]) -> None:
+        self.uncounted = set(uncounted)
+        """sources whose record names another disk than it has: what it acknowledges is no copy yet"""
+        self.number = 0
+        """of its last answer"""
+        self.apart: frozenset[int] = frozenset()
+        """sources that do not count there"""
+        self.transfers: dict[int, Transfer] = {}
+        """sources that are caught up by state"""
+        self.transfers_begun = 0
+        self.resends: dict[int, Resend] = {}
+        """sources that are caught up by entries"""
+        self.sent = ResendCounts()
+        """again, over this connection"""
+        self.bases: Mapping[int, Position] = {}
+        """what it knows to be committed, of sources that it lacks something of"""
+
+    def counts(self, source: int) -> bool:
+        return source not in self.apart and source not in self.uncounted
+
+    def keep_behind(self, entries: Iterable[LogEntry], tails: Mapping[int, Tail], bytes_max: int) -> None:
+        """These follow the states that are on their way to it. Nothing is kept behind the one with the most any more
+        when this is exceeded, beyond the tails of their sources, which are kept in any case."""
+        for entry in entries:
+            transfer = self.transfers.get(entry.source)
+            if transfer is not None and transfer.behind is not None:
+                transfer.behind.append(entry)
+        kept = {source: each.behind for source, each in self.transfers.items() if each.behind is not None}
+        extra = {source: max(0, behind.nbytes - tails[source].nbytes) for source, behind in kept.items()}
+        while extra and sum(extra.values()) > bytes_max:
+            source = max(extra, key=extra.__getitem__)
+            self.transfers[source].behind = None
+            del extra[source]

@@ -9,7 +9,7 @@ matched does not count there, and everything else does. One that so has no major
 4. What a peer lacks is sent once. 5. What is kept for peers is bounded in bytes; a peer that lacks more is caught up
 by state. 6. A learner gets what the members get, and counts for nothing. 7. A source that comes from another lane
 counts here from the frame on that says so, which has an entry of it: with that, all before it is committed.
-Not here: what is under way to whom (`peer.py`, `catch_up.py`), connections (the lane is opened again after each
+Not here: what is under way to whom (`catch_up.py`), connections (the lane is opened again after each
 break), how an epoch is won (`take_over.py`).
 """
 
@@ -21,9 +21,8 @@ from itertools import chain
 
 from amqpd.peers.entry import START, Frame, LogEntry, Position, new_entry
 from amqpd.peers.messages import Acknowledgement, Missed, OpenedSource, Opening
-from amqpd.replication.catch_up import Resend, ResendCounts, Tail, Transfer, size_of
+from amqpd.replication.catch_up import PeerProgress, Resend, ResendCounts, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
-from amqpd.replication.peer import PeerProgress
 
 KEPT_BYTES_MAX = 64 << 20
 """Of committed entries that some peer does not have: a peer that was away for some tenths of a second at full load is

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from amqpd.cluster.counters import Counters
+from amqpd.cluster.log_events import Counters
 from amqpd.cluster.statistics import PeerLag, statistics
 from scripts import grafana
 from tests.admin.conftest import Api

@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.records import SOURCES, DesiredSetRecord
-from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
@@ -122,7 +121,12 @@ class Machine(Shell):
         """sources that ended, and lanes of which somebody may wait for them"""
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
         self.forwarder = Forwarder(
-            *(name, self.incarnation, 7, self, self.journal, replicas, LEASE_S, lambda: 0.5),  # type: ignore[arg-type]
+            Identity(name, self.incarnation, 7),
+            self,
+            self.journal,  # type: ignore[arg-type]
+            replicas,
+            LEASE_S,
+            lambda: 0.5,
             lambda lane: self.reports.append(lane.reported),
             fast_takeover=True,
             spreads=world.spreads,

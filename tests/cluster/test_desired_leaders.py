@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from amqpd.cluster.desired_leaders import AGAIN_S, AGAIN_S_MAX, DesiredLeaders
 from amqpd.cluster.records import DesiredSetRecord
+from amqpd.cluster.set_changes import LEADER_AGAIN_S as AGAIN_S
+from amqpd.cluster.set_changes import LEADER_AGAIN_S_MAX as AGAIN_S_MAX
+from amqpd.cluster.set_changes import DesiredLeaders
 from amqpd.peers.entry import NO_VOTE, Vote
 
 DESIRED_SET = DesiredSetRecord(5, leader="c")

@@ -13,7 +13,7 @@ import pytest
 
 from amqpd.cluster import led_sources
 from amqpd.cluster.led_sources import GIVES_UP_LEASES
-from amqpd.cluster.questions import QUESTIONS_MAX, OpenQuestions
+from amqpd.cluster.own_lane import QUESTIONS_MAX, OpenQuestions
 from amqpd.peers.entry import NO_VOTE
 from amqpd.peers.messages import Entries
 from amqpd.replication.leader import LeaderLane

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from amqpd.cluster.link_watch import BACK_S, LOST_LEASES, REASON_MAX, REFUSED_S, LinkWatch
+from amqpd.cluster.linkage import BACK_S, LOST_LEASES, REASON_MAX, REFUSED_S, LinkWatch
 from amqpd.cluster.records import MEMBERS_MAX
 from amqpd.peers.links.troubles import CERTIFICATE, CHANGED, REFUSED, SECRET, UNREACHED, Trouble
 

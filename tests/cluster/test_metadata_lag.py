@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.metadata_lag import MetadataLag
+from amqpd.cluster.shell import LeaderLink
 from amqpd.peers.messages import Cut, Heartbeat, Message
 from amqpd.peers.versions import HIGHEST, LOWEST
 from tests.cluster.forwarders import World
@@ -68,9 +68,9 @@ def heard_by(world: World, name: str) -> list[Message]:
     forwarder = world[name].forwarder
     before = forwarder.asked
 
-    def asked(link: LeaderLink, message: Message) -> None:
+    def asked(incoming: LeaderLink, message: Message) -> None:
         found.append(message)
-        before(link, message)
+        before(incoming, message)
 
     forwarder.asked = asked  # type: ignore[method-assign]
     return found

@@ -17,7 +17,6 @@ import trio.testing
 
 from amqpd.cluster import choosing
 from amqpd.cluster.choosing import leader_for
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked
@@ -25,6 +24,7 @@ from amqpd.cluster.records import KnownRecord, encode, known_key, member_key
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.runner import ClusterRunner
 from amqpd.cluster.search import LOOKS_MAX, SEARCH_S, TAKEN_BACK_S, UNSERVED_MAX, WANT_S, SourceSearch
+from amqpd.cluster.shell import LeaderLink
 from amqpd.cluster.succession import successors
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import Recovered

@@ -5,7 +5,7 @@ Rules: 1. Wherever the file was written, quorum queues spread over the nodes. 2.
 a running node has some made first, as for a queue that a client declares: for the first queues of the file, each at
 the node where it would be. 3. Where there is none even so the import is refused: a quorum queue that is copied
 nowhere is not what the file says.
-Not here: how one is chosen (`cluster/imported_queues.py`), what is imported (`definitions.py`).
+Not here: how one is chosen (`cluster/choosing.py`), what is imported (`definitions.py`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ What comes in: nothing. What goes out: a value.
 Rules: 1. What is refused is told from what is not reached: the first needs another configuration, the second a
 network. 2. A secret and a certificate stay what they are until a process is started again; any other reason may pass
 by itself.
-Not here: which failure has which kind (`stream.py`, `handshake.py`), who is told (`amqpd/cluster/link_watch.py`), the
-sentences of a cluster (`amqpd/cluster/linkage.py`).
+Not here: which failure has which kind (`stream.py`, `handshake.py`), who is told, and the sentences of
+a cluster (`amqpd/cluster/linkage.py`).
 """
 
 from __future__ import annotations

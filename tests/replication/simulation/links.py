@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amqpd.cluster.leader_link import LeaderLink
+from amqpd.cluster.shell import LeaderLink
 from amqpd.peers.encoding import decode, encode
 from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
 from amqpd.peers.versions import HIGHEST

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.forwarder import Forwarder
-from amqpd.cluster.leader_link import LeaderLink
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
-from amqpd.cluster.shell import OwnLog, Shell
+from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
@@ -95,8 +94,13 @@ class Process(Shell):
         """It is a member."""
         self.cluster.unknown.discard(self.name)
         self.forwarder = Forwarder(
-            *(self.name, claim.incarnation, claim.generation, self, self.heard, replicas_of(self.disk)),  # type: ignore[arg-type]
-            *(LEASE_S, self.clock.chance.random, self._reported),
+            Identity(self.name, claim.incarnation, claim.generation),
+            self,
+            self.heard,  # type: ignore[arg-type]
+            replicas_of(self.disk),
+            LEASE_S,
+            self.clock.chance.random,
+            self._reported,
             fast_takeover=self.cluster.fast_takeover,
         )
         self.cluster.store.watch(self.name, lambda *news: self.run(partial(self._changed, *news)))
