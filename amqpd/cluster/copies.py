@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
 from amqpd.cluster.log_events import Counters
-from amqpd.cluster.shell import Identity, LeaderLink, Shell
+from amqpd.cluster.shell import LeaderLink, ProcessIdentity, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position, Vote, is_far
 from amqpd.peers.messages import (
@@ -58,7 +58,7 @@ class FollowedSources:
 
     def __init__(
         self,
-        me: Identity,
+        me: ProcessIdentity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,

@@ -19,7 +19,7 @@ from amqpd.cluster.metadata_lag import MetadataLag
 from amqpd.cluster.own_lane import SourceLane
 from amqpd.cluster.records import DesiredSetRecord
 from amqpd.cluster.set_changes import SetChanges
-from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
+from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.cluster.spreading import Spreading
 from amqpd.cluster.statistics import ClusterStatistics, statistics
 from amqpd.cluster.succession import Succession
@@ -38,7 +38,7 @@ class Forwarder:
 
     def __init__(
         self,
-        me: Identity,
+        me: ProcessIdentity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,

@@ -35,7 +35,7 @@ from amqpd.cluster.queries import Queries
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord, source_of_key
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.search import SourceSearch
-from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
+from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues
 from amqpd.cluster.view import NodeClusterView
 from amqpd.config import Settings
@@ -476,7 +476,7 @@ class ClusterRunner(Shell, Cluster):
             await nursery.start(directory.run)
             me = directory.me
             self.forwarder = Forwarder(
-                Identity(me.name, me.incarnation, me.generation),
+                ProcessIdentity(me.name, me.incarnation, me.generation),
                 self,
                 self._journal,
                 replicas_of(self._disk),

@@ -42,7 +42,7 @@ class LeaderLink:
             del self.receivers[lane]
 
 
-class Identity(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """The identity of one node's process: its name, the incarnation of the process, the generation of its disk."""
 
     name: str

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from amqpd.cluster.log_events import Counters
-from amqpd.cluster.shell import Identity, OwnLog, Shell
+from amqpd.cluster.shell import OwnLog, ProcessIdentity, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.peers.entry import Vote
 from amqpd.peers.messages import (
@@ -129,7 +129,7 @@ class TakeOvers:
 
     def __init__(
         self,
-        me: Identity,
+        me: ProcessIdentity,
         shell: Shell,
         journal: JournalBuffer,
         replicas: Replicas,

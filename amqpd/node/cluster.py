@@ -43,6 +43,11 @@ class Cluster(ABC):
 
     @property
     @abstractmethod
+    def incarnation(self) -> int | None:
+        """Of this process, as the other nodes know it; None: it is no member yet, or nobody else is there."""
+
+    @property
+    @abstractmethod
     def replicates(self) -> bool:
         """A quorum queue is in a source, which several nodes keep."""
 
@@ -91,6 +96,10 @@ class Alone(Cluster):
 
     def __init__(self, node: str = "") -> None:
         super().__init__(node)
+
+    @property
+    def incarnation(self) -> int | None:
+        return None
 
     @property
     def replicates(self) -> bool:

@@ -49,7 +49,7 @@ from amqpd.node.wakes import Wakes
 from amqpd.publishing import dead_lettering, history_replay, releasing
 from amqpd.publishing.firehose import Firehose
 from amqpd.publishing.histories import Histories
-from amqpd.publishing.replies import Replies
+from amqpd.publishing.replies import Replies, process_part
 from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
 from amqpd.queues.dispatchable import Dispatchable, Paged
@@ -156,7 +156,7 @@ class Node(LeaderNode):
         self.wakes = Wakes()
         self.routes = Routes(topology)
         self.outboxes = Outboxes(limits)
-        self.replies = Replies(services.token)
+        self.replies = Replies(services.token, self._process_part)
         self.unroutable = Unroutable()
         self.histories = Histories(topology, self._give_history)
         self.firehose = Firehose(self)
@@ -383,6 +383,10 @@ class Node(LeaderNode):
 
     def wake(self, queue: Paged, at_ms: int) -> None:
         self.wakes.ask(queue, at_ms)
+
+    def _process_part(self) -> str:
+        """This process, in the names that it gives out for replies."""
+        return process_part(self.identity.name, self.cluster.incarnation or 0)
 
     def holds_lease(self, source: int) -> bool:
         return self.cluster.holds_lease(source)

@@ -2,10 +2,11 @@
 
 What comes in: consumers of the pseudo-queue; runs that are published to the names given out. What goes out:
 deliveries into the requester's outbox.
-Rules: 1. A name is given out once, cannot be guessed, and is known only to this node and in one virtual host; it ends
-with its consumer. 2. Nothing is kept: a reply is delivered at once, or dropped and counted while the requester's
-connection does not take what it has. RabbitMQ knows no such bound; a client that replies could fill its memory. 3. A
-name that is not known is a queue that is not there.
+Rules: 1. A name is given out once, cannot be guessed, and is known only in one virtual host; it ends with its
+consumer. It says which node's process gave it out (`process_part`): another node can tell whose it is. 2. Nothing is
+kept: a reply is delivered at once, or dropped and counted while the requester's connection does not take what it has.
+RabbitMQ knows no such bound; a client that replies could fill its memory. 3. A name that is not known is a queue that
+is not there.
 Not here: the checks of basic.consume (`methods/basic.py`), writing the name into a request (`publish.py`).
 
 Source: https://www.rabbitmq.com/docs/direct-reply-to; rabbit_volatile_queue.erl.
@@ -22,8 +23,13 @@ from amqpd.session.ports import ChannelBase
 
 PREFIX = REPLY_TO + "."
 # RabbitMQ's names are this, the base64 of a process, a dot, and the base64 of 16 random octets; tests of clients look
-# at that. Here no process has to be found, so the first part is always the same.
-_PROCESS = b64encode(b"amqpd reply").decode()
+# at that.
+
+
+def process_part(node: str, incarnation: int) -> str:
+    """The part of a name that says which process gave it out: the base64 of node and incarnation. A node's name has
+    at most 100 characters of ASCII, and no colon, so a whole name is shorter than a short string may be."""
+    return b64encode(f"{node}:{incarnation}".encode()).decode()
 
 
 class ReplyConsumer:
@@ -54,15 +60,16 @@ class ReplyConsumer:
 class Replies:
     """The reply consumers of the node."""
 
-    def __init__(self, token: Callable[[], str]) -> None:
-        """`token` gives names that cannot be guessed."""
+    def __init__(self, token: Callable[[], str], process: Callable[[], str]) -> None:
+        """`token` gives names that cannot be guessed; `process`: the `process_part` of this one."""
         self._token = token
+        self._process = process
         self._consumers: dict[tuple[str, str], ReplyConsumer] = {}
         self.delivered = 0
         self.dropped = 0
 
     def open(self, channel: ChannelBase, tag: str) -> ReplyConsumer:
-        consumer = ReplyConsumer(channel, tag, f"{PREFIX}{_PROCESS}.{self._token()}==")
+        consumer = ReplyConsumer(channel, tag, f"{PREFIX}{self._process()}.{self._token()}==")
         self._consumers[channel.connection.vhost, consumer.name] = consumer
         return consumer
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.records import SOURCES, DesiredSetRecord
-from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
+from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.journal.lane import Lane
 from amqpd.journal.numbers import Numbers
 from amqpd.peers.entry import NO_VOTE, START, LogEntry, Position, Vote
@@ -121,7 +121,7 @@ class Machine(Shell):
         """sources that ended, and lanes of which somebody may wait for them"""
         replicas = Replicas(self._replica(source) for source in range(1, SOURCES + 1))
         self.forwarder = Forwarder(
-            Identity(name, self.incarnation, 7),
+            ProcessIdentity(name, self.incarnation, 7),
             self,
             self.journal,  # type: ignore[arg-type]
             replicas,

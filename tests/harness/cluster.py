@@ -17,6 +17,8 @@ class ClusterByHand(Cluster):
     def __init__(self, node: str = "") -> None:
         super().__init__(node)
         self.replicated = False
+        self.process: int | None = None
+        """its incarnation"""
         self.members: Callable[[str], bool] = lambda name: True
         self.leaders: Callable[[int], str] = lambda source: ""
         self.lease = True
@@ -26,6 +28,10 @@ class ClusterByHand(Cluster):
         self.want: Callable[[WantedSource, Answer], None] = _refuse
         self.with_unknown_queues: list[int] = []
         self.with_queues: list[str] = []
+
+    @property
+    def incarnation(self) -> int | None:
+        return self.process
 
     @property
     def replicates(self) -> bool:

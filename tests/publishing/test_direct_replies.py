@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
+from base64 import b64decode
 from typing import Any
 
 import pytest
 from pamqp import commands
 
+from amqpd.peers.entry import NUMBER_MAX
+from amqpd.publishing.replies import process_part
+from amqpd.setting_types import NODE_NAME_MAX
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness, publish_bytes
 
@@ -37,6 +41,22 @@ def asks(client: Client, server: Client, **properties: Any) -> str:
     (request,) = server.messages()
     assert request.body == b"question"
     return str(request.properties.reply_to)
+
+
+def test_the_name_says_which_process_gave_it_out() -> None:
+    """Of two processes of one node a later one is not taken for the earlier one, whose requesters are gone."""
+    harness = Harness()
+    names = []
+    for incarnation in (None, 3, 4):
+        harness.cluster.process = incarnation
+        client, server = harness.client(), harness.client()
+        client.consume(REPLY_TO, tag="replies", no_ack=True)
+        names.append(asks(client, server))
+    parts = [b64decode(name.removeprefix(REPLY_TO + ".").partition(".")[0]).decode() for name in names]
+    node = harness.node.identity.name
+    assert parts == [f"{node}:0", f"{node}:3", f"{node}:4"]
+    longest = process_part("n" * NODE_NAME_MAX, NUMBER_MAX)
+    assert len(names[0]) - len(parts[0]) + len(longest) < 255, "a short string holds every name"
 
 
 @pytest.fixture

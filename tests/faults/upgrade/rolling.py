@@ -128,15 +128,16 @@ def wait_copies(cluster: Cluster) -> None:
     while lacking:
         assert time.monotonic() < deadline_s, f"copies are missing: {lacking}\n{cluster.log}"
         time.sleep(0.2)  # nobody tells when copies are there again
-        facts = {
-            name: call(broker.data_dir, "status", {}, COPIES_DEADLINE_S)["cluster"]
-            for name, broker in cluster.brokers.items()
-        }
-        lacking = [f"{name}: {each}" for name, each in facts.items() if _lacks(each, len(cluster.brokers))]
+        facts = {name: call(each.data_dir, "status", {}, COPIES_DEADLINE_S) for name, each in cluster.brokers.items()}
+        lacking = [
+            f"{name}: {each}"
+            for name, each in facts.items()
+            if each is None or _lacks(each["cluster"], len(cluster.brokers))
+        ]
 
 
 def _lacks(facts: dict[str, Any], nodes: int) -> bool:
-    return len(facts["members"]) < nodes or facts["sources_under_replicated"] or facts["sources_cut_off"]
+    return bool(len(facts["members"]) < nodes or facts["sources_under_replicated"] or facts["sources_cut_off"])
 
 
 def wait_published(publishers: list[Publisher]) -> None:

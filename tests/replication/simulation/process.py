@@ -20,7 +20,7 @@ from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.own_disk import OwnDisk, replicas_of
 from amqpd.cluster.own_lane import Own
 from amqpd.cluster.records import DesiredSetRecord
-from amqpd.cluster.shell import Identity, LeaderLink, OwnLog, Shell
+from amqpd.cluster.shell import LeaderLink, OwnLog, ProcessIdentity, Shell
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Recovered
@@ -94,7 +94,7 @@ class Process(Shell):
         """It is a member."""
         self.cluster.unknown.discard(self.name)
         self.forwarder = Forwarder(
-            Identity(self.name, claim.incarnation, claim.generation),
+            ProcessIdentity(self.name, claim.incarnation, claim.generation),
             self,
             self.heard,  # type: ignore[arg-type]
             replicas_of(self.disk),

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster import desired_leaders, led_sources, leftovers, own_disk, own_lane
+from amqpd.cluster import led_sources, leftovers, own_disk, own_lane, set_changes
 from amqpd.replication.leader import LeaderLane
 from tests.replication.simulation.bugs import NoBug
 from tests.replication.simulation.clock import Clock
@@ -110,7 +110,7 @@ def _drawn(clock: Clock, bugs: NoBug, drive: Callable[[str, Callable[[], None]],
     world.enter_context(patch.object(own_disk, "FETCH_BYTES_MAX", chance.choice([100, 1 << 20])))
     # Times, so short that what follows them is seen.
     world.enter_context(patch.object(leftovers, "DROP_S", 2.0))
-    world.enter_context(patch.multiple(desired_leaders, AGAIN_S=1.0, AGAIN_S_MAX=4.0))
+    world.enter_context(patch.multiple(set_changes, LEADER_AGAIN_S=1.0, LEADER_AGAIN_S_MAX=4.0))
     return cluster
 
 
