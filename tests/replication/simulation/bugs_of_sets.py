@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from amqpd.cluster import led_sources as led_sources_module
+from amqpd.peers.versions import HIGHEST
 from amqpd.replication import leader as leader_module
 from amqpd.replication.receiver import Receiver
 from amqpd.replication.replica import Write
@@ -52,3 +54,11 @@ class NumbersOfBefore(Patched):
 
 
 _open = Receiver.open
+
+
+class FramesOfTheOwnVersion(Patched):
+    """A leader writes frames in its own version, whatever the others of the set read."""
+
+    where, name = led_sources_module, "of_set"
+    nodes, members, sources = 3, 3, 1
+    instead = staticmethod(lambda members, heard: HIGHEST)

@@ -15,6 +15,7 @@ from amqpd.cluster.shell import LeaderLink
 from amqpd.peers.encoding import decode, encode
 from amqpd.peers.messages import Answered, Cut, Entries, Fetched, Lacked, Message, RequestVote, Voted, Would
 from amqpd.peers.versions import HIGHEST
+from tests.replication.simulation.law import LawBroken
 from tests.replication.simulation.network import Connection
 
 if TYPE_CHECKING:
@@ -74,12 +75,16 @@ class SimulatedLink:
         self._send(self.back, lambda: self.dialer.there.answered(self.acceptor.name, message), self.dialer)
 
     def _in_bytes(self, message: Message) -> Message:
-        """As the other end reads it, where the two are of different versions. Raises ValueError for what this version
+        """As the other end reads it, where one of the two is of the version before. Raises LawBroken for what that
         has no bytes for."""
         if self.version == HIGHEST:
             return message
         self._clock.counts["message in the version before"] += 1
-        return decode(b"".join(encode(message, self.version)), self.version)
+        try:
+            data = b"".join(encode(message, self.version))
+        except ValueError as error:
+            raise LawBroken(f"{self.dialer.name} to {self.acceptor.name}: {error}") from error
+        return decode(data, self.version)
 
     def _counts(self, message: Message) -> None:
         counts = self._clock.counts

@@ -56,6 +56,7 @@ FURTHER: Seeds = {
     sets.AddedTooEarly: 0,
     sets.NewLaneSpeaksOfBefore: 4,
     sets.NumbersOfBefore: 4,
+    sets.FramesOfTheOwnVersion: 3,
     starts.NonceOfEachStart: 120,
     starts.OlderCopyGoesOn: 2,
     starts.PutBeforeItIsKept: 2,
