@@ -83,7 +83,7 @@ class MissingLink(NamedTuple):
 
     peer: str
     kind: str
-    """what is in the way (`links/troubles.py`); a later version may know more kinds"""
+    """what is in the way (`peers/links/troubles.py`); a later version may know more kinds"""
     reason: str
     """for people, without a full stop"""
 

@@ -2,7 +2,7 @@
 
 What is verified: each number of each message, one after the other, as large as a message can have it and as small;
 nothing is written that nobody could go on from, and what is honest goes on. Not verified here: bytes that are no
-message (`tests/replication/test_encoding.py`), payloads (`tests/journal`).
+message (`tests/peers/test_encoding.py`), payloads (`tests/journal`).
 """
 
 from __future__ import annotations

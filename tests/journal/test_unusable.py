@@ -18,7 +18,7 @@ import trio
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.sqlite.payload import encode
+from amqpd.journal.sqlite.payload import VERSION, encode
 from amqpd.journal.sqlite.state import SourceState
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.journal.writer import JournalWriter
@@ -63,6 +63,7 @@ UNUSABLE: dict[str, Callable[[], list[Write]]] = {
     "nothing": lambda: [appended(BAD, b"")],
     "cut": lambda: [appended(BAD, payload(BAD)[:-1])],
     "garbage": lambda: [appended(BAD, bytes(range(256)))],
+    "of a later version": lambda: [appended(BAD, bytes((VERSION + 1,)) + payload(BAD)[1:])],
     "of another source": lambda: [appended(BAD, payload(GOOD))],
     "settled that is no JSON": lambda: replaced(b"[[45,", b"[[45;"),
     "reserves all numbers": lambda: replaced(struct.pack("<q", 50), struct.pack("<q", 2**63 - 1)),
