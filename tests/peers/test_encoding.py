@@ -162,7 +162,7 @@ def test_a_flipped_bit_of_a_payload_is_found() -> None:
 
 def test_a_greeting_of_another_version_is_read_as_far_as_it_is_known() -> None:
     of_three = bytes.fromhex("01 616d7170640d0a00 0300 0700000000000000 0800000000000000 0400 0100 73686f7061")
-    assert decode(of_three) == Greeting(Hello(3, "shop", "a", 7, 8), "", b"", secret=False)
+    assert decode(of_three) == Greeting(Hello(3, "shop", "a", 7, 8, 3), "", b"", secret=False)
     later = greeting(Hello(9, "shop", "a", 7, 8, 6))
     read = decode(bytes_of(later) + b"and more")
     assert read == replace(later, more=b"and more")

@@ -274,7 +274,7 @@ async def test_each_end_sends_its_own_messages_only() -> None:
         await dialed.say(would)
         assert (await a.heard.next("received")).what == would
         await dialed.say(RequestPreVote(1, 1))
-        assert (await a.heard.next("lost")).what == "Ask is not for it to send"
+        assert (await a.heard.next("lost")).what == "RequestPreVote is not for it to send"
         accepted = await dial(a.address, hello("b"))
         other_end = await a.heard.next_link("accepted")
         await accepted.say(RequestPreVote(1, 1))

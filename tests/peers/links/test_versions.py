@@ -3,7 +3,7 @@
 What is verified: neighbours in both directions, the version before as it is (it refuses all but its own number), a
 later one that says more than is known here; lies about versions; that nothing goes over a link in another version
 than the one that both ends use. Not verified here: the bytes of each version (`tests/peers/test_encoding.py`), what a
-set of several nodes uses (`tests/cluster/test_versions.py`).
+set of several nodes uses (`tests/peers/test_versions.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from amqpd.peers.links.framing import framed
 from amqpd.peers.links.link import PeerLink
 from amqpd.peers.links.trust import Trust
 from amqpd.peers.messages import Greeting, Heartbeat, Hello, Proof
-from amqpd.peers.versions import HIGHEST, LOWEST, OWN, Versions, of_set
+from amqpd.peers.versions import HIGHEST, OWN, Versions
 from tests.peers.links.forwarders import Peer, Wire, dial, forwarder, greeting, hello
 
 pytestmark = pytest.mark.trio
@@ -24,32 +24,6 @@ pytestmark = pytest.mark.trio
 SECRET = b"of all nodes that are tested"
 BEFORE = Hello(4, "shop", "b", 1, 7, 4)
 TOLD = Heartbeat(1, 1, 1, 99)
-
-
-@pytest.mark.parametrize(
-    ("own", "peer", "used"),
-    [
-        ((4, 5), (4, 5), 5),
-        ((4, 5), (4, 4), 4),
-        ((4, 5), (5, 6), 5),
-        ((4, 5), (1, 9), 5),
-        ((4, 5), (6, 7), None),
-        ((4, 5), (3, 3), None),
-        ((7, 8), (4, 6), None),
-    ],
-)
-def test_a_pair_uses_the_highest_version_that_both_speak(
-    own: tuple[int, int], peer: tuple[int, int], used: int | None
-) -> None:
-    assert Versions(*own).common(Versions(*peer)) == Versions(*peer).common(Versions(*own)) == used
-
-
-def test_a_set_uses_the_lowest_of_its_members_and_who_is_unknown_has_the_lowest_of_all() -> None:
-    assert of_set(["b", "c"], {"b": 5, "c": 5}) == 5
-    assert of_set(["b", "c"], {"b": 5, "c": 4}) == 4
-    assert of_set(["b", "c"], {"b": 5}) == LOWEST
-    assert of_set(["b"], {"b": 9, "c": 4}) == HIGHEST
-    assert of_set([], {}) == HIGHEST
 
 
 @pytest.mark.parametrize("secret", [b"", SECRET], ids=["open", "secret"])
@@ -70,6 +44,7 @@ async def answer_as_before(there: Peer, trust: Trust) -> tuple[Wire, Greeting]:
     assert first.hello.versions == OWN
     await refused.say(greeting(Hello(4, "", "", 0, 0, 4), trust=trust))
     await refused.wait_closed()
+    await refused.close()
     wire = await there.accept()
     asked = await wire.hear()
     assert isinstance(asked, Greeting)
