@@ -20,8 +20,7 @@ from typing import Any
 
 import click
 
-from amqpd.cluster.choosing import Heard
-from amqpd.cluster.imported_queues import ImportedQueues
+from amqpd.cluster.choosing import Heard, ImportedQueues
 from amqpd.cluster.placement import ranked
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of
 from amqpd.commands.metadata import carry_out, cluster_settings

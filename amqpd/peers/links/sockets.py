@@ -85,7 +85,7 @@ def is_loopback(found: tuple[object, ...]) -> bool:
 
 
 async def connect(address: Address, *, loopback_only: bool) -> socket.socket:
-    """To the first one of the name's addresses that answers. Raises Broken; Refused if nobody listens on any."""
+    """To the first one of the name's addresses that answers. Raises Broken; NotListening if nobody listens on any."""
     host, port = address
     try:
         answers = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
