@@ -233,7 +233,7 @@ class Scrub:
         self._shown: list[str] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Scrubs the journal in passes until it is cancelled."""
         wait_s = 0.0 if self._interval_s else math.inf
         try:
             while True:

@@ -61,7 +61,7 @@ class Manifest:
     """it has the SHA-256 of its own bytes; not written down"""
 
     def write(self, folder: Path) -> None:
-        """Raises OSError."""
+        """Writes the manifest to stable storage. Raises OSError."""
         new = folder / f"{MANIFEST}.part"
         said = {name: value for name, value in asdict(self).items() if name != "has_checksum"}
         text = json.dumps(said | {SUM: NO_SUM}, indent=1).encode() + b"\n"
@@ -74,7 +74,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises BackupError."""
+    """The manifest of a backup's folder. Raises BackupError."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()

@@ -48,12 +48,12 @@ def tidy(data_dir: Path) -> None:
 
 
 def open_metadata(data_dir: Path) -> sqlite3.Connection:
-    """Raises sqlite3.Error."""
+    """A connection that holds the metadata as of one moment. Raises sqlite3.Error."""
     return _in_transaction(f"file:{quote(str(data_dir / METADATA))}?mode=ro", BUSY_TIMEOUT_S)
 
 
 def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Raises sqlite3.Error."""
+    """Format, identity and index that a journal says of itself. Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     found = connection.execute("SELECT epoch, idx FROM source WHERE source = 0").fetchone()
     epoch, index = found or (0, 0)
@@ -66,7 +66,7 @@ def journal_facts(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 def metadata_facts(connection: sqlite3.Connection) -> dict[str, Any]:
-    """Raises sqlite3.Error."""
+    """Format, identity and revision that a metadata store says of itself. Raises sqlite3.Error."""
     (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     (state,) = connection.execute("SELECT revision FROM state").fetchone()
     sealed = revision in SEALED_FORMATS

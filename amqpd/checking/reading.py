@@ -27,7 +27,7 @@ Row = tuple[Any, ...]
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Raises sqlite3.Error."""
+    """A connection that reads a database and changes nothing of it. Raises sqlite3.Error."""
     shared = path.with_name(path.name + "-shm")
     with_log = has_log(path)
     before = shared.exists()

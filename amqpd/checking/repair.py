@@ -82,7 +82,7 @@ class Repaired:
 
 
 def repair(directory: Path, progress: Progress) -> Repaired:
-    """Raises RepairError."""
+    """Repairs the journal of a data directory. Raises RepairError."""
     checked = check(directory, progress)
     if newer := [each.line for each in checked.report.findings if each.severity == NEWER]:
         raise RepairError(f"{newer[0]}; nothing was changed")

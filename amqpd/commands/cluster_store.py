@@ -53,7 +53,7 @@ class OpenedClusterStore:
 
 
 def in_store(settings: Settings, act: Callable[[OpenedClusterStore], Awaitable[T]]) -> T:
-    """Raises ClickException, StartupError."""
+    """Runs an act on the cluster's store. Raises ClickException, StartupError."""
     with _sentences():
         return trio.run(_open, settings, act)
 
@@ -121,7 +121,7 @@ def which_sources(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def source_of(opened: OpenedClusterStore, vhost: str, queue: str) -> int:
-    """Raises ClickException."""
+    """The source that keeps a quorum queue of the cluster. Raises ClickException."""
     key = encode_key(("queue", vhost, queue))
     entry = await opened.store.get(key)
     record = decode_record(entry.key, entry.value) if entry is not None else None

@@ -39,7 +39,7 @@ def arguments_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def arguments_of(argument: Sequence[str], arguments: str | None) -> dict[str, Any]:
-    """Raises ClickException, BadParameter."""
+    """The arguments that the options name. Raises ClickException, BadParameter."""
     found = {} if arguments is None else json_value("value of --arguments", arguments)
     if not isinstance(found, dict):
         raise click.BadParameter('an object of JSON, as in {"x-max-length": 1000}', param_hint="'--arguments'")

@@ -46,7 +46,7 @@ class QueuesRequest:
 
 
 def carry_out(broker: Place, request: QueuesRequest) -> None:
-    """Raises ClickException."""
+    """Shows which queues are meant, asks, and does it. Raises ClickException."""
     meant = {"vhost": request.vhost, "matching": request.matching, "only": list(request.only)}
     found = list(ask_each(broker, f"queues {request.act}", {**meant, "yes": False}))
     if request.dry_run and request.as_json:

@@ -34,7 +34,7 @@ def carry_out(
     *arguments: P.args,
     **named: P.kwargs,
 ) -> T:
-    """Raises ClickException."""
+    """Carries out a use case on the broker's metadata, or the file's. Raises ClickException."""
     with refusals():
         stored = StoredMetadata(data_dir, _elsewhere(data_dir))
         return trio.run(partial(use_case, stored, *arguments, **named))

@@ -62,7 +62,7 @@ def scrub(context: click.Context, now: bool, as_json: bool, broker: Place) -> No
 
 
 def lines(facts: Mapping[str, Any]) -> list[str]:
-    """For people."""
+    """The scrub's facts as lines for people."""
     if not facts["pass"]:
         found = ["no pass has begun"]
     else:

@@ -55,7 +55,7 @@ def listed(on: Running) -> list[AlarmRow]:
 
 
 def rows(on: Sequence[Alarm]) -> list[AlarmRow]:
-    """The same of alarms that somebody has looked up."""
+    """Rows of alarms that somebody has looked up."""
     return [{"name": each.kind, "source": each.source, "since": moment(each.since)} for each in on]
 
 

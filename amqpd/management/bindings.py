@@ -180,7 +180,7 @@ async def _unbound(on: Running, by: Operator, record: BindingRecord) -> bool:
 
 
 def properties_key(record: BindingRecord) -> str:
-    """Rule 2."""
+    """The key by which a binding between two ends is named (rule 2)."""
     key = escaped(record.routing_key)
     digest = _digest(record)
     return f"{key}~{digest}" if digest or not key else key
@@ -193,7 +193,7 @@ def escaped(routing_key: str) -> str:
 
 
 def named_by(record: BindingRecord, key: str) -> bool:
-    """`key`: a `properties_key`."""
+    """Whether the binding is the one that this `properties_key` names."""
     routing_key, _, digest = key.partition("~")
     return record.routing_key == unescaped(routing_key) and _digest(record) == digest
 

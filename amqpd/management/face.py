@@ -111,7 +111,7 @@ class Face(Protocol):
         """Raises StartupError; then nothing stays open."""
 
     def listen(self) -> None:
-        """Raises StartupError."""
+        """The bound ports accept connections from now on. Raises StartupError."""
 
     async def run(self, behind: BrokerParts) -> None:
         """Until cancelled, or ended."""

@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def plain(sentence: str) -> str:
-    """For people."""
+    """A refusal's sentence, in words for people."""
     for form, said in _FORMS:
         match = form.search(sentence)
         if match is not None:

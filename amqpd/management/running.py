@@ -33,14 +33,14 @@ class Running:
     board: AlarmBoard
 
     def vhost(self, name: str) -> VhostTopology:
-        """Raises NotFound."""
+        """The topology of a virtual host. Raises NotFound."""
         found = self.node.topology.vhosts.get(name)
         if found is None:
             raise NotFound(f"there is no virtual host '{name}': `amqpd vhost list` says which there are")
         return found
 
     def queue(self, vhost: str, name: str) -> QueuePort:
-        """Raises NotFound."""
+        """The queue of this name. Raises NotFound."""
         found = self.node.ports.get((vhost, name))
         if found is None:
             raise NotFound(f"there is no queue '{name}' in virtual host '{vhost}'")

@@ -28,7 +28,7 @@ class TraceRow(TypedDict):
 
 
 def listed(on: Running) -> list[TraceRow]:
-    """What is traced."""
+    """The virtual hosts whose messages are traced."""
     taps = on.node.firehose.taps.items()
     return [{"vhost": vhost, "traced": tap.copies.published, "dropped": tap.copies.dropped} for vhost, tap in taps]
 

@@ -81,7 +81,7 @@ def damage_of(folder: Path) -> str:
 
 
 def write_incarnation(folder: Path, incarnation: int, ended: bool, eras: dict[int, Eras]) -> None:
-    """Raises OSError."""
+    """Writes the record of this incarnation to stable storage. Raises OSError."""
     temporary = folder / f".{FILE}.tmp"
     known = {
         "incarnation": incarnation,

@@ -117,7 +117,7 @@ class AuditLog:
             recorder.act("gap", {"reason": "damaged", "detail": json.dumps(damage)})
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keeps the audit log until it is cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             while True:

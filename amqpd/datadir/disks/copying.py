@@ -42,7 +42,7 @@ def moment_of(journal: Path) -> Iterator[sqlite3.Connection]:
 
 
 def open_moment(journal: Path) -> sqlite3.Connection:
-    """The same, to be closed by the caller."""
+    """A connection that holds the journal as it is now, to be closed by the caller."""
     connection = connect_to_read(journal)
     try:
         connection.execute("BEGIN")
@@ -144,6 +144,6 @@ def bytes_of(directory: Path) -> int:
 
 
 def free_bytes(directory: Path) -> int:
-    """Raises OSError."""
+    """Bytes that the directory's file system has free. Raises OSError."""
     file_system = os.statvfs(directory)
     return file_system.f_bavail * file_system.f_frsize

@@ -53,7 +53,7 @@ class Chosen:
 
 
 def choose(seen: Sequence[SeenDirectory], *, accept_loss: bool) -> Chosen:
-    """Raises StartRefused."""
+    """The list in effect, the directories that count, and the one that has everything. Raises StartRefused."""
     records = [each.record for each in seen if each.record is not None]
     if not records:
         return Chosen(None, [_origin(seen)], 0)

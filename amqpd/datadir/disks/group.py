@@ -214,7 +214,7 @@ class DiskGroup:
         raise self.none_has_everything()
 
     def none_has_everything(self) -> DisksLost | DiskFailure:
-        """To be raised."""
+        """The error to raise when no disk has everything."""
         if not self.counting():
             return DiskFailure(self.sentence())
         return DisksLost(f"no data directory has the last transaction yet: {self.sentence()}")

@@ -92,7 +92,7 @@ class MirroredDisk:
         return False
 
     def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
-        """See `Disk`."""
+        """Rows of messages, from a disk on which they are whole, if there is one."""
 
         def read(disk: OneDisk) -> list[Row]:
             return disk.read(queue_id, first_seq, last_seq, bytes_max)
@@ -145,7 +145,7 @@ class MirroredDisk:
         return self._names
 
     def head(self, source: int) -> SourceHead:
-        """See `SqliteDisk.head`."""
+        """The head of a source, from a disk that has everything."""
         return self.group.first().head(source)
 
     def set_names(self, **names: str) -> None:

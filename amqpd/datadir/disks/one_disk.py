@@ -46,7 +46,7 @@ class OneDisk(SqliteDisk):
 
     @property
     def has_definitions(self) -> bool:
-        """They are open."""
+        """Whether the disk's definitions are open."""
         return self._definitions is not None
 
     def open_definitions(self, leased: Leased | None = None) -> None:
@@ -69,11 +69,11 @@ class OneDisk(SqliteDisk):
             super().set_names(**names)
 
     def set_names(self, **names: str) -> None:
-        """See `SqliteDisk`, and rule 2."""
+        """Sets names in the journal, as `SqliteDisk.set_names` (rule 2)."""
         super().set_names(**self._true(names))
 
     def note(self, **names: str) -> None:
-        """See `SqliteDisk`, and rule 2."""
+        """Writes names down with the next transaction, as `SqliteDisk.note` (rule 2)."""
         super().note(**self._true(names))
 
     def close(self) -> None:

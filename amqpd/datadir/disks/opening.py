@@ -430,13 +430,13 @@ class _Opening:
 async def open_disks_of(
     paths: list[Path], *, accept_loss: bool, keep_free_bytes: int, found: Callable[[Mapping[str, str]], None]
 ) -> OpenDisks:
-    """See `open_disks`. Raises StartupError."""
+    """Opens the directories as `open_disks` does, in a thread. Raises StartupError."""
     make = partial(open_disks, paths, accept_loss=accept_loss, keep_free_bytes=keep_free_bytes, found=found)
     return await trio.to_thread.run_sync(make)
 
 
 async def pair_on_disks(disks: OpenDisks, *, accept_loss: bool) -> Pair:
-    """Raises StartupError."""
+    """The journal and the definitions of several directories, opened as a pair. Raises StartupError."""
     lost = await trio.to_thread.run_sync(misfits_of, disks.disk, disks.directory / METADATA_DB)
     if lost and not accept_loss:
         raise StartupError(f"{lost[0]}; {WAY_OUT}")

@@ -143,7 +143,7 @@ class Repair:
             raise NotRepaired(str(error)) from error
 
     def caught_up(self) -> bool:
-        """Raises NotRepaired."""
+        """Whether the disk has every step that the others have. Raises NotRepaired."""
         try:
             return self._group.caught_up(self._number)
         except TimeoutError as error:

@@ -51,7 +51,7 @@ class DisksScan:
         return total_bytes
 
     def step(self) -> ScrubStep:
-        """Read on."""
+        """Reads the next step of the scan."""
         if self._scan is None:
             self.begin()
         if self._scan is None or not self._is_this():

@@ -67,7 +67,7 @@ class Glances:
                 calls.call(lambda number=number: self._look(number))  # type: ignore[misc]
 
     def look(self) -> None:
-        """Returns at once."""
+        """Begins a look at each directory, and returns at once."""
         for number, calls in enumerate(self._calls):
             if not calls.busy_s():
                 with suppress(Unanswered):
@@ -126,7 +126,7 @@ class DisksWatch:
         self._glances.first_look()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watches and repairs disks until it is cancelled."""
         token, woken = trio.lowlevel.current_trio_token(), trio.Event()
 
         def wake() -> None:

@@ -66,7 +66,7 @@ class Fact(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """For JSON."""
+        """The fact as an object of JSON."""
         return self._asdict()
 
 

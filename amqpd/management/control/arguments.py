@@ -26,7 +26,7 @@ def optional(arguments: Arguments, name: str) -> str | None:
 
 
 def required(arguments: Arguments, name: str) -> str:
-    """Raises BadArgument."""
+    """A text that has to be there. Raises BadArgument."""
     value = arguments.get(name)
     if not isinstance(value, str):
         raise BadArgument(f"{name} must be a text")
@@ -39,7 +39,7 @@ def vhost_of(arguments: Arguments) -> str:
 
 
 def flag(arguments: Arguments, name: str, otherwise: bool = False) -> bool:
-    """Raises BadArgument."""
+    """An argument that is true or false. Raises BadArgument."""
     value = arguments.get(name, otherwise)
     if not isinstance(value, bool):
         raise BadArgument(f"{name} must be true or false")

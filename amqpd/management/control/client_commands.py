@@ -41,7 +41,7 @@ def handlers(on: Running, leaders: Callable[[], Leaders]) -> Mapping[str, Handle
 
 
 def streams(on: Running, leaders: Callable[[], Leaders]) -> Mapping[str, EndedStream]:
-    """As `handlers`."""
+    """The commands that list clients, by their names; `leaders`: of this moment."""
 
     def listed(of: Listed) -> EndedStream:
         async def rows(arguments: Arguments) -> AsyncGenerator[Rows | Result, None]:

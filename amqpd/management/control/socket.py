@@ -238,7 +238,7 @@ class ControlServer:
         await self.run_in(self._data_dir, task_status)
 
     async def run_in(self, data_dir: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The same in another directory of the node."""
+        """Accepts commands as `run` does, in another directory of the node."""
         file = data_dir / SOCKET_NAME
         with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM) as listener:
             file.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ def connections(node: Node, filters: Filters, now: float) -> Iterator[Row]:
 
 
 def connection_row(connection: ConnectionBase, now: float, traffic: ConnectionRates) -> Row:
-    """See `connections`."""
+    """The row of one connection, as in `connections`."""
     rates = traffic.of(connection)
     return {
         "id": connection.id,
@@ -81,7 +81,7 @@ def channels(node: Node, filters: Filters) -> Iterator[Row]:
 
 
 def channel_row(channel: ChannelBase, traffic: ConnectionRates) -> Row:
-    """See `channels`."""
+    """The row of one channel, as in `channels`."""
     connection, confirms = channel.connection, channel.confirms
     delivered_rate, confirmed_rate, published_rate = traffic.of_channel(channel)
     return {

@@ -63,7 +63,7 @@ class NodeFacts:
         self.sums = totals.QueueSums(on.node)
 
     async def row(self) -> Row:
-        """As of now."""
+        """The node's figures as they are now."""
         node, figures = self._on.node, self._figures()
         process = await self._of_process()
         return {

@@ -85,7 +85,7 @@ def growth_of(rates: dict[str, float]) -> float:
 
 
 def state_of(queue: QueuePort) -> str:
-    """As in `queue_facts`."""
+    """The word for a queue's state, as in `queue_facts`."""
     return _state(queue, fence_facts(queue))
 
 

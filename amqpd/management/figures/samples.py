@@ -68,7 +68,7 @@ class Series:
             ring.add(now_ms - now_ms % STEP_MS, values)
 
     def within(self, wanted: SampleRange) -> list[Sample]:
-        """The newest first."""
+        """The samples of a range, the newest first."""
         found = []
         for at_ms in range(wanted.last_ms, wanted.first_ms - 1, -wanted.incr_ms):
             values = self._at(at_ms, wanted.incr_ms)

@@ -195,11 +195,11 @@ class Sampler:
         return self._watch(queue, OF_MESSAGES, lambda: _of_queue(self._node, queue), alone)
 
     def of_connection(self, connection: ConnectionBase, *, alone: bool) -> Series | None:
-        """As `of_queue`."""
+        """The samples of one connection, as `of_queue` gives those of a queue."""
         return self._watch(connection, OF_CONNECTION, lambda: _of_connection(connection), alone)
 
     def of_vhost(self, name: str, *, alone: bool) -> Series | None:
-        """As `of_queue`, of all its queues together."""
+        """The samples of all queues of a virtual host together."""
         return self._watch(("vhost", name), OF_MESSAGES, lambda: _of_vhost(self._node, name), alone)
 
     def _watch(self, thing: Hashable, names: tuple[str, ...], look: Look, alone: bool) -> Series | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def leader_queue(node: Node, vhost: str, name: str) -> LeaderQueue:
-    """Raises NotFound, AtAnotherNode."""
+    """The queue, which this node leads. Raises NotFound, AtAnotherNode."""
     queue = node.ports.get((vhost, name))
     if isinstance(queue, LeaderQueue):
         return queue

@@ -57,7 +57,7 @@ class MessagesRequest:
 
     @classmethod
     def of_listing(cls, arguments: dict[str, Any]) -> MessagesRequest:
-        """Raises BadArgument."""
+        """The request of a command that lists messages. Raises BadArgument."""
         state = arguments.get("state", READY)
         if state not in (READY, UNACKED, "all"):
             raise BadArgument("a state is ready, unacked or all")
@@ -74,7 +74,7 @@ class MessagesRequest:
 
     @classmethod
     def of_act(cls, arguments: dict[str, Any]) -> MessagesRequest:
-        """Raises BadArgument."""
+        """The request of a command that deletes, moves or exports messages. Raises BadArgument."""
         said = {
             name: arguments[name] for name in ("ids", "message_id", "headers", "from", "count") if arguments.get(name)
         }

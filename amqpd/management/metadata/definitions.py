@@ -81,7 +81,7 @@ def refuse_conflicts(found: Difference, so: str) -> None:
 
 
 def refuse_impossible(found: Difference) -> None:
-    """Raises ImpossibleDefinitions."""
+    """Refuses a document that names what cannot be made. Raises ImpossibleDefinitions."""
     if found.impossible:
         named = found.impossible[:NAMED_MAX]
         rest = len(found.impossible) - len(named)

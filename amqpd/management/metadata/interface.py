@@ -58,7 +58,7 @@ class ManagedMetadata(ABC):
         raises, and Conflict when others change the same things all the time."""
 
     def asked_by(self, user: str, address: str) -> ManagedMetadata:
-        """The same, whose changes are told as this user's, who is there."""
+        """The metadata, whose changes are told as those of this user, who is there."""
         return self
 
     def aside(self) -> ManagedMetadata:
@@ -80,14 +80,14 @@ class ManagedMetadata(ABC):
 
 
 def found_user(topology: Topology, name: str) -> UserRecord:
-    """Raises NotFound."""
+    """The record of a user that has to exist. Raises NotFound."""
     if name not in topology.users:
         raise NotFound(f"there is no user '{name}'")
     return topology.users[name]
 
 
 def found_vhost(topology: Topology, name: str) -> VhostRecord:
-    """Raises NotFound."""
+    """The record of a virtual host that has to exist. Raises NotFound."""
     if name not in topology.vhost_records:
         raise NotFound(f"there is no virtual host '{name}'")
     return topology.vhost_records[name]

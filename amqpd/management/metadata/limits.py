@@ -58,7 +58,7 @@ async def listed(metadata: ManagedMetadata, vhost: str | None = None, user: str 
 
 
 async def put(metadata: ManagedMetadata, owner: Owner, name: str, given: Mapping[str, Any]) -> None:
-    """Raises BadArgument, NotFound."""
+    """Sets a limit. Raises BadArgument, NotFound."""
 
     def plan(topology: Topology) -> Plan:
         _found(topology, owner, name)

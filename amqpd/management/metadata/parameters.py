@@ -60,7 +60,7 @@ async def listed(metadata: ManagedMetadata, vhost: str | None = None) -> list[Pa
 
 
 async def put(metadata: ManagedMetadata, vhost: str, component: str, name: str, value: Any) -> None:
-    """Raises BadArgument, NotFound."""
+    """Sets a runtime parameter of a virtual host. Raises BadArgument, NotFound."""
     check_name("parameter", name)
     check_value("value", value)
     record = ParameterRecord(vhost, component, name, value)
@@ -77,7 +77,7 @@ async def put(metadata: ManagedMetadata, vhost: str, component: str, name: str, 
 
 
 async def clear(metadata: ManagedMetadata, vhost: str, component: str, name: str) -> None:
-    """Raises NotFound."""
+    """Removes a runtime parameter of a virtual host. Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:
         found_vhost(topology, vhost)
@@ -90,13 +90,13 @@ async def clear(metadata: ManagedMetadata, vhost: str, component: str, name: str
 
 
 async def listed_global(metadata: ManagedMetadata) -> list[GlobalParameterRow]:
-    """By name."""
+    """The global parameters, sorted by name."""
     found = sorted((await metadata.read()).global_parameters.items())
     return [{"name": record.name, "value": record.value} for _, record in found]
 
 
 async def put_global(metadata: ManagedMetadata, name: str, value: Any) -> None:
-    """Raises BadArgument."""
+    """Sets a global parameter. Raises BadArgument."""
     check_name("parameter", name)
     check_value("value", value)
     record = ParameterRecord("", "", name, value)
@@ -104,7 +104,7 @@ async def put_global(metadata: ManagedMetadata, name: str, value: Any) -> None:
 
 
 async def clear_global(metadata: ManagedMetadata, name: str) -> None:
-    """Raises NotFound."""
+    """Removes a global parameter. Raises NotFound."""
 
     def plan(topology: Topology) -> Plan:
         found = topology.global_parameters.get(("", name))

@@ -79,7 +79,7 @@ async def add(
 
 
 async def check_known(metadata: ManagedMetadata, name: str) -> None:
-    """Raises NotFound."""
+    """Refuses a user that does not exist. Raises NotFound."""
     found_user(await metadata.read(), name)
 
 

@@ -44,7 +44,7 @@ class Kept:
         return self._old.get(key) if found is None else found
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Not None."""
+        """Keeps a value, which is not None."""
         self._young[key] = value
         self._filled.set()
 
@@ -53,7 +53,7 @@ class Kept:
         self._young, self._old = {}, {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Drops old answers until it is cancelled."""
         while True:
             if not len(self):
                 self._filled = trio.Event()

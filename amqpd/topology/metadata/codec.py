@@ -131,7 +131,7 @@ _quoted = lru_cache(maxsize=QUOTED_MAX)(_quote)
 
 
 def decode_key(text: str) -> Key:
-    """Raises StoreDamaged."""
+    """The parts of a store's key. Raises StoreDamaged."""
     if text.startswith(PREFIX) and text.endswith("/"):
         parts = text.removeprefix(PREFIX).removesuffix("/").split("/")
         if len(parts) == PARTS.get(parts[0]):
@@ -159,7 +159,7 @@ def encode_record(record: Record) -> str:
 
 
 def decode_record(key: str, text: str) -> Record:
-    """Raises StoreDamaged."""
+    """The record of a key and a value of the store. Raises StoreDamaged."""
     record_type = RECORDS[kind_of(key)]
     try:
         values: dict[str, Any] = json.loads(text)

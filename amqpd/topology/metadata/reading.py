@@ -97,7 +97,7 @@ class RecordReader:
                     raise
 
     def sentences(self) -> list[str]:
-        """For an operator."""
+        """What cannot be read, as sentences for an operator."""
         return [f"{reason}: it is {STATE} {WAY_OUT}" for _, reason in sorted(self.unreadable.items())]
 
     def refuse(self, puts: Iterable[Put]) -> None:

@@ -44,7 +44,7 @@ class Feed:
         self._lost = False
 
     async def run(self) -> None:
-        """Raises WentBack."""
+        """Follows etcd's watch and hands its events on. Raises WentBack."""
         while True:
             try:
                 await self._follow()

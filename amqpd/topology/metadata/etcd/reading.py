@@ -26,7 +26,7 @@ READS_MAX = 5
 
 
 async def read_all(gateway: Gateway, prefix: str, wait_s: float) -> tuple[int, list[EtcdEntry]]:
-    """Raises StoreUnavailable, EtcdRefused."""
+    """All keys of a prefix at one revision, read in pages. Raises StoreUnavailable, EtcdRefused."""
     for _ in range(READS_MAX):
         try:
             return await _read_pages(gateway, prefix, wait_s)

@@ -73,7 +73,7 @@ def keep_copy(path: Path) -> bool:
 
 
 def good_copies(path: Path) -> list[Copy]:
-    """The newest first."""
+    """The copies that can be opened, the newest first."""
     return [copy for number in COPIES if (copy := _read(path, number)) is not None]
 
 

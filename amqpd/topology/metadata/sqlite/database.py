@@ -135,7 +135,7 @@ def _with_way_out(path: Path) -> Iterator[None]:
 
 
 def close_database(connection: sa.Connection, path: Path) -> None:
-    """Raises as `explained`."""
+    """Closes the connection and what it is made by. Raises as `explained`."""
     with explained(path):
         _close(connection)
 

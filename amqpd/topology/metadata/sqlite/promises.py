@@ -38,7 +38,7 @@ class Traces:
 
 
 def traces_of(path: Path) -> Traces:
-    """Raises OSError."""
+    """The traces of earlier promises beside a database. Raises OSError."""
     unknown = ""
     try:
         promise = read_mark(mark_path(path))

@@ -97,7 +97,7 @@ def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[i
 
 
 def read_dropped(driver: sqlite3.Connection, path: Path) -> Iterator[tuple[int, int]]:
-    """(number, revision)"""
+    """The deleted queues that are remembered, as (number, revision). Raises StoreDamaged."""
     for number, at, checksum in driver.execute(READ_DROPPED):
         if not fits(dropped_checksum, number, at, checksum=checksum):
             raise StoreDamaged(f"{path} is damaged (a deleted queue's number does not fit its checksum)")
