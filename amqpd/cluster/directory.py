@@ -65,6 +65,7 @@ from amqpd.topology.metadata.store import (
     StoreBusy,
     StoreDamaged,
     StoreFull,
+    StoreReplaced,
     StoreUnreached,
 )
 
@@ -140,6 +141,9 @@ class Directory:
         self._missing = trio.Event()
         self._lost = ""
         """why the membership was not renewed when that was tried last"""
+        self.store_replaced = ""
+        """what the store says since it is not the one any more that was opened, or is in an older state: it answers,
+        and is not used; empty: it is that one, or is silent"""
         self._renewed_at = -math.inf
         self._doubtful_until = -math.inf
         self._ends = trio.Event()
@@ -346,6 +350,7 @@ class Directory:
                 if not self._lost:
                     log.warning("the membership is not renewed", reason=str(error))
                 self._lost = str(error)
+                self.store_replaced = self._lost if isinstance(error, StoreReplaced) else ""
                 await trio.sleep(min(RETRY_S, self._lease_s / 3))
             else:
                 self._renewed()

@@ -25,6 +25,14 @@ Row = dict[str, Any]
 WAY_OUT = "until the record is put back as it was in a backup of etcd (docs/clustering.md)"
 
 
+NO_LEASES = (
+    "No node has a lease in etcd: none runs; or they run, and do not trust etcd any more, which was emptied, "
+    "replaced or put back from an older copy meanwhile (each one's log and `amqpd status` say so then). Start all "
+    "nodes again, one after the other; forget none and force nothing before "
+    '(docs/clustering.md, "etcd was emptied").'
+)
+
+
 def member_rows(roster: Roster, linkage: Linkage | None = None) -> list[Row]:
     """One for each name that is or was a member, or that a source names. `linkage`: as who asks sees it; None: as the
     store has it."""
@@ -113,9 +121,9 @@ def sentences(
     said = [
         f"{_count(len(living), 'node lives', 'nodes live')}{apart}.",
         *of_store,
-        *_of_gone(roster, classic),
+        *([] if of_store else _of_gone(roster, classic)),
         *(f"{each}." for each in linkage.sentences()),
-        *_of_sources(found, roster, linkage),
+        *_of_sources(found, roster, linkage, advise=not of_store),
     ]
     if desired := sorted(roster.desired_sets.keys() & roster.records.keys()):
         said.append(
@@ -128,10 +136,12 @@ def sentences(
     return said
 
 
-def store_sentences(silent_s: float, lapsed: Collection[str]) -> list[str]:
+def store_sentences(silent_s: float, lapsed: Collection[str], replaced: str = "") -> list[str]:
     """What a node says of the store. `silent_s`: for how long its lease was not renewed; 0: it was. `lapsed`: nodes
-    that live, itself among them, of which the store has no lease."""
+    that live, itself among them, of which the store has no lease. `replaced`: what is there in the store's place."""
     said = []
+    if replaced:
+        return [f"{_capital(replaced)}. What is said of nodes and leaders is as it was before."]
     if silent_s:
         said.append(
             f"The metadata store (etcd) has not answered this node for {silent_s:.0f} s: what is said of nodes and "
@@ -161,6 +171,8 @@ def problems(
 
 def _of_gone(roster: Roster, classic: Mapping[str, int]) -> list[str]:
     said = []
+    if not roster.members and roster.gone:
+        return [NO_LEASES]
     for name in roster.gone:
         waiting = classic.get(name, 0)
         theirs = f" ({_count(waiting, 'classic queue waits', 'classic queues wait')} for it)" if waiting else ""
@@ -175,7 +187,12 @@ def _of_gone(roster: Roster, classic: Mapping[str, int]) -> list[str]:
     return said
 
 
-def _of_sources(found: Sequence[ReplicaStanding], roster: Roster, linkage: Linkage) -> list[str]:
+def _of_sources(
+    found: Sequence[ReplicaStanding], roster: Roster, linkage: Linkage, *, advise: bool = True
+) -> list[str]:
+    """`advise`: what is asked of operators is said, too; never while no node lives that could tell whether it is
+    true."""
+    advise = advise and bool(roster.members)
     said = []
     stopped = [each.source for each in found if not each.has_majority]
     served = roster.members.keys() - linkage.isolated
@@ -184,10 +201,11 @@ def _of_sources(found: Sequence[ReplicaStanding], roster: Roster, linkage: Linka
     for numbers, words in (
         (
             stopped,
-            "without a majority of their copies: stopped until a node is back, or given up: amqpd quorum force",
+            "without a majority of their copies: stopped until a node is back"
+            + (", or given up: amqpd quorum force" if advise else ""),
         ),
         (waiting, "about to be taken over by another node"),
-        (fewer, "with fewer copies than they should have: amqpd quorum grow NODE --all"),
+        (fewer, "with fewer copies than they should have" + (": amqpd quorum grow NODE --all" if advise else "")),
     ):
         if numbers:
             said.append(f"{_count(len(numbers), 'source', 'sources')} ({ranges(numbers)}) {words}.")
@@ -215,6 +233,10 @@ def alike_rows(found: Iterable[ReplicaStanding], queues: Mapping[int, int]) -> l
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _listed(head: str, names: list[str]) -> str:

@@ -315,10 +315,12 @@ class ClusterRunner(Shell, Cluster):
             return {}
         roster = self._roster_seen()
         damage = [*(row["says"] for row in unreadable_rows(roster)), *unreadable]
+        replaced = self._directory.store_replaced
         return {
             "members": sorted(roster.members),
             "unreadable": damage,
-            "store_silent": store_silent or self._directory.silent_s > 0,
+            "store_silent": not replaced and (store_silent or self._directory.silent_s > 0),
+            "store_replaced": [replaced] if replaced else [],
             **self.forwarder.statistics().facts(),
         }
 
@@ -330,7 +332,8 @@ class ClusterRunner(Shell, Cluster):
     def view(self) -> NodeClusterView:
         """As of now. Only of a member."""
         roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
-        of_store = store_sentences(directory.silent_s, roster.members.keys() - directory.members.keys())
+        lapsed = roster.members.keys() - directory.members.keys()
+        of_store = store_sentences(directory.silent_s, lapsed, directory.store_replaced)
         linkage, link_state = self._said.linkage, self._link_state
         classic = self._node.registry.other_nodes()
         return NodeClusterView(self._forwarder, roster, copies, linkage, link_state, _now_ms(), of_store, classic)

@@ -27,6 +27,7 @@ from amqpd.topology.metadata.store import (
     OutcomeUnknown,
     Snapshot,
     StoreBusy,
+    StoreReplaced,
     StoreUnavailable,
 )
 
@@ -49,12 +50,13 @@ def source_record(source: int = 1, leader: str = "a@x", epoch: int = 1, revision
 
 
 class Unsure(MemoryStore):
-    """What is in `fates` happens to the next transactions; `away`: nothing answers."""
+    """What is in `fates` happens to the next transactions; `away`: nothing answers; `replaced`: another one does."""
 
     def __init__(self, space: MemorySpace) -> None:
         super().__init__(space)
         self.fates: list[str] = []
         self.away = False
+        self.replaced = ""
         self.calls = 0
 
     async def transact_all(self, transactions: Sequence[MetadataTransaction]) -> list[Outcome]:
@@ -70,6 +72,8 @@ class Unsure(MemoryStore):
         return outcomes
 
     async def keep_alive(self, lease: int) -> None:
+        if self.replaced:
+            raise StoreReplaced(self.replaced)
         if self.away:
             raise StoreUnavailable("it does not answer")
         await super().keep_alive(lease)

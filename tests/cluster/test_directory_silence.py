@@ -31,3 +31,17 @@ async def test_a_store_is_silent_when_the_lease_has_run_out_and_in_doubt_until_o
     assert (member.silent_s, member.is_doubtful) == (0, True), "others may not have renewed theirs yet"
     await trio.sleep(2 * LEASE_S)
     assert (member.silent_s, member.is_doubtful) == (0, False)
+
+
+async def test_a_store_that_was_replaced_is_told_from_one_that_is_silent(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    store = Unsure(MemorySpace())
+    member = (await joined(nursery, store, member_record("a@x"))).directory
+    assert member.store_replaced == ""
+    store.replaced = "it was emptied"
+    await trio.sleep(LEASE_S)
+    assert member.store_replaced == "it was emptied"
+    store.replaced, store.away = "", True
+    await trio.sleep(LEASE_S)
+    assert member.store_replaced == ""

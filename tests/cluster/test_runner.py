@@ -365,6 +365,7 @@ class Seen(Runner):
         roster.apply(Event(2, tuple(DeleteKey(member_key(name)) for name in "abc")))
         self._directory.roster, self._directory.members = roster, roster.members  # type: ignore[misc, assignment]
         self._directory.is_doubtful, self._directory.silent_s = doubtful, 0.0  # type: ignore[misc]
+        self._directory.store_replaced = ""
         self._settings: Any = SimpleNamespace(cluster_copies=3)
         self._said: Any = SimpleNamespace(linkage=Linkage())
         self._dialed: Any = dict.fromkeys(linked)
@@ -415,3 +416,18 @@ def test_a_silent_store_is_told_of_and_nothing_is_called_well() -> None:
         "The metadata store (etcd) has not answered this node for 4 s: what is said of nodes and leaders is as it "
         "was before, and a lost leader has no successor until etcd answers.",
     ]
+
+
+def test_a_store_that_was_replaced_is_not_called_silent_and_nobody_is_advised_to_forget_or_force() -> None:
+    seen = Seen(linked="", doubtful=False)
+    seen._directory.silent_s = 4.2  # type: ignore[misc]
+    seen._directory.store_replaced = "the metadata store is not what it was: it was emptied; put it back"
+    assert seen.facts()["store_replaced"] == [seen._directory.store_replaced]
+    assert not seen.facts(store_silent=True)["store_silent"]
+    of_cluster = seen.says()[1]
+    assert of_cluster[:2] == [
+        "0 nodes live, gone: a, b, c.",
+        "The metadata store is not what it was: it was emptied; put it back. What is said of nodes and leaders is as "
+        "it was before.",
+    ]
+    assert not any("forget" in each or "force" in each or "grow" in each for each in of_cluster)

@@ -20,13 +20,15 @@ from amqpd.process import cluster_store
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.etcd.store import EtcdStore
-from amqpd.topology.metadata.store import PutKey
+from amqpd.topology.metadata.store import DeleteKey, PutKey
 from amqpd.vocabulary.records import QueueRecord
+from amqpd.vocabulary.store_address import parse_store_address
 from tests.harness.etcd import EtcdProcess, free_ports
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
 
 A = MemberRecord("a@x", 3, 11, "::1", 5673, "rack-1", "eu", "1.0")
+KNOWN_A = encode(KnownRecord("a@x", 3, 11))
 STATUS = """\
 name  state  incarnation  version  label   region  address     leaders  copies
 a@x   lives  3            1.0      rack-1  eu      [::1]:5673  3        4
@@ -87,6 +89,22 @@ def test_only_what_is_not_well_with_an_exit_code_for_scripts(settings: Settings)
     assert found.exit_code == 1
     assert json.loads(found.stdout)["problems"] == PROBLEMS.splitlines()
     assert told(settings, "--json").exit_code == 0
+
+
+def test_where_no_node_has_a_lease_nobody_is_advised_to_forget_or_force(settings: Settings) -> None:
+    async def end() -> None:
+        access, name = (
+            parse_store_address(settings.cluster_store).endpoints,
+            settings.cluster_store.rpartition("/")[2],
+        )
+        async with etcd_stores(access[0], f"{name}/") as open_one:
+            await (await open_one()).transact([], [DeleteKey(member_key("a@x")), PutKey(known_key("a@x"), KNOWN_A)])
+
+    trio.run(end)
+    said = told(settings).stdout.splitlines()[-3:]
+    assert said[0] == "0 nodes live, gone: a@x, b@x."
+    assert said[1].startswith("No node has a lease in etcd: none runs; or they run, and do not trust etcd any more")
+    assert said[2] == "4 sources (1-2 7 9) without a majority of their copies: stopped until a node is back."
 
 
 def test_where_all_is_well_there_is_nothing_to_say(shared_etcd: EtcdProcess) -> None:

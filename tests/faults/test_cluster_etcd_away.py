@@ -102,13 +102,13 @@ class Client(threading.Thread):
         channel.basic_ack(method.delivery_tag)
 
 
-def refused_everywhere(cluster: Cluster) -> None:
+def refused_everywhere(cluster: Cluster, words: str = "the metadata store does not answer") -> None:
     """A declaration at each forwarder, on a new connection."""
     for name in NAMES:
         began_s = time.monotonic()
         with connected(cluster, name) as connection, pytest.raises(ChannelClosedByBroker) as told:
             declare(connection.channel(), "refused")
-        assert "the metadata store does not answer" in told.value.reply_text
+        assert words in told.value.reply_text
         assert time.monotonic() - began_s < REFUSED_S
 
 
@@ -190,6 +190,7 @@ def test_an_emptied_etcd_erases_no_message_of_a_cluster(cluster: Cluster) -> Non
     cluster.etcd.start()
     for broker in cluster.brokers.values():
         assert "is not what it was" in broker.wait_log("the metadata store went back")
+    refused_everywhere(cluster, "the metadata store was emptied, replaced or put back")
     keep(cluster, b"kept too")
     assert read(cluster) == {queue: [b"kept", b"kept too"] for queue in LEADERS}
 

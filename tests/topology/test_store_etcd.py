@@ -35,6 +35,7 @@ from amqpd.topology.metadata.store import (  # noqa: E402
     MetadataTransaction,
     OutcomeUnknown,
     PutKey,
+    StoreReplaced,
     StoreUnavailable,
 )
 from tests.harness.etcd import EtcdProcess, free_ports  # noqa: E402
@@ -313,9 +314,9 @@ async def test_an_emptied_etcd_deletes_nothing_and_is_reported(own_etcd: EtcdPro
         await put(tried, PutKey("a", "1"))
         async with watching(tried, await tried.refresh()) as events:
             await trio.to_thread.run_sync(empty)
-            with pytest.raises(StoreUnavailable, match="it was emptied, or its prefix deleted"):
+            with pytest.raises(StoreReplaced, match="it was emptied, or its prefix deleted"):
                 await tried.transact([], [PutKey("a", "2")])
-            with pytest.raises(StoreUnavailable, match="nothing is deleted because of that"):
+            with pytest.raises(StoreReplaced, match="nothing is deleted because of that"):
                 await tried.range("")
             with pytest.raises(trio.WouldBlock):
                 events.receive_nowait()

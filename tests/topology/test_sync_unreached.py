@@ -19,6 +19,7 @@ from amqpd.topology.metadata.store import (
     Snapshot,
     StoreFull,
     StoreLacksDisks,
+    StoreReplaced,
     StoreUnavailable,
     StoreUnreached,
 )
@@ -85,6 +86,18 @@ async def test_a_declaration_is_refused_once_and_then_at_once(
         # Nobody asks: the lease that is kept alive shows that it answers again.
         await trio.sleep(LEASE_TTL_S)
         assert await node.ask(Put(QUEUE)) is True
+
+
+async def test_a_declaration_is_not_told_to_try_again_where_the_store_was_replaced(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = Unreached()
+    async with running(store) as node:
+        store.away = StoreReplaced
+        assert await node.ask(HOST) is False
+        with pytest.raises(AMQPPreconditionFailed, match="was emptied, replaced or put back") as told:
+            node.submit("again", HOST)
+        assert "does not answer" not in str(told.value)
 
 
 @pytest.mark.parametrize("noticed", ["by a declaration", "before one"])

@@ -73,6 +73,7 @@ async def _cluster(behind: BrokerParts, view: ClusterState, silent: set[str]) ->
         isolated=view.isolated(),
         unreadable=told.get("unreadable", ()),
         store_silent=bool(told.get("store_silent")),
+        store_replaced=next(iter(told.get("store_replaced", ())), ""),
         forgotten=view.forgotten_asking(),
     )
 

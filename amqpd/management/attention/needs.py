@@ -38,9 +38,10 @@ from amqpd.management.attention.facts import (
 from amqpd.management.why.queues import said_time
 
 ALARM, STOPPED, AWAY, FEWER, SILENT = "alarm", "stopped", "away", "fewer_copies", "silent"
-ISOLATED, UNREADABLE, STORE_SILENT = "isolated", "unreadable", "store_silent"
+ISOLATED, UNREADABLE = "isolated", "unreadable"
+STORE_SILENT, STORE_REPLACED = "store_silent", "store_replaced"
 FORGOTTEN, DIRECTORY = "forgotten", "data_directory"
-OF_CLUSTER = (STOPPED, CUT_OFF, STORE_SILENT, UNREADABLE, ISOLATED)
+OF_CLUSTER = (STOPPED, CUT_OFF, STORE_REPLACED, STORE_SILENT, UNREADABLE, ISOLATED)
 OF_STOPPED = (*OF_CLUSTER, DAMAGED, BROKEN)
 ORDER = (
     *(ALARM, *OF_STOPPED, NO_CONSUMERS, PREFETCH, REFUSING, DEAD_LETTERS, UNROUTABLE, BLOCKED, JOURNAL),
@@ -111,6 +112,8 @@ class ClusterFacts(NamedTuple):
     """a sentence for each record of the store that cannot be read"""
     store_silent: bool = False
     """the store does not answer the node that is asked"""
+    store_replaced: str = ""
+    """what is there in the place of the store that the node opened, which it does not use; empty: nothing is"""
     classic: Mapping[str, int] = {}
     """how many classic queues each other node leads; "": how many no node has claimed"""
     forgotten: Mapping[str, tuple[str, int]] = {}
@@ -205,6 +208,8 @@ def _cluster(cluster: ClusterFacts | None) -> Iterator[Need]:
             "and a lost leader has no successor; publishing and consuming go on"
         )
         yield _made("bad", STORE_SILENT, says, CLUSTER)
+    if cluster.store_replaced:
+        yield _made("bad", STORE_REPLACED, f"{cluster.store_replaced}; publishing and consuming go on", CLUSTER)
     yield from _isolated(cluster)
     for sentence in cluster.unreadable[:EACH_MAX]:
         yield _made("bad", UNREADABLE, sentence, CLUSTER)

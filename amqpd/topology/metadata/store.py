@@ -74,6 +74,11 @@ class StoreUnavailable(StoreUnreached):
     """The store did not answer, and nothing happened, nor will: the call may be tried again."""
 
 
+class StoreReplaced(StoreUnavailable):
+    """The store that answers is not the one that was opened, or is in an older state: it was emptied, replaced or put
+    back from a copy. It is not used any more, whatever it is later; the text says what was found, and the way out."""
+
+
 class OutcomeUnknown(StoreUnreached):
     """The transaction was sent, and nobody knows whether it had its effect. The store's next transaction settles
     that before it has its own effect: the watch has reported it by then, or it will never happen."""

@@ -41,6 +41,7 @@ from amqpd.topology.metadata.store import (
     StoreBusy,
     StoreFull,
     StoreLacksDisks,
+    StoreReplaced,
     StoreUnreached,
 )
 from amqpd.topology.metadata.submissions import Submission, Submissions
@@ -60,6 +61,10 @@ FULL_RETRY_S = 1.0
 
 # What a client is told; the log says which store it is, and why.
 UNREACHED = "the metadata store does not answer: nothing can be declared or bound now, try again later"
+REPLACED = (
+    "the metadata store was emptied, replaced or put back from an older copy: nothing can be declared or bound until "
+    "its data is put back and the nodes are started again"
+)
 LACKS_DISKS = (
     "too few of the broker's data directories can be written: nothing can be declared or bound now, try again later"
 )
@@ -205,7 +210,10 @@ class TopologySync:
     def _lost(self, error: StoreUnreached | StoreLacksDisks) -> None:
         if not self._refused:
             log.warning("declarations are refused", reason=str(error))
-        self._refused = UNREACHED if isinstance(error, StoreUnreached) else LACKS_DISKS
+        if isinstance(error, StoreReplaced):
+            self._refused = REPLACED
+        else:
+            self._refused = UNREACHED if isinstance(error, StoreUnreached) else LACKS_DISKS
         self._waits = ""
 
     def _reached(self) -> None:

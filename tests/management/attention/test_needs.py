@@ -127,7 +127,7 @@ def test_alarms_come_first_then_what_stops_then_the_rest_in_their_order() -> Non
     assert kinds == sorted(kinds, key=ORDER.index)
     assert kinds[:6] == ["alarm", "stopped", "cut_off", "store_silent", "unreadable", "isolated"]
     assert {need["severity"] for need in found[:6]} == {"bad"}
-    assert set(kinds) == set(ORDER)
+    assert set(kinds) == set(ORDER) - {"store_replaced"}  # a store that answers is not silent
     by_kind = {need["kind"]: need for need in found}
     alarm = by_kind["alarm"]
     assert (alarm["severity"], alarm["since_ms"], alarm["clearable"]) == ("bad", 7, True)
@@ -254,3 +254,10 @@ def test_it_is_bounded_whatever_is_told() -> None:
 def test_names_that_are_no_text_have_an_address() -> None:
     [(_, link)] = said(Fact(NO_CONSUMERS, "/", "a\udcff", {"ready": 1}))
     assert link == "#/queues/%2F/a%FF"
+
+
+def test_a_store_that_was_replaced_is_said_to_be_that() -> None:
+    found = needs(GatheredFacts(True, [], [], WELL._replace(store_replaced="the store was emptied; put it back")))
+    assert [(need["severity"], need["kind"], need["says"]) for need in found] == [
+        ("bad", "store_replaced", "the store was emptied; put it back; publishing and consuming go on")
+    ]

@@ -3,7 +3,7 @@
 What comes in: the contract's calls. What goes out: see `topology/metadata/store.py`.
 Rules: 1. Calls take their turns in the order in which they were begun, and each gives up when nothing was answered
 for `wait_s`; a lease is renewed without one. 2. A store that went back, or is another one, is not used any more:
-every call raises StoreUnavailable with the reason, and what was read before stays as it is. Only a deletion that is
+every call raises StoreReplaced with the reason, and what was read before stays as it is. Only a deletion that is
 recorded deletes. 3. `run` is the one task: it follows the watch.
 Not here: how it is made (`opening.py`), the log-in and the endpoints (`gateway.py`), lost answers (`turn.py`).
 """
@@ -44,6 +44,7 @@ from amqpd.topology.metadata.store import (
     PutKey,
     Snapshot,
     StoreClosed,
+    StoreReplaced,
     StoreUnavailable,
     StoreUnreached,
 )
@@ -431,18 +432,19 @@ class EtcdStore:
                 self._order.release()
             raise
 
-    def _distrust(self, found: WentBack) -> StoreUnavailable:
+    def _distrust(self, found: WentBack) -> StoreReplaced:
         sentence = (
             f"the metadata store {self._access} is not what it was: {found}; nothing is deleted because of that, and "
-            "nothing is declared until it is put right and the node started again"
+            "nothing is declared until its data is put back and the nodes are started again, one after the other "
+            '(docs/clustering.md, "etcd was emptied")'
         )
         if self._failure is None:
             log.error("the metadata store went back", reason=sentence)
-            self._failure = StoreUnavailable(sentence)
+            self._failure = StoreReplaced(sentence)
             self._went_back = isinstance(found, OlderCopy)
             self._running.cancel()
         # The first reason, also to those who find what this node has done about it.
-        return StoreUnavailable(str(self._failure))
+        return StoreReplaced(str(self._failure))
 
     def _check_usable(self) -> None:
         if self._failure is not None:
