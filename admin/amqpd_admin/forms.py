@@ -38,8 +38,8 @@ def boundary_of(content_type: str) -> bytes | None:
 def part_of(body: bytes, boundary: bytes, name: str) -> bytes:
     """The first part of this name. Raises BadForm."""
     # Each boundary but the first has the line end before it, and the first one may.
-    pieces = (b"\r\n" + body).split(b"\r\n--" + boundary, PARTS_MAX)
-    for piece in pieces[1:]:
+    _, *pieces = (b"\r\n" + body).split(b"\r\n--" + boundary, PARTS_MAX)
+    for place, piece in enumerate(pieces, 1):
         if piece.startswith(b"--"):
             break
         start, end = piece.find(b"\r\n"), piece.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
@@ -47,5 +47,7 @@ def part_of(body: bytes, boundary: bytes, name: str) -> bytes:
             raise BadForm("the form cannot be read: a part has no head")
         head = BytesHeaderParser().parsebytes(piece[start + 2 : end + 2])
         if head.get_param("name", header="content-disposition") == name:
+            if place == len(pieces):
+                raise BadForm("the form was cut off: its last boundary is missing")
             return piece[end + 4 :]
     raise BadForm(f"the form has no part '{name}'")

@@ -7,6 +7,7 @@ Rules: 1. A request has one length: `Content-Length` once, digits alone, or `Tra
 both are refused. 2. A line ends with CR and LF; a header is one line. 3. What frames a body in chunks (sizes,
 extensions, trailers) is bounded by `FRAMING_BYTES_FREE` and `FRAMING_TIMES` the body: it counts in no bound of the
 body itself.
+4. A version that is none of HTTP/1 and a method in small letters are refused, as RabbitMQ's server does.
 Not here: what h11 refuses by itself (other encodings, several `Host`, spaces before a colon, heads over 16 KiB), how
 long a body may be (`shield.py`).
 
@@ -24,6 +25,7 @@ import h11
 FRAMING_BYTES_FREE = 1 << 18
 # A chunk of one byte is six.
 FRAMING_TIMES = 8
+NO_ENCODING = "no Transfer-Encoding but chunked is understood"
 NOT_HTTP = "the request is not HTTP/1.1 as RFC 9112 has it"
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
@@ -64,6 +66,10 @@ class StrictConnection(h11.Connection):
         return event
 
     def _check_head(self, request: h11.Request, head: bytes) -> None:
+        if request.http_version not in (b"1.0", b"1.1"):
+            self._refuse("HTTP/1.1 and HTTP/1.0 are all that is spoken here", 505)
+        if request.method != request.method.upper():
+            self._refuse("methods are written in capitals", 501)
         self._check_lines(head)
         lines = [line.lower() for line in head.split(b"\r\n")[1:]]
         lengths = [line.partition(b":")[2].strip(b" \t") for line in lines if line.startswith(b"content-length:")]
@@ -87,9 +93,9 @@ class StrictConnection(h11.Connection):
         if self._framing > FRAMING_BYTES_FREE + FRAMING_TIMES * self._body:
             self._refuse("the request's body has far more of chunk sizes, extensions and trailers than of a body")
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, status: int = 400) -> None:
         self.reason = reason
-        raise h11.RemoteProtocolError(reason)
+        raise h11.RemoteProtocolError(reason, error_status_hint=status)
 
 
 def refused(connection: StrictConnection, status: int) -> tuple[h11.Response, h11.Data]:
@@ -97,7 +103,8 @@ def refused(connection: StrictConnection, status: int) -> tuple[h11.Response, h1
     error, reason = {
         400: ("bad_request", connection.reason),
         431: ("too_large", f"the request line and the headers together may have {connection.head_bytes_max:,} bytes"),
-        501: ("not_implemented", "no Transfer-Encoding but chunked is understood"),
+        501: ("not_implemented", connection.reason if connection.reason != NOT_HTTP else NO_ENCODING),
+        505: ("not_supported", connection.reason),
     }.get(status, ("bad_request", connection.reason))
     text = json.dumps({"error": error, "reason": reason}).encode("ascii")
     headers = [("content-type", "application/json"), ("content-length", str(len(text))), ("connection", "close")]

@@ -30,6 +30,15 @@ EMPTY = "\ud800"
 _ORIGIN = re.compile(rb"\Ahttps?://[^/?#]*(?=/)", re.IGNORECASE)
 
 
+# Not escaped: two readers would take it for two names.
+_NOT_ESCAPED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def is_escaped(written: bytes) -> bool:
+    """Whether each percent sign of a path begins an octet in two hexadecimal digits (RFC 3986, 2.1)."""
+    return _NOT_ESCAPED.search(written) is None
+
+
 def routed(written: bytes) -> str:
     """The path of a request as routes know it."""
     path = quote(_ORIGIN.sub(b"", written), safe=PRINTED)

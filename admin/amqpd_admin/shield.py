@@ -26,7 +26,7 @@ from amqpd_admin import held
 from amqpd_admin.answers import Refusal, bad_request, refusal
 from amqpd_admin.held import Held
 from amqpd_admin.hosts import Hosts
-from amqpd_admin.paths import routed
+from amqpd_admin.paths import is_escaped, routed
 
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of a body that is too long: a client that still sends when it is answered may see no answer, but a reset.
@@ -77,6 +77,10 @@ class Shield:
             await refusal(400, "bad_request", "Exceeded HTTP request body size limit")(scope, receive, answer)
             return
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        if not is_escaped(raw):
+            reason = "a percent sign of the path is not followed by two hexadecimal digits: itself it is %25"
+            await refusal(400, "bad_request", reason)(scope, receive, answer)
+            return
         inner = {**scope, "path": routed(raw)}
         outward: Send = answer
         if scope["method"] == "HEAD":

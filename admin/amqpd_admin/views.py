@@ -11,7 +11,7 @@ Source: https://www.rabbitmq.com/docs/http-api-reference ("Pagination", "Sorting
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ import re2
 from amqpd_admin.answers import Refusal, bad_request
 
 Row = dict[str, Any]
+Columns = Mapping[str, Any]
+"""by name of a column: the columns within it, or None for all of it"""
 
 PAGE_SIZE, PAGE_SIZE_MAX = 100, 500
 SORTED_BY = ("vhost", "name")
@@ -37,7 +39,9 @@ def _options(*, any_case: bool) -> re2.Options:
 
 _OPTIONS = {any_case: _options(any_case=any_case) for any_case in (True, False)}
 PARAMETER_LENGTH_MAX = 500
-"""of what a request says of the order, the columns and the name"""
+"""of what a request says of the order and the name"""
+COLUMNS_LENGTH_MAX = 8 << 10
+"""of all columns together: every column of a queue, by its whole name, is a tenth of it"""
 
 
 def expression(text: str, *, what: str = "name", any_case: bool = True) -> Callable[[str], bool]:
@@ -61,7 +65,7 @@ class View:
     use_regex: bool
     sort: tuple[str, ...]
     reverse: bool
-    columns: tuple[tuple[str, ...], ...]
+    columns: Columns
 
     def matcher(self) -> Callable[[str], bool]:
         """Of names, without regard to case, as in RabbitMQ. Raises Refusal."""
@@ -99,14 +103,17 @@ class View:
 
 def view_of(parameters: Mapping[str, str]) -> View:
     """Raises Refusal."""
-    for name in ("columns", "sort", "name"):
-        if len(parameters.get(name, "")) > PARAMETER_LENGTH_MAX:
-            raise bad_request(f"{name} is longer than {PARAMETER_LENGTH_MAX} characters")
+    for name, most in (
+        ("columns", COLUMNS_LENGTH_MAX),
+        ("sort", PARAMETER_LENGTH_MAX),
+        ("name", PARAMETER_LENGTH_MAX),
+    ):
+        if len(parameters.get(name, "")) > most:
+            raise bad_request(f"{name} is longer than {most} characters")
     page, size = _number(parameters, "page"), _number(parameters, "page_size")
     if page is not None and not (page > 0 and 0 < (PAGE_SIZE if size is None else size) <= PAGE_SIZE_MAX):
         said = f"page number {page}, page size {'undefined' if size is None else size}"
         raise Refusal(400, "invalid_pagination_parameters", f"Invalid pagination parameters: {said}")
-    columns = (each.split(".") for each in parameters.get("columns", "").split(","))
     return View(
         page,
         size or PAGE_SIZE,
@@ -114,22 +121,36 @@ def view_of(parameters: Mapping[str, str]) -> View:
         parameters.get("use_regex") == "true",
         (parameters["sort"],) if parameters.get("sort") else (),
         parameters.get("sort_reverse") == "true",
-        tuple(tuple(part for part in each if part) for each in columns if any(each)),
+        columns_in(parameters.get("columns", "")),
     )
 
 
-def some_columns(row: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+def columns_in(text: str) -> Columns:
+    """What `a,b.c,b.d` wants. A column is taken whole, whatever is said of its members before or behind it."""
+    wanted: dict[str, Any] = {}
+    for path in text.split(","):
+        *above, last = [part for part in path.split(".") if part] or [""]
+        within: dict[str, Any] | None = wanted
+        for part in above:
+            within = within.setdefault(part, {})
+            if within is None:
+                break
+        if last and within is not None:
+            within[last] = None
+    return wanted
+
+
+def some_columns(row: Any, columns: Columns) -> Any:
     """`a.b` is the member b of a, whose other members are left out; lists are looked into."""
     if isinstance(row, list):
         return [some_columns(each, columns) for each in row]
     if not isinstance(row, dict):
         return row
-    found = {}
-    for name, value in row.items():
-        below = [each[1:] for each in columns if each[0] == name]
-        if below:
-            found[name] = value if () in below else some_columns(value, below)
-    return found
+    return {
+        name: value if (below := columns[name]) is None else some_columns(value, below)
+        for name, value in row.items()
+        if name in columns
+    }
 
 
 def _number(parameters: Mapping[str, str], name: str) -> int | None:

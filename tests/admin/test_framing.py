@@ -74,6 +74,26 @@ async def test_an_encoding_that_is_not_known(encoding: bytes, monkeypatch: pytes
         assert b"no Transfer-Encoding but chunked is understood" in answer
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET /api/x HTTP/2.0", b"505"),
+        (b"GET /api/x HTTP/9.9", b"505"),
+        (b"GET /api/x HTTP/0.9", b"505"),
+        (b"put /api/x HTTP/1.1", b"501"),
+        (b"Delete /api/x HTTP/1.1", b"501"),
+    ],
+)
+async def test_another_http_and_a_method_in_small_letters_are_refused(
+    line: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    async with Served(monkeypatch, reading).running() as served:
+        answer = await until_closed(await served.opened(line + b"\r\nHost: localhost\r\n\r\n" + SMUGGLED))
+        assert answer.startswith(b"HTTP/1.1 " + status), answer
+        assert answer.count(b"\r\n\r\n") == 1
+        assert b"Transfer-Encoding" not in answer
+
+
 async def test_a_head_that_is_too_long_is_told_how_long_it_may_be(monkeypatch: pytest.MonkeyPatch):
     async with Served(monkeypatch, reading).running() as served:
         answer = await until_closed(await served.opened(b"GET /api/queues/%2F/" + b"%61" * 30_000))

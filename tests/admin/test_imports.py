@@ -151,6 +151,8 @@ def test_what_is_no_form_is_refused() -> None:
     with pytest.raises(BadForm, match="names no boundary"):
         boundary_of("multipart/form-data")
     assert part_of(b"before\r\n" + form(("file", b"a\r\n\r\nb")), b"=x", "file") == b"a\r\n\r\nb"
+    with pytest.raises(BadForm, match="was cut off"):
+        part_of(form(("file", b"a"))[: -len(b"--=x--\r\n")], b"=x", "file")
     for body in (b"", b"{}", b"--=x", b"--=x\r\nno head", form(), b"\r\n--=xx\r\n\r\n"):
         with pytest.raises(BadForm):
             part_of(body, b"=x", "file")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from amqpd_admin.answers import Refusal
 from amqpd_admin.lists import Listing, answer
-from amqpd_admin.views import some_columns, view_of
+from amqpd_admin.views import COLUMNS_LENGTH_MAX, columns_in, some_columns, view_of
 
 QUEUES = [
     {"vhost": "/", "name": "orders", "messages": 5, "message_stats": {"publish": 9}},
@@ -105,7 +105,29 @@ async def test_columns_of_a_page():
 
 def test_columns_look_into_lists():
     row = {"a": [{"b": 1, "c": 2}], "d": 3}
-    assert some_columns(row, [("a", "b")]) == {"a": [{"b": 1}]}
+    assert some_columns(row, columns_in("a.b")) == {"a": [{"b": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", {}),
+        (",.,", {}),
+        ("a,b", {"a": None, "b": None}),
+        ("a.b,a.c", {"a": {"b": None, "c": None}}),
+        ("a.b,a", {"a": None}),
+        ("a,a.b.c", {"a": None}),
+        ("a..b.", {"a": {"b": None}}),
+    ],
+)
+def test_what_columns_say(text, wanted):
+    assert columns_in(text) == wanted
+
+
+@pytest.mark.trio
+async def test_columns_may_name_all_that_a_row_has():
+    every = ",".join(f"a_column_with_a_long_name_{number}" for number in range(40))
+    assert (await listed(f"columns=name,{every}"))[0].keys() == {"name"}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +170,7 @@ def test_a_view_has_defaults():
 @pytest.mark.parametrize("name", ["columns", "sort", "name"])
 async def test_what_is_long_beyond_reason_is_refused(name):
     with pytest.raises(Refusal):
-        await listed(f"page=1&{name}=" + "a." * 300)
+        await listed(f"page=1&{name}=" + "a." * (COLUMNS_LENGTH_MAX if name == "columns" else 300))
 
 
 @pytest.mark.trio

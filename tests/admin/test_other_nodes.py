@@ -469,3 +469,17 @@ async def test_clients_are_found_by_what_they_call_themselves() -> None:
             assert [row["user_provided_name"] for row in page["items"]] == ["till 9", "till 7"]
         [row] = (await got(api, "/connections?page=1&name=till+7"))["items"]
         assert row["message_stats"]["publish_details"] == row["recv_oct_details"] == {"rate": 0}
+
+
+@pytest.mark.trio
+async def test_a_queue_is_not_made_at_another_node_than_its_client_wants_without_a_word() -> None:
+    cluster = Cluster()
+    async with joined(cluster) as api:
+        here = api.on.node.identity.name
+        refused = await api.ask("PUT", "/queues/%2F/new", {"node": "zz@vm"})
+        assert (refused.status, refused.json()["reason"]) == (400, "node 'zz@vm' is none of this cluster's")
+        refused = await api.ask("PUT", "/queues/%2F/new", {"node": B})
+        assert refused.status == 400
+        assert f"'{here}': ask '{B}' for it" in refused.json()["reason"]
+        assert (await api.ask("GET", "/queues/%2F/new")).status == 404
+        assert (await api.ask("PUT", "/queues/%2F/new", {"node": here})).status == 201

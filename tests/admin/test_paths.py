@@ -137,3 +137,14 @@ async def test_a_message_in_the_name_of_another_is_a_bad_request():
         refused = await api.ask("POST", "/exchanges/%2F/amq.default/publish", message)
         assert (refused.status, refused.json()["error"]) == (400, "bad_request")
         assert "user_id property set to 'bea'" in refused.json()["reason"]
+
+
+@pytest.mark.trio
+async def test_a_percent_sign_that_escapes_nothing_is_refused():
+    async with inside() as api:
+        for name in ("a%zz", "a%", "a%2", "%"):
+            refused = await api.ask("PUT", f"/queues/%2F/{name}", {})
+            assert refused.status == 400, name
+            assert "it is %25" in refused.json()["reason"]
+        assert (await api.ask("PUT", "/queues/%2F/a%25", {})).status == 201
+        assert [each["name"] for each in (await api.ask("GET", "/queues/%2F?columns=name")).json()] == ["a%"]

@@ -95,7 +95,7 @@ async def start_vhost(vhost: Name, name: Name, who: Administrator) -> Response:
 async def rebalance(who: Administrator) -> Response:
     """On a node alone there is nothing to share."""
     if who.behind.clustered:
-        raise Unavailable("a cluster's queues are moved by `amqpd queue` commands")
+        raise Unavailable("in a cluster leaders are shared out with `amqpd quorum rebalance`")
     return gone()
 
 

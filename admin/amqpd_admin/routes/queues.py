@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -140,8 +141,10 @@ async def show(request: Request, vhost: Name, name: Name, who: Entering, samples
 
 @router.put("/queues/{vhost}/{name}", status_code=201)
 async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> Response:
-    """`auto_delete`, `durable`, `arguments`."""
+    """`auto_delete`, `durable`, `arguments`; `node`: this one, or any of the cluster for a quorum queue."""
     body = await body_of(request)
+    arguments = table(body, "arguments")
+    _refuse_other_node(who, text(body, "node", ""), arguments)
     new = await queues.declare(
         who.behind.on,
         who.operator,
@@ -149,9 +152,20 @@ async def declare(request: Request, vhost: Name, name: Name, who: Entering) -> R
         name,
         durable=flag(body, "durable", True),
         auto_delete=flag(body, "auto_delete", False),
-        arguments=table(body, "arguments"),
+        arguments=arguments,
     )
     return changed(new)
+
+
+def _refuse_other_node(who: Who, wanted: str, arguments: Mapping[str, Any]) -> None:
+    """A queue that would not be where its client wants it is not made elsewhere without a word. Raises Refusal."""
+    here = who.behind.on.node.identity.name
+    if not wanted or wanted == here:
+        return
+    if wanted not in others.names(who):
+        raise bad_request(f"node '{wanted}' is none of this cluster's")
+    if arguments.get("x-queue-type", "classic") != "quorum":
+        raise bad_request(f"a classic queue is made at the node that is asked, '{here}': ask '{wanted}' for it")
 
 
 @router.delete("/queues/{vhost}/{name}", status_code=204)
