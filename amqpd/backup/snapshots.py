@@ -19,6 +19,7 @@ from amqpd.backup.manifest import METADATA, BackupError
 from amqpd.journal.sqlite import queries
 from amqpd.journal.sqlite.database import JOURNAL, READ_CACHE_BYTES, meaning
 from amqpd.journal.sqlite.schema import REVISIONS
+from amqpd.storage.moment import hold_moment
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS
 from amqpd.topology.metadata.sqlite.verification import read_journal, write_journal
 from amqpd.topology.metadata.store import StoreDamaged
@@ -90,12 +91,4 @@ def agree(metadata: sqlite3.Connection, *, index: int) -> None:
 
 
 def _in_transaction(uri: str, timeout_s: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None)
-    try:
-        connection.execute("BEGIN")
-        # Only what reads has a moment.
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return hold_moment(sqlite3.connect(uri, uri=True, timeout=timeout_s, isolation_level=None))

@@ -21,6 +21,7 @@ from amqpd.datadir.opening import METADATA_DB
 from amqpd.journal.sqlite.database import JOURNAL, connect_to_read, connect_to_write, create_file
 from amqpd.journal.sqlite.likeness import Likeness
 from amqpd.storage.files import has_log, mark_path, sync_directory, sync_file, wal_path
+from amqpd.storage.moment import hold_moment
 from amqpd.topology.metadata.sqlite.database import examine_database
 from amqpd.topology.metadata.sqlite.glance import glance
 from amqpd.topology.metadata.sqlite.verification import contents_of, read_journal
@@ -43,14 +44,7 @@ def moment_of(journal: Path) -> Iterator[sqlite3.Connection]:
 
 def open_moment(journal: Path) -> sqlite3.Connection:
     """A connection that holds the journal as it is now, to be closed by the caller."""
-    connection = connect_to_read(journal)
-    try:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM source").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return hold_moment(connect_to_read(journal), "source")
 
 
 def copy_journal(
@@ -92,13 +86,7 @@ def definitions_moment(definitions: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(definitions))}?{how}", uri=True, isolation_level=None, check_same_thread=False
     )
-    try:
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM state").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return hold_moment(connection, "state")
 
 
 def has_definitions_of(moment: sqlite3.Connection, directory: Path) -> bool:
