@@ -84,7 +84,7 @@ async def test_an_encoding_that_is_not_known(encoding: bytes, monkeypatch: pytes
         (b"Delete /api/x HTTP/1.1", b"501"),
     ],
 )
-async def test_another_http_and_a_method_in_small_letters_are_refused(
+async def test_another_http_and_a_method_that_is_not_in_capitals_are_refused(
     line: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
 ):
     async with Served(monkeypatch, reading).running() as served:
