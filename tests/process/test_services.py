@@ -12,7 +12,7 @@ import amqpd
 from amqpd.process.services import LEVELS, BrokerServices
 from amqpd.security.authentication.logins import Logins
 
-CORE = ("connection.py", "channels.py", "pump.py", "node", "publishing", "queues", "scrub", "session", "transport")
+CORE = ("connection.py", "channels.py", "pump.py", "node", "publishing", "queues", "scrub.py", "session", "transport")
 
 
 def told() -> set[str]:
