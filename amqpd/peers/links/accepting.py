@@ -5,7 +5,8 @@ Rules: 1. A stranger has `handshake_s`, and there are at most `strangers_max` of
 the address that has most makes way, so nobody at one address keeps nodes at others from each other. 2. No
 error of accept(2) ends anything: it is tried again after a pause, since a listener stays readable while descriptors
 are short. 3. What a stranger does wrong closes its connection, and is in the log, a line a second, with
-where it is and what it calls itself, or which nodes are at its address.
+where it is and what it calls itself, or which nodes are at its address: once for each stranger and reason, then once
+in ten minutes with how often it came.
 Not here: links of known peers (`links.py`), what a Hello has to say (`handshake.py`).
 """
 
@@ -15,6 +16,7 @@ import math
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import structlog
@@ -34,6 +36,10 @@ PAUSE_S = 0.1
 """After an error of accept(2)."""
 QUIET_S = 1.0
 """Between two lines of the log: strangers that come again and again would fill a disk with them."""
+AGAIN_S = 600.0
+"""Between two lines about the same stranger for the same reason."""
+SAID_MAX = 64
+"""Strangers and reasons that are remembered for that; of more the oldest are said again."""
 
 Known = Callable[[Stream, Incoming, Proven], Awaitable[None]]
 """takes the stream over, and is there until it ends"""
@@ -44,6 +50,15 @@ log = structlog.get_logger(component="links")
 class _Stranger(NamedTuple):
     host: str
     scope: trio.CancelScope
+
+
+@dataclass(slots=True)
+class _Said:
+    """A line of the log about one stranger and one reason."""
+
+    at_s: float
+    times: int = 0
+    """how often it came since then"""
 
 
 class LinkAcceptor:
@@ -70,6 +85,8 @@ class LinkAcceptor:
         self._quiet_until_s = -math.inf
         self._unsaid = 0
         """strangers that were not let in since the log's last line"""
+        self._said: dict[tuple[str, str], _Said] = {}
+        """by who it is, or where, and the reason; the oldest first"""
 
     async def run(self, listener: socket.socket) -> None:
         """Until it is cancelled. Raises what `known` raises."""
@@ -120,13 +137,29 @@ class LinkAcceptor:
 
     def _is_not_let_in(self, where: Endpoint, failure: Broken) -> None:
         now_s = trio.current_time()
+        which = failure.node or where.host, str(failure)
+        said = self._said.get(which, _Said(-math.inf))
+        if now_s < said.at_s + AGAIN_S:
+            said.times += 1
+            return
         if now_s < self._quiet_until_s:
             self._unsaid += 1
             return
         at_host = ", ".join(sorted(self._nodes_at(where.host)))
         node = failure.node or (f"maybe {at_host}, by its address" if at_host else "unknown")
-        log.warning("a node is not let in", node=node, address=str(where), reason=str(failure), others=self._unsaid)
+        log.warning(
+            "a node is not let in",
+            node=node,
+            address=str(where),
+            reason=str(failure),
+            times_since_said=said.times,
+            others=self._unsaid,
+        )
         self._quiet_until_s, self._unsaid = now_s + QUIET_S, 0
+        self._said.pop(which, None)
+        self._said[which] = _Said(now_s)
+        if len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
 
     def _stream(self, accepted: socket.socket, host: str) -> Stream:
         try:

@@ -14,15 +14,21 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import structlog
+import structlog.testing
 import trio
+import trio.testing
 import trustme
 
 from amqpd.peers.links import dialing
+from amqpd.peers.links.accepting import QUIET_S, SAID_MAX, LinkAcceptor
 from amqpd.peers.links.dialing import Dialer
+from amqpd.peers.links.framing import Incoming
+from amqpd.peers.links.handshake import Proven
 from amqpd.peers.links.link import LinkLimits
-from amqpd.peers.links.stream import Broken, NotListening
+from amqpd.peers.links.stream import Broken, NotListening, Stream
 from amqpd.peers.links.tls import NO_TLS_THERE, ONE_AUTHORITY, TLS_THERE, LinkTls, of_tls
 from amqpd.peers.messages import Refusal
+from amqpd.vocabulary.endpoint import Endpoint
 from tests.peers.links.forwarders import (
     OPEN,
     PATIENCE_S,
@@ -254,3 +260,41 @@ async def test_what_does_not_mend_itself_is_a_warning_at_once(
     assert [(each["log_level"], each["reason"]) for each in lines] == [
         ("warning", "its cluster_secret is another one")
     ]
+
+
+async def test_a_stranger_that_comes_again_for_the_same_reason_is_told_of_once_in_ten_minutes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def known(stream: Stream, incoming: Incoming, proven: Proven) -> None:
+        raise AssertionError("it is not let in")
+
+    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer: "", known, lambda host: ())
+    with structlog.testing.capture_logs() as lines:
+        for second in range(601):
+            acceptor._is_not_let_in(Endpoint("127.0.0.1", 40_000 + second), Broken("it is of another authority"))
+            await trio.sleep(0.5)
+            if second == 5:
+                acceptor._is_not_let_in(Endpoint("127.0.0.1", 50_000), Broken("it is no node"))
+            if second == 7:
+                acceptor._is_not_let_in(Endpoint("127.0.0.2", 50_000), Broken("it is of another authority"))
+            await trio.sleep(0.5)
+    said = [(line["address"].partition(":")[0], line["reason"], line["times_since_said"]) for line in lines]
+    assert said == [
+        ("127.0.0.1", "it is of another authority", 0),
+        ("127.0.0.1", "it is no node", 0),
+        ("127.0.0.2", "it is of another authority", 0),
+        ("127.0.0.1", "it is of another authority", 599),
+    ]
+
+
+async def test_the_strangers_that_are_remembered_are_bounded(autojump_clock: trio.testing.MockClock) -> None:
+    async def known(stream: Stream, incoming: Incoming, proven: Proven) -> None:
+        raise AssertionError("it is not let in")
+
+    acceptor = LinkAcceptor(hello("a"), OPEN, SHORT, lambda peer: "", known, lambda host: ())
+    with structlog.testing.capture_logs() as lines:
+        for number in [*range(SAID_MAX + 1), SAID_MAX, 0]:
+            acceptor._is_not_let_in(Endpoint("127.0.0.1", 50_000), Broken(f"reason {number}"))
+            await trio.sleep(QUIET_S)
+    assert [line["reason"] for line in lines[SAID_MAX:]] == [f"reason {SAID_MAX}", "reason 0"]
+    assert len(acceptor._said) == SAID_MAX
