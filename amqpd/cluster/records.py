@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from amqpd.peers.entry import EPOCH_MAX, Vote
 from amqpd.replication.take_over import SourceRecord
+from amqpd.topology.metadata.codec import unreadable_because
 from amqpd.topology.metadata.store import StoreDamaged
 
 PREFIX = "cluster/"
@@ -234,7 +235,8 @@ def decode(key: str, text: str, revision: int) -> ClusterRecord | None:
             if key.startswith(prefix):
                 return read(_name(key.removeprefix(prefix)), json.loads(text), revision)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise StoreDamaged(f"the metadata's record {key} cannot be read ({_shortened(repr(error))})") from error
+        said = _shortened(unreadable_because(error))
+        raise StoreDamaged(f"the metadata's record {key} cannot be read ({said})") from error
     return None
 
 

@@ -118,6 +118,15 @@ def test_what_cannot_be_read_is_damage(key: str, text: str) -> None:
         decode(key, text, 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("{}", "it has no 'members'"), ("{", "it is no JSON"), ("", "it is no JSON")]
+)
+def test_why_a_record_cannot_be_read_is_said_in_words(text: str, said: str) -> None:
+    with pytest.raises(StoreDamaged) as raised:
+        decode(desired_set_key(3), text, 1)
+    assert str(raised.value) == f"the metadata's record {desired_set_key(3)} cannot be read ({said})"
+
+
 def test_labels_say_what_fails_together() -> None:
     a, b, c = (MemberRecord(name, 1, 1, "h", 1, label) for name, label in [("a", ""), ("b", ""), ("c", "a")])
     assert len({a.domain, b.domain, c.domain}) == 3

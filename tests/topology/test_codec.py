@@ -255,6 +255,11 @@ def test_a_damaged_vhost_is_damage(text: str) -> None:
         decode_record("topology/vhost/a/", text)
 
 
+def test_a_record_that_is_no_json_is_said_to_be_that() -> None:
+    with pytest.raises(StoreDamaged, match=r"cannot be read \(it is no JSON\)"):
+        decode_record("topology/vhost/a/", "etcdctl put")
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -44,6 +44,12 @@ _OF_PEER = {
     20: f"its certificate is of another authority than cluster_tls_ca here: {ONE_AUTHORITY}",
     21: f"its certificate is of another authority than cluster_tls_ca here: {ONE_AUTHORITY}",
 }
+_SIGN = (
+    "have it signed by the authority in cluster_tls_ca, or put the certificate of its authority into that file, on "
+    "all nodes"
+)
+# What is wrong with this node's own one, by the same numbers.
+_OWN_WAYS_OUT = {9: "set this machine's clock", **dict.fromkeys((18, 19, 20, 21), _SIGN)}
 # OpenSSL's names: what the peer says of what this node has shown, or what came instead of a handshake.
 _OF_THIS = {
     "TLSV1_ALERT_UNKNOWN_CA": f"it takes this node's certificate for one of another authority: {ONE_AUTHORITY}",
@@ -104,6 +110,12 @@ def require_own_name(tls: LinkTls, name: str, certificate: Path) -> None:
             for at, end in enumerate(ends):
                 waits[at] = _waits(end)
         named = nodes_named(ends[1].getpeercert() or {})
+    except ssl.SSLCertVerificationError as error:
+        way_out = _OWN_WAYS_OUT.get(error.verify_code, "make another one for it")
+        raise StartupError(
+            f"cluster_tls_certificate: peers will refuse this node's own certificate, {certificate}: "
+            f"{error.verify_message}: {way_out}"
+        ) from None
     except (OSError, ValueError) as error:
         raise StartupError(f"cluster_tls_certificate: peers will refuse {certificate}: {reason_of(error)}") from None
     if any(waits) or name not in named:

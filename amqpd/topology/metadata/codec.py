@@ -180,10 +180,19 @@ def decode_record(key: str, text: str) -> Record:
             raise ValueError("it belongs to another key")
         _require_possible(record)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
-        said = str(error)
+        said = unreadable_because(error)
         said = said if len(said) <= QUOTED_VALUE_MAX else f"{said[:QUOTED_VALUE_MAX]}..."
         raise StoreDamaged(f"the metadata's record {key} cannot be read ({said})") from error
     return record
+
+
+def unreadable_because(error: Exception) -> str:
+    """The reason why a record cannot be read, in words, of what its reader raised."""
+    if isinstance(error, json.JSONDecodeError):
+        return "it is no JSON"
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return str(error) or type(error).__name__
 
 
 def is_source(value: object) -> bool:
