@@ -132,9 +132,7 @@ def columns_in(text: str) -> Columns:
         *above, last = [part for part in path.split(".") if part] or [""]
         within: dict[str, Any] | None = wanted
         for part in above:
-            within = within.setdefault(part, {})
-            if within is None:
-                break
+            within = None if within is None else within.setdefault(part, {})
         if last and within is not None:
             within[last] = None
     return wanted
