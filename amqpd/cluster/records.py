@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from amqpd.peers.entry import EPOCH_MAX, Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.codec import unreadable_because
-from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.topology.metadata.store import StoreDamaged, unreadable_because
 
 PREFIX = "cluster/"
 _MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"

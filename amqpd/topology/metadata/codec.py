@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.topology.metadata.store import StoreDamaged
+from amqpd.topology.metadata.store import StoreDamaged, unreadable_because
 from amqpd.topology.policies import PRIORITY_MAX
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -184,15 +184,6 @@ def decode_record(key: str, text: str) -> Record:
         said = said if len(said) <= QUOTED_VALUE_MAX else f"{said[:QUOTED_VALUE_MAX]}..."
         raise StoreDamaged(f"the metadata's record {key} cannot be read ({said})") from error
     return record
-
-
-def unreadable_because(error: Exception) -> str:
-    """The reason why a record cannot be read, in words, of what its reader raised."""
-    if isinstance(error, json.JSONDecodeError):
-        return "it is no JSON"
-    if isinstance(error, KeyError):
-        return f"it has no {error.args[0]!r}"
-    return str(error) or type(error).__name__
 
 
 def is_source(value: object) -> bool:

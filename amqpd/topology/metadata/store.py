@@ -19,6 +19,7 @@ lease, Watch with start_revision = after + 1 and its compaction error, LeaseGran
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,6 +33,15 @@ class MetadataStoreError(StorageFailure):
 
 class StoreDamaged(MetadataStoreError):
     """The stored metadata cannot be read."""
+
+
+def unreadable_because(error: Exception) -> str:
+    """The reason why a record cannot be read, in words, of what its reader raised."""
+    if isinstance(error, json.JSONDecodeError):
+        return "it is no JSON"
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    return str(error) or type(error).__name__
 
 
 class StoreIncomplete(StoreDamaged):
