@@ -10,9 +10,9 @@ Not here: their bytes (`encoding.py`), connections (`amqpd.peers.links`), what t
 | dialer -> acceptor | acceptor -> dialer | of |
 |---|---|---|
 | Greeting, Proof | Greeting, Proof, Refusal | the connection, first (`links/handshake.py`) |
-| OpenLane, Cut, Lacked, Filled, Told | Answered | a lane (`replication/leader.py`, `replication/receiver.py`) |
+| OpenLane, Cut, Lacked, Filled, Heartbeat | Answered | a lane (`replication/leader.py`, `replication/receiver.py`) |
 | Ended | | a lane: the leader lease of its leader |
-| Ask | Would | a take-over (`replication/take_over.py`) |
+| RequestPreVote | Would | a take-over (`replication/take_over.py`) |
 | RequestVote | Voted for | a take-over |
 | FetchEntries | Entries | a take-over |
 | FetchParts | Fetched, one for each part | a take-over |

@@ -7,7 +7,8 @@ of that publish is taken, nor the rest of one that was half received: it waits w
 2. What slows without an alarm is not told, for it ends soon; except that no
 majority of a queue's nodes answers. 3. A connection that is paused is looked at again after each
 tick. 4. One that goes on begins with what was left in the middle, then come frames that its channels hold, then what
-came. Not here: when a queue slows its publishers (`flow/congestion.py`), when memory or disk are short
+came.
+Not here: when a queue slows its publishers (`flow/congestion.py`), when memory or disk are short
 (`process/alarms.py`), how fast somebody may publish (`flow/quotas.py`), how long a turn is (`flow/turns.py`).
 
 Source: https://www.rabbitmq.com/docs/connection-blocked, https://www.rabbitmq.com/docs/flow-control.
@@ -17,16 +18,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pamqp import commands
 from pamqp.exceptions import AMQPSoftError
 
 from amqpd.session.ports import ChannelBase, ConnectionBase, IntakeBase
 from amqpd.vocabulary.states import ConnectionState
-
-if TYPE_CHECKING:
-    pass
 
 # What suspended channels of one connection may hold before the connection is not read any more.
 HELD_BYTES_MAX: Final = 1024 * 1024

@@ -6,9 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 from pamqp import commands, frame
 
+from amqpd.flow.alarms import AlarmBoard
 from amqpd.kernel import Run
+from amqpd.management.running import Running
+from amqpd.management.why.connections import explained
 from amqpd.methods import modes
 from amqpd.node.dispatching import QUEUES_SHARE_MIN
 from amqpd.node.node import Node
@@ -159,6 +163,19 @@ def test_who_waits_for_the_journal_has_no_turns(monkeypatch: pytest.MonkeyPatch)
     assert clients[1].connection.intake.parked
     harness.commit()
     assert clients[1].connection in harness.node.turns.waiting
+
+
+def test_a_commit_that_waits_is_said_to_wait_and_not_to_publish_too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    short_turns(monkeypatch)
+    harness = Harness()
+    durable_queues(harness.client())
+    clients = [transacting(harness) for _ in range(2)]
+    commit_begins(harness, clients)
+    on = Running(harness.node, lambda: None, AlarmBoard(lambda kind, on: None))
+    first, second = (trio.run(explained, on, client.connection) for client in clients)
+    assert not any("publishes faster" in sentence or "tx.commit waits" in sentence for sentence in first)
+    assert second[0].startswith("its tx.commit waits")
+    assert not any("publishes faster" in sentence for sentence in second)
 
 
 def test_small_commits_share_a_transaction_of_the_journal() -> None:

@@ -45,6 +45,9 @@ class Connected:
     alarms: Sequence[str]
     """for which it is blocked"""
     over_rate: bool
+    """its user or its virtual host has a limit on what may be published in a second"""
+    commit_waits: bool
+    """a tx.commit of it waits for its turn"""
     journal: FullBecause | None
     """why it waits for the journal"""
     slowed_by: Sequence[str]
@@ -76,7 +79,8 @@ def _connected(on: Running, connection: ConnectionBase, consumers: int, full: Se
     intake, shared = connection.intake, connection.shared
     return Connected(
         alarms=kinds(on) if intake.blocked else (),
-        over_rate=intake.throttled,
+        over_rate=connection in shared.quotas.waiting,
+        commit_waits=intake.parked,
         journal=shared.journal.full_because if connection.publishing else None,
         slowed_by=[queue.record.name for queue in list(intake.congested) if shared.congestion.slows(queue)],
         held_bytes=intake.held_bytes,
@@ -98,6 +102,11 @@ def _publishing(found: Connected) -> Iterator[str]:
         yield f"it may not publish: the {kinds} {'alarms are' if len(found.alarms) > 1 else 'alarm is'} on"
     if found.over_rate:
         yield "it publishes faster than a limit of its user or its virtual host lets it, and is slowed down"
+    if found.commit_waits:
+        yield (
+            "its tx.commit waits until the transaction in front of it is carried out and written, and nothing "
+            "behind it is read before"
+        )
     if found.journal is not None:
         yield JOURNAL[found.journal]
     if found.slowed_by:

@@ -14,7 +14,7 @@ from amqpd.management.why.connections import JOURNAL, Connected, Full, sentences
 
 def connected(**given: Any) -> Connected:
     free: dict[str, Any] = {
-        "alarms": (), "over_rate": False, "journal": None, "slowed_by": (), "held_bytes": 0,
+        "alarms": (), "over_rate": False, "commit_waits": False, "journal": None, "slowed_by": (), "held_bytes": 0,
         "unread_bytes": 0, "choked": False, "consumers": 0, "full": (),
     }  # fmt: skip
     return Connected(**{**free, **given})
@@ -33,6 +33,15 @@ FULL = "has as many unacknowledged messages as its prefetch allows (10 of 10)"
         ({}, "nothing holds it up"),
         ({"alarms": ["memory"]}, "it may not publish: the memory alarm is on"),
         ({"alarms": ["disk", "memory"]}, "it may not publish: the disk and memory alarms are on"),
+        (
+            {"over_rate": True},
+            "it publishes faster than a limit of its user or its virtual host lets it, and is slowed down",
+        ),
+        (
+            {"commit_waits": True},
+            "its tx.commit waits until the transaction in front of it is carried out and written, and nothing "
+            "behind it is read before",
+        ),
         ({"slowed_by": ["a"]}, "it publishes to queue 'a' faster than it drains"),
         ({"slowed_by": list("abcde")}, "it publishes to queues 'a', 'b', 'c' and 2 more faster than they drain"),
         ({"journal": "disk"}, JOURNAL["disk"]),
