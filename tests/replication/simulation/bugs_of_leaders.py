@@ -270,8 +270,8 @@ class PeersHearNothingOfWhatIsLeftOut(Patched):
     sources = 3
 
     @staticmethod
-    def instead(self: Any, number: int, payloads: Any) -> Any:
-        return replace(_cut(self, number, payloads), left_out=())
+    def instead(self: Any, number: int, payloads: Any, revision: int) -> Any:
+        return replace(_cut(self, number, payloads, revision), left_out=())
 
 
 _cut = leader_module.LeaderLane.cut
