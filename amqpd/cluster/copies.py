@@ -180,7 +180,8 @@ class FollowedSources:
         elif not isinstance(message, Heartbeat):
             self._open.update(receiver.sources)
         self._commit()
-        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, self._shell.revision))
+        heard = self._shell.heard_revision
+        self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, heard))
         self._tell()
 
     def _write(self, writes: list[Write]) -> None:

@@ -182,6 +182,11 @@ class Directory:
         return self._roster.revision
 
     @property
+    def heard_revision(self) -> int:
+        """Of the last change that the watch told."""
+        return self._roster.heard_revision
+
+    @property
     def silent_s(self) -> float:
         """How long the store has not renewed this member's lease, where that is longer than the lease; 0: it has."""
         silent_s = trio.current_time() - self._renewed_at

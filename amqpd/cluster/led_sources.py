@@ -278,7 +278,7 @@ class LedSources:
         return writes
 
     def _cut(self, lane: OwnLane, index: int, payloads: Mapping[int, bytes], writes: list[Write]) -> None:
-        revision = self._shell.revision if lane.version >= NAMES_REVISIONS else 0
+        revision = self._shell.heard_revision if lane.version >= NAMES_REVISIONS else 0
         frame = lane.leader.cut(index, payloads, revision)
         for entry in frame.entries:
             self._replicas[entry.source].take(self.sources[entry.source].vote, entry, writes)
@@ -370,9 +370,8 @@ class LedSources:
         """Now and then: what is committed is told where no frame has told it, and a peer that lives says so."""
         for lane in self.lanes.values():
             for peer in lane.leader.peers:
-                self._shell.send(
-                    peer, Heartbeat(lane.number, self._asks(lane, peer), lane.leader.committed, self._shell.revision)
-                )
+                asks, committed = self._asks(lane, peer), lane.leader.committed
+                self._shell.send(peer, Heartbeat(lane.number, asks, committed, self._shell.heard_revision))
         self._watch.look(self.lanes.values())
         self._look_at_majorities()
 

@@ -62,6 +62,8 @@ class Roster:
     def __init__(self) -> None:
         self.revision = 0
         """of the store, that this is as of"""
+        self.heard_revision = 0
+        """of the last change that was applied"""
         self.members: dict[str, MemberRecord] = {}
         self.lapsed: dict[str, MemberRecord] = {}
         """by name, the last record of one that is no member now"""
@@ -179,7 +181,7 @@ class Roster:
                     asking.add(name)
                 case MemberRecord(name=name):
                     members.add(name)
-        self.revision = event.revision
+        self.revision = self.heard_revision = event.revision
         differing = _differing(unreadable, self.unreadable)
         named = frozenset(members), frozenset(known), frozenset(sources), frozenset(desired_sets)
         return Changed(*named, differing, frozenset(links), frozenset(asking))

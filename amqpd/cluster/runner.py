@@ -190,6 +190,10 @@ class ClusterRunner(Shell, Cluster):
     def revision(self) -> int:
         return self._directory.revision
 
+    @property
+    def heard_revision(self) -> int:
+        return self._directory.heard_revision
+
     def catch_up_with_store(self) -> None:
         async def refreshing() -> None:
             try:

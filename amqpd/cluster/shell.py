@@ -71,7 +71,13 @@ class Shell(ABC):
     @property
     @abstractmethod
     def revision(self) -> int:
-        """Of the metadata store, that this node has heard of."""
+        """Of the metadata store, that this node knows everything up to."""
+
+    @property
+    @abstractmethod
+    def heard_revision(self) -> int:
+        """Of the last change that the metadata store's watch told; 0: none yet. Not that of a reading: etcd counts
+        what other programs put into it too, and nobody else would ever hear of that."""
 
     @abstractmethod
     def catch_up_with_store(self) -> None:

@@ -150,6 +150,8 @@ class Machine(Shell):
     def revision(self) -> int:
         return self.world.revision
 
+    heard_revision = revision
+
     def catch_up_with_store(self) -> None:
         self.events.append("catch up with store")
 

@@ -72,3 +72,14 @@ def test_one_whose_lease_ran_out_and_that_is_reached_is_a_member_for_who_reaches
     # It ended in order: that is another incarnation.
     roster.apply(Event(5, (PutKey(known_key("b"), encode(KnownRecord("b", B.incarnation + 1, B.generation))),)))
     assert not roster.with_linked({"b"}).members
+
+
+def test_what_was_read_is_not_said_to_have_been_heard() -> None:
+    """etcd's revision of a reading counts other programs' keys, of which no other node's watch ever tells."""
+    roster = Roster()
+    roster.load(Snapshot(90, [MetadataEntry(known_key("b"), encode(KNOWN), 2)]))
+    assert (roster.revision, roster.heard_revision) == (90, 0)
+    roster.apply(Event(95, ()))
+    assert (roster.revision, roster.heard_revision) == (95, 95)
+    roster.load(Snapshot(120, []))
+    assert (roster.revision, roster.heard_revision) == (120, 95)

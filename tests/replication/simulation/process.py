@@ -170,6 +170,8 @@ class Process(Shell):
     def revision(self) -> int:
         return self.cluster.store.revision
 
+    heard_revision = revision
+
     def catch_up_with_store(self) -> None:
         """The simulated store tells everybody everything."""
 
