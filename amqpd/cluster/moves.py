@@ -102,7 +102,7 @@ def without(
         kept = tuple(member for member in aim.members if member != name)
         if not (free := others.keys() - set(kept)):
             raise MoveImpossible(
-                f"source {source} is on {', '.join(aim.members)}, and no other node incarnations that could take the "
+                f"source {source} is on {', '.join(aim.members)}, and no other node lives that could take the "
                 f"place of {name}: start one more node first"
             )
         full = {other for other in free if copies[other] >= bound}

@@ -184,7 +184,7 @@ def test_a_node_that_is_taken_out_is_replaced_and_nothing_else_changes(before: R
 
 def test_with_too_few_nodes_none_can_be_taken_out() -> None:
     with pytest.raises(
-        MoveImpossible, match="source 1 is on a, b, c, and no other node incarnations that could take the place"
+        MoveImpossible, match="source 1 is on a, b, c, and no other node lives that could take the place"
     ):
         without("a", records("abc"), {}, living("abc"))
 

@@ -497,7 +497,7 @@ def test_with_too_few_nodes_none_is_forgotten(store: Store) -> None:
     store.nodes("ab", "c")
     store.sources("abc")
     assert store.refused("forget", "c", group=cluster) == (
-        "source 1 is on a@x, b@x, c@x, and no other node incarnations that could take the place of c@x: start one "
+        "source 1 is on a@x, b@x, c@x, and no other node lives that could take the place of c@x: start one "
         "more node first"
     )
     assert store.desired_sets == {}

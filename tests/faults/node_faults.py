@@ -85,7 +85,7 @@ class NodeFaults:
         deadline_s = began_s + ADMITTED_DEADLINE_S
         while True:
             members = self._cluster.status()["members"]
-            if all(each["incarnations"] and not each["copies_of_another_disk"] for each in members):
+            if all(each["lives"] and not each["copies_of_another_disk"] for each in members):
                 return
             assert time.monotonic() < deadline_s, f"copies do not count: {members}"
             if time.monotonic() > began_s + LOADED_S:

@@ -195,7 +195,7 @@ def test_a_lost_machine_is_replaced_and_forgotten(make: Make) -> None:
     cluster.publish("a", "bills", bodies(0))
     refused = cluster.run("a", "cluster", "forget", "c")
     assert refused.returncode == 1
-    assert "no other node incarnations that could take the place of c@" in refused.stderr
+    assert "no other node lives that could take the place of c@" in refused.stderr
 
     cluster.brokers["c"].kill()
     assert cluster.leader_of(["orders"]) in "ab"

@@ -81,7 +81,7 @@ def test_a_node_that_was_forgotten_does_not_come_back_by_itself(cluster: Cluster
     ask(cluster, "forget", "b")
     shutil.rmtree(broker.data_dir)
     broker.start()
-    assert {row["name"]: row["incarnations"] for row in cluster.status()["members"]}[name]
+    assert {row["name"]: row["lives"] for row in cluster.status()["members"]}[name]
 
 
 def ask(cluster: Cluster, *words: str) -> str:

@@ -184,7 +184,7 @@ def test_the_copy_of_a_clusters_node_is_refused_and_takes_nothing(cluster: Clust
         wire.close()
     assert original.broker_pid == pid
     assert original.running
-    assert {row["name"]: row["incarnations"] for row in cluster.status()["members"]}[str(complete_node_name("a"))]
+    assert {row["name"]: row["lives"] for row in cluster.status()["members"]}[str(complete_node_name("a"))]
 
 
 def leases_of(cluster: Cluster) -> set[str]:

@@ -1,7 +1,7 @@
 """What another version wrote is opened: `upgrade/` with few messages. Two million: `make upgrade BEFORE=...`.
 
 The directories in `upgrade/767bb6c.tar.xz` are of that commit, the last one before format 0004 of the journal; all
-their incarnations and delays are over.
+their expirations and delays are over.
 """
 
 from __future__ import annotations

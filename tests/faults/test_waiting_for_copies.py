@@ -16,7 +16,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, loaded_s: float, answers: list[int]
     monkeypatch.setattr(node_faults, "BETWEEN_QUESTIONS_S", 0)
     ended = []
     faults = NodeFaults.__new__(NodeFaults)
-    rows = ({"members": [{"incarnations": True, "copies_of_another_disk": each}]} for each in answers)
+    rows = ({"members": [{"lives": True, "copies_of_another_disk": each}]} for each in answers)
     faults._cluster = SimpleNamespace(status=lambda: next(rows))  # type: ignore[assignment]
     faults.wait_admitted(lambda: ended.append(True))
     return len(ended)

@@ -17,7 +17,7 @@ DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead
 
 
 def filled(harness: Harness, lives: list[int], **arguments: Any) -> Client:
-    """A client of a node that was started on `q` with a message for each of these incarnations, ten in a row of the
+    """A client of a node that was started on `q` with a message for each of these times to live, ten in a row of the
     disk."""
     client = harness.client()
     client.declare("q", durable=True, arguments=DEAD_LETTERS | arguments)
