@@ -71,7 +71,7 @@ from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.external import certificate_user
 from amqpd.session.ports import ConnectionBase
-from amqpd.session.world import Read
+from amqpd.session.services import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
 from amqpd.topology.metadata.claiming import claim, take_name
 from amqpd.topology.metadata.store import StoreBusy, StoreUnreached

@@ -76,7 +76,7 @@ EXCLUDED = {
     ),
     "not tried one by one: with all modules of these packages compiled, the interpreter ends at import": (
         "message.claims message.delays message.propertylist message.rewriting",
-        "node.wakes session.world",
+        "node.wakes session.services",
         "publishing.dead_lettering publishing.replies publishing.transaction",
         "queues.deadletters queues.host queues.templates",
     ),

@@ -24,7 +24,7 @@ CONNECTION, QUEUE, TASK = "connection", "queue", "task"
 
 class Faults:
     """Contains faults at the connection, queue or task that met them, and counts them. `bug` and `log` are those
-    of `world.Services`."""
+    of `services.Services`."""
 
     def __init__(self, bug: Callable[[Exception], None], log: Callable[..., None]) -> None:
         self._bug = bug

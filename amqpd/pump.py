@@ -33,7 +33,7 @@ from amqpd.kernel import Pieces
 from amqpd.node.node import Node
 from amqpd.session.liveness import LOOK_WORK
 from amqpd.session.ports import ConnectionBase
-from amqpd.session.world import Read
+from amqpd.session.services import Read
 from amqpd.transport.acceptor import ClientAcceptor
 from amqpd.transport.link import LITTLE_BYTES, LITTLES_MIN, Link, SocketAddress, connection_name, is_loopback
 from amqpd.transport.readiness import Wakeup, awake, next_events

@@ -4,8 +4,8 @@ What comes in: who asks; which rows, which virtual hosts; acts at all nodes. Wha
 nodes; which nodes are missing.
 Rules: 1. This node looks at each row, whether the user may see it. 2. Queues are counted once: all nodes know all of
 them. 3. Without other nodes nothing is asked.
-Not here: the questions (`amqpd/management/peers/rows.py`), what leaders say of queues
-(`amqpd/management/peers/leaders.py`), fields (`rows/`).
+Not here: the questions (`amqpd/management/across_nodes/rows.py`), what leaders say of queues
+(`amqpd/management/across_nodes/leaders.py`), fields (`rows/`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import trio
 
+from amqpd.management.across_nodes.rows import GatheredRows
 from amqpd.management.errors import ManagementError, of_kind
 from amqpd.management.figures import totals
 from amqpd.management.pacing import WalkPace, each
-from amqpd.management.peers.rows import GatheredRows
 from amqpd_admin.login import Who
 
 Counts = Counter[str]

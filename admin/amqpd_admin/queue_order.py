@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Any
 
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.figures.queue_facts import STATS, growth_of, state_of
 from amqpd.management.figures.totals import port_of
 from amqpd.management.pacing import WalkPace, each, in_order
-from amqpd.management.peers.leaders import Leaders
 from amqpd.node.node import Node
 from amqpd.queues.facts import Facts
 from amqpd.queues.port import QueuePort

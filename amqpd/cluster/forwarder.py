@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from amqpd.cluster.copies import FollowedSources
+from amqpd.cluster.followed_sources import FollowedSources
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.leftovers import Leftovers
 from amqpd.cluster.log_events import Counters, place_of

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amqpd.cluster.copies import FollowedSources
+from amqpd.cluster.followed_sources import FollowedSources
 from amqpd.cluster.log_events import place_of
 from amqpd.cluster.shell import Shell
 from amqpd.peers.entry import START

@@ -17,7 +17,7 @@ from amqpd.cluster.asking import asking, asking_sentence
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.records import source_of_key
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import ReplicaStanding
+from amqpd.cluster.source_status import SourceStatus
 
 EMPTY: Mapping[str, int] = MappingProxyType({})
 Row = dict[str, Any]
@@ -105,7 +105,7 @@ def leader_rows(roster: Roster) -> list[Row]:
 
 def sentences(
     roster: Roster,
-    found: Sequence[ReplicaStanding],
+    found: Sequence[SourceStatus],
     linkage: Linkage | None = None,
     *,
     now_ms: int,
@@ -156,7 +156,7 @@ def store_sentences(silent_s: float, lapsed: Collection[str], replaced: str = ""
 
 
 def problems(
-    roster: Roster, found: Sequence[ReplicaStanding], *, now_ms: int, classic: Mapping[str, int] = EMPTY
+    roster: Roster, found: Sequence[SourceStatus], *, now_ms: int, classic: Mapping[str, int] = EMPTY
 ) -> list[str]:
     """What is not well, a sentence each; none: all is. `found`, `now_ms` and `classic`: as `sentences` has them."""
     linkage = roster.linkage
@@ -187,9 +187,7 @@ def _of_gone(roster: Roster, classic: Mapping[str, int]) -> list[str]:
     return said
 
 
-def _of_sources(
-    found: Sequence[ReplicaStanding], roster: Roster, linkage: Linkage, *, advise: bool = True
-) -> list[str]:
+def _of_sources(found: Sequence[SourceStatus], roster: Roster, linkage: Linkage, *, advise: bool = True) -> list[str]:
     """`advise`: what is asked of operators is said, too; never while no node lives that could tell whether it is
     true."""
     advise = advise and bool(roster.members)
@@ -212,7 +210,7 @@ def _of_sources(
     return said
 
 
-def alike_rows(found: Iterable[ReplicaStanding], queues: Mapping[int, int]) -> list[Row]:
+def alike_rows(found: Iterable[SourceStatus], queues: Mapping[int, int]) -> list[Row]:
     """Sources of which the same is to be said are one row. `queues`: how many each source has."""
     alike: dict[tuple[str, tuple[str, ...], str, bool], list[int]] = {}
     for each in found:

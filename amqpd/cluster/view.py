@@ -5,7 +5,7 @@ sentences.
 Rules: 1. A look is made source by source, so that the node goes on in between. 2. The roster may change meanwhile:
 a source that has gone is left out. 3. How far copies are only the leader of a source knows: of other leaders' sources
 nothing is said of that.
-Not here: the rows themselves (`overview.py`, `standing.py`), who asks (`admin/`).
+Not here: the rows themselves (`overview.py`, `source_status.py`), who asks (`admin/`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from amqpd.cluster.forwarder import Forwarder
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.overview import EMPTY, Row, alike_rows, member_rows, sentences
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import ReplicaStanding, replica_facts, source_facts, standing
+from amqpd.cluster.source_status import SourceStatus, replica_facts, source_facts, source_status
 
 
 class NodeClusterView:
@@ -54,14 +54,14 @@ class NodeClusterView:
         sources, copies = source_facts(here.led_sources), replica_facts(here.replicas)
         return {"node": here.name, "sources": sources, "copies": copies}
 
-    def standings(self, asked: Mapping[int, int]) -> Iterator[ReplicaStanding | None]:
+    def source_statuses(self, asked: Mapping[int, int]) -> Iterator[SourceStatus | None]:
         """Of each source, in their order. `asked`: how many copies a source is to have, where a queue of it says
         that."""
         facts = {row["source"]: row for row in source_facts(self._here.led_sources)}
         for source in sorted(self._roster.records):
             there = source in self._roster.records
             copies = asked.get(source, self._copies)
-            yield standing(source, self._roster, facts, copies, self._linkage) if there else None
+            yield source_status(source, self._roster, facts, copies, self._linkage) if there else None
 
     def imported(self, queues: Counter[int]) -> ImportedQueues:
         """Chooses the sources of an import's queues. `queues`: how many each source has."""
@@ -107,7 +107,7 @@ class NodeClusterView:
         record = self._roster.records.get(source)
         return record.members if record is not None else ()
 
-    def rows(self, found: Sequence[ReplicaStanding], queues: Mapping[int, int]) -> Row:
+    def rows(self, found: Sequence[SourceStatus], queues: Mapping[int, int]) -> Row:
         """`queues`: how many each source has."""
         return {
             "node": self._here.name,

@@ -22,7 +22,7 @@ from amqpd.cluster.moves import Aim, without
 from amqpd.cluster.overview import leader_rows, member_rows, problems, sentences, source_rows, unreadable_rows
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import said
-from amqpd.cluster.standing import standing
+from amqpd.cluster.source_status import source_status
 from amqpd.commands.cluster_store import (
     OpenedClusterStore,
     Queues,
@@ -80,9 +80,9 @@ def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
       amqpd --config /etc/amqpd/amqpd.toml cluster status --json
     """
     roster, queues, unreadable = in_store(settings, lambda opened: _read(opened, settings.cluster_copies))
-    standings = [standing(source, roster, {}, queues.copies[source]) for source in sorted(roster.records)]
+    source_statuses = [source_status(source, roster, {}, queues.copies[source]) for source in sorted(roster.records)]
     how: dict[str, Any] = {"now_ms": time.time_ns() // 1_000_000, "classic": queues.classic}
-    wrong = [*problems(roster, standings, **how), *(f"{each}." for each in unreadable)]
+    wrong = [*problems(roster, source_statuses, **how), *(f"{each}." for each in unreadable)]
     if only_problems and not as_json:
         for sentence in wrong:
             click.echo(escaped(sentence))
@@ -92,7 +92,7 @@ def status(settings: Settings, only_problems: bool, as_json: bool) -> None:
         found = {"revision": roster.revision, "members": members, "sources": sources, "unreadable": damage}
         click.echo(readable_json({**found, "problems": wrong}, 2))
     else:
-        _show(roster, [*sentences(roster, standings, **how), *(f"{each}." for each in unreadable)])
+        _show(roster, [*sentences(roster, source_statuses, **how), *(f"{each}." for each in unreadable)])
     if only_problems and wrong:
         raise SystemExit(1)
 

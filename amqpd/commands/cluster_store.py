@@ -24,7 +24,7 @@ from amqpd.cluster.linkage import WELL
 from amqpd.cluster.moves import MoveImpossible
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import SetRequests
-from amqpd.cluster.standing import standing
+from amqpd.cluster.source_status import source_status
 from amqpd.config import Settings
 from amqpd.declarations.locating import wanted_of
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key
@@ -82,7 +82,7 @@ async def _look_again(opened: OpenedClusterStore, within_s: float, was_silent: b
     it did, and every source has a majority, nothing is waited for."""
     roster = opened.roster
     if roster.gone and (
-        was_silent or not all(standing(each, roster, {}, 1, WELL).has_majority for each in roster.records)
+        was_silent or not all(source_status(each, roster, {}, 1, WELL).has_majority for each in roster.records)
     ):
         progress(f"etcd has no lease of {', '.join(roster.gone)}: looking for {within_s:g} s whether they renew it")
         await opened.set_requests.look_again(within_s)

@@ -4,7 +4,7 @@ What comes in: which queues are meant. What goes out: what would be done, a ques
 Rules: 1. What was shown is what is done: the queues are named to the broker then. 2. Nothing is done without --yes or
 the answer to a question at a terminal. 3. Some lines are shown and the rest is counted; what was refused is said,
 and the exit code is 1 then.
-Not here: finding and doing it (`amqpd/management/peers/many_queues.py`).
+Not here: finding and doing it (`amqpd/management/across_nodes/many_queues.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What comes in: settings, which say where the cluster meets; a queue or a source.
 Rules: 1. The store is asked, and no broker has to run. How far copies are only the leader of a source knows: the node
 that this command finds running says it of its own. 2. Nothing is changed here.
 Not here: commands that change something (`quorum_changes.py`, `quorum_force.py`), the sentences
-(`cluster/standing.py`).
+(`cluster/source_status.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from amqpd.cluster.overview import alike_rows
-from amqpd.cluster.standing import ReplicaStanding, standing
+from amqpd.cluster.source_status import SourceStatus, source_status
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.commands.quorum_changes import cancel, grow, rebalance, shrink, transfer
@@ -86,14 +86,14 @@ def status(
     """
     at, facts = _facts(data_dir)
 
-    async def look(opened: OpenedClusterStore) -> tuple[list[ReplicaStanding], Mapping[int, int]]:
+    async def look(opened: OpenedClusterStore) -> tuple[list[SourceStatus], Mapping[int, int]]:
         number = await source_of(opened, vhost, queue) if queue is not None else source
         records = opened.roster.records
         if number is not None and number not in records:
             raise click.ClickException(f"there is no source {number}")
         numbers = [number] if number is not None else sorted(records)
         queues = await queues_of(opened, settings.cluster_copies)
-        found = [standing(each, opened.roster, facts, queues.copies[each]) for each in numbers]
+        found = [source_status(each, opened.roster, facts, queues.copies[each]) for each in numbers]
         return found, queues.count
 
     found, queues = in_store(settings, look)
@@ -139,7 +139,7 @@ def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(each: ReplicaStanding, queues: Mapping[int, int]) -> dict[str, Any]:
+def _row(each: SourceStatus, queues: Mapping[int, int]) -> dict[str, Any]:
     return {
         "source": each.source,
         "queues": queues.get(each.source, 0),

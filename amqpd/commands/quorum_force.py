@@ -17,7 +17,7 @@ import trio
 
 from amqpd.cluster.linkage import WELL
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import ReplicaStanding, standing
+from amqpd.cluster.source_status import SourceStatus, source_status
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, progress, source_of
 from amqpd.commands.options import data_dir_option
 from amqpd.config import Settings
@@ -104,9 +104,9 @@ def force(settings: Settings, queue: str | None, vhost: str, everything: bool, y
     in_store(settings, act)
 
 
-def _of(source: int, roster: Roster) -> ReplicaStanding:
+def _of(source: int, roster: Roster) -> SourceStatus:
     """A node that lives has what it confirmed, whether it has links or not: it is not lost."""
-    return standing(source, roster, {}, 1, WELL)
+    return source_status(source, roster, {}, 1, WELL)
 
 
 def _links(roster: Roster) -> str:
@@ -116,11 +116,11 @@ def _links(roster: Roster) -> str:
     return f" on nodes that live; these have no links ({names}): `amqpd cluster status` says why" if names else ""
 
 
-def _count(found: list[ReplicaStanding]) -> str:
+def _count(found: list[SourceStatus]) -> str:
     return f"{len(found)} source{'s' * (len(found) != 1)}"
 
 
-def _report(each: ReplicaStanding, roster: Roster, at: str | None, positions: Positions) -> str:
+def _report(each: SourceStatus, roster: Roster, at: str | None, positions: Positions) -> str:
     record = roster.records[each.source]
     lost = [name for name in each.members if name not in each.living]
     lines = [

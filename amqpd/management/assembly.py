@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from amqpd.journal.writer import BacklogReader
+from amqpd.management.across_nodes.answers import PeerAnswers
+from amqpd.management.across_nodes.leaders import Leaders
+from amqpd.management.across_nodes.rows import PeerRows, Peers
 from amqpd.management.control import client_commands, declaration_commands
 from amqpd.management.control import commands as control_commands
 from amqpd.management.control.answers import Commands, Handler, Stream
@@ -23,9 +26,6 @@ from amqpd.management.figures.queue_names import QueueNames
 from amqpd.management.figures.sampling import Sampler
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.metadata.live import LiveMetadata
-from amqpd.management.peers.answers import PeerAnswers
-from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.rows import PeerRows, Peers
 from amqpd.management.running import Running
 from amqpd.security.authentication.logins import Logins
 from amqpd.topology.metadata.store import MetadataStore

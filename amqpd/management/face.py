@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.control.answers import Commands
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.queue_names import QueueNames
 from amqpd.management.figures.sampling import Sampler
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.metadata.interface import ManagedMetadata
-from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import Logins
@@ -63,7 +63,7 @@ class BrokerParts:
 class ClusterState(Protocol):
     """The state of the cluster, as this node sees it."""
 
-    def standings(self, asked: Mapping[int, int]) -> Iterator[Any]:
+    def source_statuses(self, asked: Mapping[int, int]) -> Iterator[Any]:
         """How each source stands; None at a step at which there is none. `asked`: how many copies each is to have, of
         those that have a queue that says so."""
 
@@ -95,8 +95,8 @@ class ClusterState(Protocol):
         """The nodes that keep the source."""
 
     def rows(self, found: Sequence[Any], queues: Mapping[int, int]) -> dict[str, Any]:
-        """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `standings`; `queues`: how many
-        each source has."""
+        """`node`, `says`, `members`, `sources`, `statistics`. `found`: what came of `source_statuses`; `queues`:
+        how many each source has."""
 
 
 class Face(Protocol):

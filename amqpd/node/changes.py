@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amqpd.audit.acts import NODE, Acts
 from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.turns import Turns
-from amqpd.session.world import Resume, Services
+from amqpd.session.services import Resume, Services
 from amqpd.topology.order import ChangeOrder, OrderedRequest, Owner, Removable
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.client import Client

@@ -21,7 +21,7 @@ from amqpd.node.ports import LeaderNode
 from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
 from amqpd.queues.states import SERVED
-from amqpd.session.world import Read
+from amqpd.session.services import Read
 from amqpd.vocabulary.client import Client
 
 # What queues do in one tick, in the unit of `flow/turns.py`, which says why it is so much.

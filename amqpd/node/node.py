@@ -66,7 +66,7 @@ from amqpd.session.holds import Holds
 from amqpd.session.intake import unblocking
 from amqpd.session.outboxes import Outboxes
 from amqpd.session.ports import ChannelBase, ConnectionBase
-from amqpd.session.world import Read, Resume, Services
+from amqpd.session.services import Read, Resume, Services
 from amqpd.topology.policies import policies_changed
 from amqpd.topology.state import Topology
 from amqpd.tracing.tracer import SentRange, Tracer

@@ -3,7 +3,7 @@
 What comes in: queues, each with a time; the time that it is. What goes out: the next time; the queues whose time has
 come.
 Rules: a queue has one time at most, its earliest; a time that is too early costs a look, one too late is never there.
-Not here: why (`queues/mortality.py`), what sleeps until then (`pump.py`).
+Not here: why (`queues/removal.py`), what sleeps until then (`pump.py`).
 """
 
 from __future__ import annotations

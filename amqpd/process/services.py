@@ -24,7 +24,7 @@ from amqpd.security.authentication.attempts import Attempts
 from amqpd.security.authentication.logins import Accepted, LoginRefused, Logins
 from amqpd.security.authentication.tally import AMQP
 from amqpd.security.sasl import CertificateIdentity, Credentials, Malformed, Response, parse_response
-from amqpd.session.world import Resume
+from amqpd.session.services import Resume
 from amqpd.topology.metadata.sync import TopologySync
 from amqpd.vocabulary.client import LoginClient
 from amqpd.vocabulary.records import Change, Key

@@ -7,7 +7,7 @@ takes that queue out of service, and nothing else. 3. What is turned away, dead 
 publisher's work and not the queue's: or a client that goes on publishing has more of it done in each tick than there
 is time for.
 Not here: which queues (`routing.py`), what follows for the publisher (`acceptance.py`), what a queue has space for
-(`queues/mortality.py`).
+(`queues/removal.py`).
 """
 
 from __future__ import annotations

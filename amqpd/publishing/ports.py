@@ -28,7 +28,7 @@ from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import QueuePort
 from amqpd.queues.remote import RemoteQueue
 from amqpd.session.ports import ChannelBase, SessionNode
-from amqpd.session.world import Read
+from amqpd.session.services import Read
 from amqpd.tracing.tracer import Publishing
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.identity import Identity

@@ -6,7 +6,7 @@ Rules: 1. Only what is ready expires. A message that is unacked at its deadline 
 Messages that go nowhere expire without their bodies: nothing is read. 3. What has to be transferred, to a dead letter
 exchange mostly, and cannot be at once is *leaving*: it is not ready any more, and nobody gets it.
 Not here: when to look at which segment (`agenda.py`), bodies in the order of deadlines (`timetable.py`), what a
-message's deadline is, and when what is leaving is transferred (`mortality.py`).
+message's deadline is, and when what is leaving is transferred (`removal.py`).
 """
 
 from __future__ import annotations

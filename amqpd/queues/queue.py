@@ -6,7 +6,7 @@ Rules: 1. Round robin among the consumers that have credit; with little ready it
 in larger portions, so that a batch costs what a batch should. 2. `dispatch` runs once a tick, not once a publish:
 what has expired goes first, then consumers take, and only what they leave counts against the length limit. A caller
 that is about to look at the queue calls it too. 3. basic.get goes before consumers when it waits for a read.
-Not here: the messages themselves (`messages.py`), whose turn it is (`turns.py`), limits and deaths (`mortality.py`),
+Not here: the messages themselves (`messages.py`), whose turn it is (`turns.py`), limits and deaths (`removal.py`),
 declaration and its arguments (`arguments.py`).
 """
 
@@ -35,8 +35,8 @@ from amqpd.queues.host import QueueHost
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
 from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
-from amqpd.queues.mortality import Mortality
 from amqpd.queues.port import Getter, Got, Receipt, Statistics
+from amqpd.queues.removal import Removal
 from amqpd.queues.settings import settings_of
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.queues.turns import ConsumerTurns
@@ -82,7 +82,7 @@ class Queue(LeaderQueue):
         self.consumers = ConsumerTurns(self.settings.single_active_consumer, self.settings.quorum)
         # An empty deque takes 760 bytes, and most queues need none.
         self.getters: deque[tuple[bool, Getter]] | None = None
-        self.mortality = Mortality(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
+        self.removal = Removal(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
         self.reading = False
         """a read of this queue is under way"""
         self.damage = False
@@ -100,7 +100,7 @@ class Queue(LeaderQueue):
         elif not level:
             assert isinstance(self.messages, Messages)
             self.messages.recover(found)
-            self.mortality.recover(found)
+            self.removal.recover(found)
         self.facts.begin(self.backlog.ready + self.backlog.unacked)
 
     def apply(self, record: QueueRecord, policy: Mapping[str, Any]) -> None:
@@ -109,13 +109,13 @@ class Queue(LeaderQueue):
         self.settings = settings_of(record.arguments, policy)
         self.know(self.settings)
         self.audit_level = policy.get("audit")
-        self.mortality.settings_changed(self.settings)
+        self.removal.settings_changed(self.settings)
         if self._plain is not None and self._plain.fresh:
             self._plain.take_in()
         self._settings_applied()
 
     def _settings_applied(self) -> None:
-        self.may_refuse = self.mortality.refuses or self.state is not SERVED
+        self.may_refuse = self.removal.refuses or self.state is not SERVED
         self._ask_host()
         self._find_plain()
 
@@ -149,14 +149,14 @@ class Queue(LeaderQueue):
         return level.store.book
 
     def used(self) -> None:
-        self.mortality.used_ms = self.host.now_ms
+        self.removal.used_ms = self.host.now_ms
 
     def delivery_count(self, seq: int) -> int | None:
-        return self.mortality.counts.get(seq, 0) if self.quorum else None
+        return self.removal.counts.get(seq, 0) if self.quorum else None
 
     def withdrawn(self, count: int) -> None:
         self.facts.withdrawn += count
-        self.mortality.prune()
+        self.removal.prune()
 
     def abandoned(self) -> Iterator[Getter]:
         if self.consumers.count:
@@ -178,18 +178,18 @@ class Queue(LeaderQueue):
     def capacity_after_dispatch(self, run: Run) -> int:
         if self.state is not SERVED:
             return 0
-        if self.mortality.helps(run):
+        if self.removal.helps(run):
             self.dispatch()
-        return self.mortality.capacity_after_dispatch(run)
+        return self.removal.capacity_after_dispatch(run)
 
     def capacity(self, run: Run) -> int:
-        return 0 if self.state is not SERVED else self.mortality.capacity(run)
+        return 0 if self.state is not SERVED else self.removal.capacity(run)
 
     def turn_away(self, run: Run) -> None:
         if self.state is not SERVED:
             self.facts.refused += run.count
         else:
-            done = self.mortality.turn_away(run, partial(self.host.dead_letter, self))
+            done = self.removal.turn_away(run, partial(self.host.dead_letter, self))
             if done < run.count:
                 self.host.keep_dead_letters(self, run, done, run.count, MAXLEN)
 
@@ -219,7 +219,7 @@ class Queue(LeaderQueue):
         if properties.expiration is None and self.settings.message_ttl_ms is None:
             deadline_ms = None
         else:
-            deadline_ms = self.mortality.deadline(properties, now_ms)
+            deadline_ms = self.removal.deadline(properties, now_ms)
         if self._levels is not None:
             priority = properties.priority
             return self._levels.publish(run, properties.persistent, now_ms, deadline_ms, publication, priority)
@@ -238,19 +238,19 @@ class Queue(LeaderQueue):
 
     def _settle(self, first: int, last: int) -> None:
         if self.state is SERVED:
-            if self.mortality.counts:
-                self.mortality.forget(first, last)
+            if self.removal.counts:
+                self.removal.forget(first, last)
             self.facts.acked_by_clients += self.backlog.settle(first, last, ACKED)
 
     def reject(self, first: int, last: int) -> None:
         if self.state is SERVED:
-            self.mortality.reject(first, last)
+            self.removal.reject(first, last)
 
     def requeue(self, first: int, last: int) -> None:
         if self.state is SERVED:
             if self.recorded_share and (book := self.book_of(first)) is not None:
                 book.requeued(first & SEQ_MASK, last & SEQ_MASK)
-            self.mortality.come_back(first, last)
+            self.removal.come_back(first, last)
 
     def purging(self, answer: Callable[[int | AMQPSoftError], object]) -> Generator[int, None, None]:
         gone = 0
@@ -262,7 +262,7 @@ class Queue(LeaderQueue):
                 yield work
                 if self.state is not SERVED:
                     return
-            self.mortality.prune()
+            self.removal.prune()
         finally:
             answer(gone)
 
@@ -309,7 +309,7 @@ class Queue(LeaderQueue):
             facts.totals(),
             facts.rates(now_ms),
             facts.time_in_queue,
-            self.mortality.pending_count,
+            self.removal.pending_count,
         )
 
     @property
@@ -352,12 +352,12 @@ class Queue(LeaderQueue):
             answer(None)  # who has kept it for some turns
             return
         self.used()
-        if self.mortality.always or self.mortality.pending or self.backlog.due or self.backlog.instants:
+        if self.removal.always or self.removal.pending or self.backlog.due or self.backlog.instants:
             self.dispatch()
         if self.getters is None:
             self.getters = deque()
         self.getters.append((no_ack, answer))
-        if not self.dead_letters_under_way and not self.mortality.expiring:
+        if not self.dead_letters_under_way and not self.removal.expiring:
             self._serve_getters()
 
     def dispatch(self) -> None:
@@ -372,13 +372,13 @@ class Queue(LeaderQueue):
             # Another node may be the leader by now, and deliver to another one.
             self.host.wake(self, self.host.now_ms + LEADER_LEASE_LOOK_MS)
             return
-        mortality, backlog, facts = self.mortality, self.backlog, self.facts
+        removal, backlog, facts = self.removal, self.backlog, self.facts
         now_ms = self.host.now_ms
-        mortal = bool(mortality.always or mortality.pending or backlog.due or backlog.instants)
+        mortal = bool(removal.always or removal.pending or backlog.due or backlog.instants)
         if mortal:
-            mortality.before(partial(self.host.dead_letter, self))
+            removal.before(partial(self.host.dead_letter, self))
             self._ask_host()
-            if mortality.expiring:
+            if removal.expiring:
                 self.host.again(self)
                 return
         if self.getters:
@@ -390,7 +390,7 @@ class Queue(LeaderQueue):
             waiting = self._serve()
         if mortal:
             blocked = self.damage and self.blocked
-            expired = mortality.after(
+            expired = removal.after(
                 partial(self.host.dead_letter, self), not self.consumers and not self.getters, blocked
             )
             self._ask_host()
@@ -405,20 +405,20 @@ class Queue(LeaderQueue):
 
     def _ask_host(self) -> None:
         """What limits and deadlines want of it."""
-        mortality = self.mortality
-        if mortality.again:
-            mortality.again = False
+        removal = self.removal
+        if removal.again:
+            removal.again = False
             self.host.again(self)
-        if mortality.wake_ms is not None:
-            wake_ms, mortality.wake_ms = mortality.wake_ms, None
+        if removal.wake_ms is not None:
+            wake_ms, removal.wake_ms = removal.wake_ms, None
             self.host.wake(self, wake_ms)
 
     def _pass_on(self, backlog: Backlog) -> bool:
         """What came in since the last dispatch goes to the only consumer, all at once, when nothing else is ready and
         nothing else is to be done: True when that was the whole dispatch. A consumer without acknowledgements gets it
         straight, and it never had a place in the backlog. What does not go this way gets its place now."""
-        mortality, consumer = self.mortality, self.consumers.sole
-        special = self.getters or mortality.always or mortality.pending or mortality.counts
+        removal, consumer = self.removal, self.consumers.sole
+        special = self.getters or removal.always or removal.pending or removal.counts
         if consumer is None or special or backlog.due or backlog.instants:
             backlog.take_in()
             return False
@@ -450,7 +450,7 @@ class Queue(LeaderQueue):
 
     def _serve(self) -> bool:
         """Give to the consumers in turn; True when something is left and none of them has credit."""
-        backlog, counts, host, consumers = self.backlog, self.mortality.counts, self.host, self.consumers
+        backlog, counts, host, consumers = self.backlog, self.removal.counts, self.host, self.consumers
         while backlog.ready:
             if host.work_left <= 0:
                 host.again(self)
@@ -477,7 +477,7 @@ class Queue(LeaderQueue):
                 consumer.record(book, seq & SEQ_MASK, high - low, redelivered, run.body_bytes // run.count)
             if consumer.no_ack:
                 if counts:
-                    self.mortality.forget(seq, seq + high - low - 1)
+                    self.removal.forget(seq, seq + high - low - 1)
                 self.facts.auto_acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
         return False
 
@@ -486,9 +486,9 @@ class Queue(LeaderQueue):
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog
-        if self.mortality.late:
-            self.messages.expire_returned(self.host.now_ms, self.mortality.die_expired)
-        piece = self.mortality.take_counted(limit) if self.mortality.counts else backlog.take(limit)
+        if self.removal.late:
+            self.messages.expire_returned(self.host.now_ms, self.removal.die_expired)
+        piece = self.removal.take_counted(limit) if self.removal.counts else backlog.take(limit)
         if piece is not None:
             count, facts = piece[2] - piece[1], self.facts
             facts.delivered += count
@@ -516,8 +516,8 @@ class Queue(LeaderQueue):
             if not taken:
                 backlog.requeue(seq, seq)
             elif no_ack and self.state is SERVED:
-                if self.mortality.counts:
-                    self.mortality.forget(seq, seq)
+                if self.removal.counts:
+                    self.removal.forget(seq, seq)
                 facts.got_auto_acked += backlog.settle(seq, seq, AUTO_ACKED)
         backlog.mark_delivered(bool(self.consumers))
 

@@ -35,8 +35,8 @@ from amqpd.session.credit import CreditQueue, Subscription, Waking
 from amqpd.session.durability import ConfirmingChannel, Durability
 from amqpd.session.events import SessionEvents
 from amqpd.session.outboxes import Outboxes
+from amqpd.session.services import Services
 from amqpd.session.unacked import Delivered, Unacked
-from amqpd.session.world import Services
 from amqpd.topology.state import Topology
 from amqpd.tracing.tracer import Deliveries, SentRange, Tracer
 from amqpd.vocabulary.client import Client, ClientTurn, LoginClient

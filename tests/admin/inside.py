@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.flow.alarms import AlarmBoard
+from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.control.answers import Commands
 from amqpd.management.face import BrokerParts, ClusterState
 from amqpd.management.figures.node_facts import NodeFacts
@@ -29,7 +30,6 @@ from amqpd.management.figures.sampling import Sampler
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.metadata.interface import Plan
 from amqpd.management.metadata.live import LiveMetadata
-from amqpd.management.peers.rows import PeerRows
 from amqpd.management.running import Running
 from amqpd.process.logs import recent_lines
 from amqpd.security.access import Access

@@ -74,7 +74,7 @@ async def test_each_user_is_told_of_what_it_may_see() -> None:
 class View(Cluster):
     """Of source 5 a copy is missing, and source 6 has no majority."""
 
-    def standings(self, asked: dict[int, int]) -> Any:
+    def source_statuses(self, asked: dict[int, int]) -> Any:
         yield None
         members = ("one@x", B, C)
         yield SimpleNamespace(

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.figures.sampling import OF_NODE
 from amqpd.management.figures.totals import CHURN
-from amqpd.management.peers.rows import PeerRows
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.admin.inside import Inside, inside
 

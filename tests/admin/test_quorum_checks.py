@@ -29,7 +29,7 @@ class View(Cluster):
         super().__init__()
         self.living = living
 
-    def standings(self, asked: dict[int, int]) -> Any:
+    def source_statuses(self, asked: dict[int, int]) -> Any:
         yield None
         for source, living in self.living.items():
             yield SimpleNamespace(

@@ -2,7 +2,7 @@
 
 What is verified: what one node has, quorum and classic queues, is seen at another one, with numbers; what may be done
 there; a node that is killed or stopped does not keep the others from answering. Not verified here: each field
-(`tests/admin`), what is asked over the links (`tests/management/peers/`).
+(`tests/admin`), what is asked over the links (`tests/management/across_nodes/`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amqpd.cluster.standing import AWAY, COUNTS, OTHER_DISK, SILENT, replica_facts, source_facts
+from amqpd.cluster.source_status import AWAY, COUNTS, OTHER_DISK, SILENT, replica_facts, source_facts
 from tests.cluster.forwarders import LEASE_S, World
 
 SOURCE = 5

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from amqpd.cluster.copies import LANES_MAX, READS_MAX
+from amqpd.cluster.followed_sources import LANES_MAX, READS_MAX
 from amqpd.peers.entry import EPOCH_MAX, EPOCH_STEP_MAX, NUMBER_MAX, SOURCES_MAX, START, Vote
 from amqpd.peers.messages import (
     FROM_ACCEPTOR,

@@ -377,7 +377,7 @@ class Seen(Runner):
     def says(self) -> tuple[str, list[str]]:
         """Of the source; of the cluster."""
         view = self.view()
-        [found] = view.standings({})
+        [found] = view.source_statuses({})
         assert found is not None
         return found.sentence, view.rows([found], {})["says"]
 

@@ -25,7 +25,7 @@ from pamqp import commands
 
 from amqpd.connection import Connection
 from amqpd.security.sasl import parse_response
-from amqpd.session.world import Resume
+from amqpd.session.services import Resume
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Change, Key

@@ -224,7 +224,7 @@ def ended(port: int, context: ssl.SSLContext) -> None:
 
 def test_a_command_that_fails_is_answered(broker: BrokenBroker) -> None:
     broker.breaking = (
-        "import amqpd.management.peers.led_queues as i\n"
+        "import amqpd.management.across_nodes.led_queues as i\n"
         "def broken(*_):\n"
         "    raise RuntimeError('queues')\n"
         "i.listed = broken\n"

@@ -19,7 +19,7 @@ from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, Row
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.methods import METHODS
 from amqpd.node.node import Node
-from amqpd.session.world import Resume
+from amqpd.session.services import Resume
 from amqpd.topology import plans
 from amqpd.topology.state import Topology
 from amqpd.tracing.tracer import Tracer

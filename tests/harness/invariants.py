@@ -79,14 +79,14 @@ def check_connection(connection: Connection) -> None:
 
 
 def check_queue(queue: Queue, unacked: int) -> None:
-    backlog, mortality = queue.backlog, queue.mortality
-    dying = sum(last - first + 1 for first, last, _ in mortality.pending or ())
-    assert mortality._pending_count == dying, f"{mortality._pending_count} are said to be dying, {dying} are"
+    backlog, removal = queue.backlog, queue.removal
+    dying = sum(last - first + 1 for first, last, _ in removal.pending or ())
+    assert removal._pending_count == dying, f"{removal._pending_count} are said to be dying, {dying} are"
     assert backlog.unacked == unacked + dying, f"{backlog.unacked} unacked, {unacked} in channels, {dying} dying"
     for level in queue.messages.levels():
         check_lane(level)
         if level is queue.messages:
-            unknown = [seq for seq in mortality.counts if not level.store.holds(seq)]
+            unknown = [seq for seq in removal.counts if not level.store.holds(seq)]
             assert not unknown, f"delivery counts of {len(unknown)} messages that are gone"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import trio
 
 from amqpd.flow.alarms import AlarmBoard
+from amqpd.management.across_nodes import led_queues
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.operators import Operator
-from amqpd.management.peers import led_queues
-from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.node.node import Node
 from amqpd.vocabulary.limits import Limits

@@ -24,7 +24,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.node.node import Node
-from amqpd.queues import agenda, deadlines, mortality, segment, sorted_keys, store, timetable
+from amqpd.queues import agenda, deadlines, removal, segment, sorted_keys, store, timetable
 from amqpd.queues.host import Released
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import Getter, Got, Receipt
@@ -131,7 +131,7 @@ class WatchedQueue(Queue):
         guessed = any(each.estimated and (not each.whole or each.taken_bytes) for each in held)
         self.model.dispatch_begins(name, guessed)
         super().dispatch()
-        if self.mortality.pending and any(level.backlog.wanted is not None for level in self.messages.levels()):
+        if self.removal.pending and any(level.backlog.wanted is not None for level in self.messages.levels()):
             self.model.events["dead letter waits for its body"] += 1
         if any(level.store.agenda.timetable.queue_id for level in self.messages.levels()):
             self.model.events["copies written"] += 1
@@ -217,7 +217,7 @@ class WatchedConsumer(Consumer):
 BOUNDS: tuple[tuple[ModuleType, str, int], ...] = (
     (segment, "COMPACT_BYTES_MIN", 100),
     (store, "SEGMENT_BYTES_MAX", 500),
-    (mortality, "MESSAGES_MAX", 3),
+    (removal, "MESSAGES_MAX", 3),
     (sorted_keys, "BLOCK_KEYS_MAX", 2),
     (unacked, "BLOCK_ENTRIES_MAX", 2),
     (unacked, "SETTLED_MAX", 1),

@@ -25,7 +25,7 @@ from amqpd.queues.consumer import Subscriber
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.port import Getter
 from amqpd.queues.queue import Queue
-from amqpd.session.world import Resume
+from amqpd.session.services import Resume
 from amqpd.topology import plans
 from amqpd.topology.order import ChangeOrder
 from amqpd.topology.state import Topology
@@ -597,4 +597,4 @@ def test_a_bug_in_the_middle_of_dead_letters_leaves_no_guard_behind(
         [message] = client.messages()
         client.send(Basic.Reject(message.tag, requeue=False))
     assert [each["name"] for each in overview(harness.node)["queues_out_of_service"]] == ["q"]
-    assert not queue.mortality._sending
+    assert not queue.removal._sending

@@ -20,7 +20,7 @@ from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.control.commands import handlers
 from amqpd.management.errors import Conflict
 from amqpd.management.running import Running
-from amqpd.session.world import Resume
+from amqpd.session.services import Resume
 from amqpd.topology import plans
 from amqpd.topology.metadata.codec import encode_key, encode_record
 from amqpd.topology.metadata.memory import MemorySpace, MemoryStore

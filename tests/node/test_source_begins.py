@@ -16,9 +16,9 @@ from pamqp import commands, frame
 from amqpd import KERNEL
 from amqpd.flow.turns import TURN_WORK_MAX
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
+from amqpd.management.across_nodes.led_queues import ROWS_AT_ONCE
 from amqpd.management.figures.overview import overview, vhosts
 from amqpd.management.messages.leader_queues import leader_queue
-from amqpd.management.peers.led_queues import ROWS_AT_ONCE
 from amqpd.node.dispatching import QUEUES_SHARE_MIN, QUEUES_WORK_MAX
 from amqpd.node.queue_registry import BEGIN_WORK, ROW_WORK
 from amqpd.publishing.acceptance import COPIES_AT_ONCE

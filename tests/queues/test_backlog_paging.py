@@ -8,7 +8,7 @@ from pamqp import commands
 from amqpd.queues.messages import RowsWanted
 from amqpd.queues.paging import MISSING
 from amqpd.queues.segment import RUN_BYTES
-from amqpd.session.world import Read
+from amqpd.session.services import Read
 from amqpd.vocabulary.limits import Limits
 from tests.harness.harness import Client, Harness
 

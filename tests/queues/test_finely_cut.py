@@ -110,7 +110,7 @@ def test_what_is_over_is_not_delivered_though_a_tick_has_no_time_for_all_of_it(c
     harness.automatic = False
     harness.node.now_ms += 51
     harness.node.tick()
-    assert harness.node.queues["/", "q"].mortality.expiring
+    assert harness.node.queues["/", "q"].removal.expiring
     assert 0 < harness.node.queues["/", "q"].facts.expired < many // 2
     harness.automatic = True
     client.consume("q")

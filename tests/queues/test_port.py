@@ -20,7 +20,7 @@ from amqpd.queues.port import QueuePort
 from amqpd.queues.queue import Queue
 
 PACKAGE = Path(__file__).parents[2] / "amqpd"
-BEHIND = {"backlog", "consumers", "settings", "mortality", "messages", "getters"}
+BEHIND = {"backlog", "consumers", "settings", "removal", "messages", "getters"}
 # Names under which queues go.
 QUEUES = {"queue", "target", "store", "orphan", "source", "dest", "each"}
 LED_HERE = {
@@ -63,7 +63,7 @@ IMPORTS = {
         "publishing/releasing.py": "what was delayed comes from one",
         "scrub.py": "damage is on this node's disk",
         "session/ports.py": "a bug takes one out of service",
-        "session/world.py": "a read is of this node's disk",
+        "session/services.py": "a read is of this node's disk",
     },
 }
 """Of the leader's queue, of what the rest of the node sees of it, and of what is dispatched: who imports them outside

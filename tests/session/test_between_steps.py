@@ -405,7 +405,7 @@ def everybody_leaves(scene: Scene) -> None:
         assert not queue.consumers
         assert not queue.dead_letters_under_way
         if queue.crash_reason is None:
-            assert queue.backlog.unacked == 0 or queue.mortality.pending
+            assert queue.backlog.unacked == 0 or queue.removal.pending
 
 
 def test_a_channel_that_fails_again_on_its_way_out_is_closed_once() -> None:

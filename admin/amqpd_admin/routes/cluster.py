@@ -29,5 +29,5 @@ async def look(request: Request, who: Monitor) -> Response:
         return reply({"clustered": False})
     queues, copies = await declared(who.behind.on.node.topology, request.app.state.settings.cluster_copies)
     view = who.behind.cluster()
-    found = await each(view.standings(copies), lambda standing: standing)
+    found = await each(view.source_statuses(copies), lambda status: status)
     return await reply_with({"clustered": True, **view.rows(found, queues)})

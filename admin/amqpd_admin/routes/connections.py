@@ -14,10 +14,10 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import connections
+from amqpd.management.across_nodes.rows import GatheredRows
 from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import AtAnotherNode, NotFound
 from amqpd.management.pacing import WalkPace, each
-from amqpd.management.peers.rows import GatheredRows
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin import lists, others, walks
 from amqpd_admin.answers import gone

@@ -12,12 +12,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from amqpd.management import bindings, queues
+from amqpd.management.across_nodes import led_queues
+from amqpd.management.across_nodes.leaders import leaders_of
 from amqpd.management.errors import NotFound
 from amqpd.management.figures import totals
 from amqpd.management.messages import getting
 from amqpd.management.pacing import each
-from amqpd.management.peers import led_queues
-from amqpd.management.peers.leaders import leaders_of
 from amqpd.queues.consumer import Subscriber
 from amqpd.queues.port import QueuePort
 from amqpd.session.consumers import Consumer

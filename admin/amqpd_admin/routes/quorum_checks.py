@@ -40,7 +40,7 @@ async def critical(who: Asking) -> Response:
         is_needed = here in found.living and len(found.living) <= len(found.members) // 2 + 1
         return found.source if is_needed else None
 
-    sources = set(await each(who.behind.cluster().standings({}), would_stop))
+    sources = set(await each(who.behind.cluster().source_statuses({}), would_stop))
     return await _about(who, CRITICAL, sources.__contains__)
 
 
@@ -75,8 +75,8 @@ async def _led(who: Who, vhost: str | None = None, pattern: str = "") -> Respons
     matches = expression(pattern, what="pattern", any_case=False) if pattern else None
     if who.behind.cluster is None:
         return answer()  # a node alone leads all of its queues
-    standings = who.behind.cluster().standings({})
-    led = set(await each(standings, lambda it: it.source if it.has_majority and it.leader in it.living else None))
+    statuses = who.behind.cluster().source_statuses({})
+    led = set(await each(statuses, lambda it: it.source if it.has_majority and it.leader in it.living else None))
     return await _about(who, UNLED, lambda source: source not in led, vhost, matches)
 
 

@@ -13,8 +13,8 @@ import psutil
 from starlette.responses import Response
 
 from amqpd.management import alarms
-from amqpd.management.peers import led_queues
-from amqpd.management.peers.leaders import leaders_of
+from amqpd.management.across_nodes import led_queues
+from amqpd.management.across_nodes.leaders import leaders_of
 from amqpd.management.why import connections as why_connection
 from amqpd_admin.answers import reply
 from amqpd_admin.guarded import api_router

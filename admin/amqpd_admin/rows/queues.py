@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from amqpd.management.across_nodes.leaders import Leaders
+from amqpd.management.across_nodes.queue_figures import facts_of
 from amqpd.management.figures.inventory import consumer_row
-from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.queue_figures import facts_of
 from amqpd.node.node import Node
 from amqpd.queues.port import QueuePort
 from amqpd.queues.settings import QUORUM, settings_of

@@ -71,5 +71,5 @@ class Fact(NamedTuple):
 
 
 def fact_of(row: dict[str, Any]) -> Fact:
-    """Of a row that `peers/rows.py` has checked."""
+    """Of a row that `across_nodes/rows.py` has checked."""
     return Fact(row["kind"], row["vhost"], row["name"], row["numbers"])

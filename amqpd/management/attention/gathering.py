@@ -3,7 +3,7 @@
 What comes in: the running broker, for whom. What goes out: sentences; which nodes did not answer.
 Rules: 1. A user who does not monitor is told of the virtual hosts that it may enter, of its own connections, and
 which alarms are on; not of nodes. 2. Where something is asked of the other nodes, many who look share it
-(`peers/rows.py`). 3. Without other nodes nothing is asked.
+(`across_nodes/rows.py`). 3. Without other nodes nothing is asked.
 Not here: sentences (`needs.py`), this node's facts (`watch.py`).
 """
 
@@ -52,10 +52,10 @@ async def status_of(behind: BrokerParts, joined: bool) -> dict[str, Any]:
 
 
 async def _cluster(behind: BrokerParts, view: ClusterState, silent: set[str]) -> ClusterFacts:
-    found = await each(view.standings({}), lambda standing: standing)
+    found = await each(view.source_statuses({}), lambda status: status)
     if any(standing.under_replicated for standing in found):
         # Queues may ask for fewer copies than is usual, which only a walk over all of them can say.
-        found = await each(view.standings(await _copies_asked_for(behind)), lambda standing: standing)
+        found = await each(view.source_statuses(await _copies_asked_for(behind)), lambda status: status)
     stopped = [standing for standing in found if not standing.has_majority]
     fewer = [standing for standing in found if standing.has_majority and _lacks_a_copy(standing)]
     queues = behind.on.node.sources.queues

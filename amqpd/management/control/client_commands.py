@@ -3,7 +3,7 @@
 What comes in: a command's arguments as JSON; which nodes there are. What goes out: rows, counts; in a cluster
 `nodes_missing`, the nodes that did not answer, each with what is known of it.
 Rules: as in `commands.py`.
-Not here: asking the other nodes (`management/peers/clients.py`).
+Not here: asking the other nodes (`management/across_nodes/clients.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
+from amqpd.management.across_nodes import clients
+from amqpd.management.across_nodes.clients import Clients
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.connections import CloseRequest
 from amqpd.management.control.answers import EndedStream, Handler, Result, caller
 from amqpd.management.control.arguments import Arguments, optional
-from amqpd.management.peers import clients
-from amqpd.management.peers.clients import Clients
-from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 
 Rows = list[dict[str, Any]]

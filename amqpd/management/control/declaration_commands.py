@@ -2,7 +2,7 @@
 
 What comes in: a command's arguments as JSON; which nodes lead. What goes out: what the use cases return.
 Rules: as in `commands.py`.
-Not here: what is checked and done (`management/queues.py` and its like, `management/peers/`).
+Not here: what is checked and done (`management/queues.py` and its like, `management/across_nodes/`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from amqpd.management import bindings, exchanges, queues
+from amqpd.management.across_nodes import led_queues, many_queues
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.control.answers import Handler, Stream, caller
 from amqpd.management.control.arguments import Arguments, flag, optional, required, table, vhost_of
 from amqpd.management.errors import BadArgument
 from amqpd.management.messages import publishing
-from amqpd.management.peers import led_queues, many_queues
-from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.vocabulary.records import DestinationType
 

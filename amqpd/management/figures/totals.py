@@ -8,7 +8,7 @@ hundred times as long as it took to add them up, so that any number of people wh
 3. No queue is made because somebody looks: of one whose source begins here, what waits in the journal counts. 4.
 Queues are counted by the topology, which all nodes of a cluster share; messages and consumers are those of this node.
 5. Counters go on counting what queues counted that are gone.
-Not here: sums over several nodes (`peers/rows.py` has what the others say), fields (`admin/`).
+Not here: sums over several nodes (`across_nodes/rows.py` has what the others say), fields (`admin/`).
 
 Source for names of what came and went: rabbit_mgmt_stats.erl of deps/rabbitmq_management (connection_churn_rates).
 """

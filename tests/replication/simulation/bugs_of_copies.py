@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from amqpd.cluster.copies import FollowedSources
+from amqpd.cluster.followed_sources import FollowedSources
 from amqpd.peers.entry import LogEntry, Position, Vote
 from amqpd.peers.messages import Answered, Ballot
 from amqpd.replication import receiver as receiver_module

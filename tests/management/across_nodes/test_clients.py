@@ -13,6 +13,11 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.management.across_nodes import clients
+from amqpd.management.across_nodes.answers import PeerAnswers
+from amqpd.management.across_nodes.clients import Clients
+from amqpd.management.across_nodes.leaders import Leaders
+from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
@@ -20,11 +25,6 @@ from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
 from amqpd.management.figures.sampling import OF_NODE
 from amqpd.management.operators import Operator
-from amqpd.management.peers import clients
-from amqpd.management.peers.answers import PeerAnswers
-from amqpd.management.peers.clients import Clients
-from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.rows import PeerRows
 from amqpd.vocabulary.states import ConnectionState
 from tests.harness.harness import Client
 from tests.management.rig import ALICE, ROOT, running

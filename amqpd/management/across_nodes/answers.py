@@ -27,6 +27,7 @@ import trio
 
 from amqpd.faults import ENDS_NODE
 from amqpd.management import alarms, connections, queues
+from amqpd.management.across_nodes.queue_figures import figures_of
 from amqpd.management.attention.watch import AttentionWatch, entered_by
 from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import BadArgument, ManagementError
@@ -37,7 +38,6 @@ from amqpd.management.figures.memory import memory_of
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.operators import Operator
 from amqpd.management.pacing import WalkPace
-from amqpd.management.peers.queue_figures import figures_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.node.connection_rates import ConnectionRates

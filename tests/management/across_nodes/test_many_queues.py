@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import trio
 
+from amqpd.management.across_nodes import led_queues, many_queues
+from amqpd.management.across_nodes.leaders import Leaders
+from amqpd.management.across_nodes.many_queues import Act, Meant
+from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.errors import BadArgument, NotFound
-from amqpd.management.peers import led_queues, many_queues
-from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.many_queues import Act, Meant
-from amqpd.management.peers.rows import PeerRows
 from amqpd.vocabulary.records import Put, QueueRecord
 from tests.harness.harness import publish_bytes
 from tests.management.rig import ALICE, ROOT, rows_of, running

@@ -15,12 +15,12 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from amqpd.management.across_nodes import led_queues
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.control.arguments import CONDITIONS
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.operators import Operator
 from amqpd.management.pacing import WalkPace
-from amqpd.management.peers import led_queues
-from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.queues.port import QueuePort
 from amqpd.topology.expressions import Expression, PatternError, compile_expression

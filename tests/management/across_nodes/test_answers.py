@@ -14,15 +14,15 @@ import pytest
 import trio
 
 from amqpd.management import alarms, queues
+from amqpd.management.across_nodes import answers as peer_answers
+from amqpd.management.across_nodes.answers import PAGE_BYTES_MAX, PeerAnswers
+from amqpd.management.across_nodes.rows import is_row
 from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.figures import node_facts
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.figures.samples import Series
 from amqpd.management.figures.sampling import OF_NODE
 from amqpd.management.operators import Operator
-from amqpd.management.peers import answers as peer_answers
-from amqpd.management.peers.answers import PAGE_BYTES_MAX, PeerAnswers
-from amqpd.management.peers.rows import is_row
 from amqpd.topology import plans
 from tests.harness.harness import Client, Harness
 from tests.management.rig import running

@@ -18,7 +18,7 @@ from amqpd.publishing.dead_lettering import DEAD_LETTER_WORK
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadletters import dead_letter_of
 from amqpd.queues.dispatchable import LOOK_WORK
-from amqpd.queues.mortality import PIECE_WORK
+from amqpd.queues.removal import PIECE_WORK
 from tests.harness.harness import Client, Harness, publish_bytes
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import trio
 
 from amqpd.management import connections
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import ManagementError, NotFound, Unavailable
 from amqpd.management.figures import inventory
 from amqpd.management.operators import Operator
 from amqpd.management.pacing import WalkPace, each
-from amqpd.management.peers.leaders import Leaders
 from amqpd.management.running import Running
 
 Row = dict[str, Any]

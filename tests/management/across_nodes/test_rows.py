@@ -14,9 +14,9 @@ import pytest
 import trio
 import trio.testing
 
+from amqpd.management.across_nodes import rows as peer_rows
+from amqpd.management.across_nodes.rows import ANSWER_S, KEPT_S, QUEUES_AT_ONCE, PeerRows
 from amqpd.management.errors import BadArgument, NotFound, Unavailable
-from amqpd.management.peers import rows as peer_rows
-from amqpd.management.peers.rows import ANSWER_S, KEPT_S, QUEUES_AT_ONCE, PeerRows
 
 pytestmark = pytest.mark.trio
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from amqpd.management.across_nodes.rows import GatheredRows, Key, PeerRows
 from amqpd.management.face import BrokerParts, ClusterState
-from amqpd.management.peers.rows import GatheredRows, Key, PeerRows
 from amqpd.node.sources import ServedSources
 from amqpd.queues.port import QueuePort
 from amqpd.vocabulary.records import QueueRecord

@@ -87,7 +87,7 @@ def _state_of(lane: OwnLane, name: str, source: int, now_s: float) -> str:
 
 
 @dataclass(slots=True)
-class ReplicaStanding:
+class SourceStatus:
     """The state of one source: its leader, its members, how many copies are up to date, and what operators ask
     for."""
 
@@ -119,9 +119,9 @@ class ReplicaStanding:
         )
 
 
-def standing(
+def source_status(
     source: int, roster: Roster, facts: Facts, copies: int, linkage: Linkage | None = None
-) -> ReplicaStanding:
+) -> SourceStatus:
     """`copies`: how many the source should have, as far as there are the nodes. `linkage`: as who asks sees it; None:
     as the store has it."""
     record, desired_set = roster.records[source], roster.desired_sets.get(source)
@@ -136,7 +136,7 @@ def standing(
     # Of another epoch it is about another leader.
     said = facts.get(source, {})
     mine = said.get("copies") if said.get("epoch") == record.leader.epoch else None
-    found = ReplicaStanding(
+    found = SourceStatus(
         source,
         record.leader.forwarder,
         record.members,
@@ -170,7 +170,7 @@ def _counts(record: SourceRecord, name: str, roster: Roster) -> bool:
     return member is not None and record.counts(name, member.generation)
 
 
-def _leader(found: ReplicaStanding, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
+def _leader(found: SourceStatus, roster: Roster, unlinked: Mapping[str, str]) -> list[str]:
     if not found.has_majority:
         gone = [name for name in found.members if name not in roster.members]
         there = [name for name in found.members if name in roster.members and name not in found.living]
@@ -192,7 +192,7 @@ def _leader(found: ReplicaStanding, roster: Roster, unlinked: Mapping[str, str])
 
 
 def _copies(
-    found: ReplicaStanding,
+    found: SourceStatus,
     roster: Roster,
     mine: Mapping[str, Mapping[str, Any]] | None,
     unlinked: Mapping[str, str],

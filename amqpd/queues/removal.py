@@ -48,7 +48,7 @@ Send = Callable[[Run, int, int, str], tuple[int, int]]
 """dead-letters messages low..high-1 of the run for a reason: see `QueueHost.dead_letter`"""
 
 
-class Mortality:
+class Removal:
     """Takes messages out of one queue that expired, were rejected or exceed a limit. It does not know the queue:
     if that were kept here, only a garbage collection would free them, and that stops everybody. What is to be
     asked of the host in the queue's name stands in `again` and `wake_ms` until then."""

@@ -10,7 +10,7 @@ import pytest
 from amqpd.cluster.overview import member_rows, sentences
 from amqpd.cluster.records import DesiredSetRecord, KnownRecord, LinksRecord, MissingLink
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.standing import said_bytes, standing
+from amqpd.cluster.source_status import said_bytes, source_status
 from amqpd.peers.entry import Vote
 from amqpd.peers.links.troubles import SECRET
 from amqpd.replication.take_over import SourceRecord
@@ -61,23 +61,23 @@ FINE = ("counts", 0)
     ],
 )
 def test_how_far_copies_are_is_said_by_the_leader(copies: dict[str, tuple[str, int | None]], sentence: str) -> None:
-    found = standing(7, roster("abc", source()), facts(copies), 3)
+    found = source_status(7, roster("abc", source()), facts(copies), 3)
     assert found.sentence == sentence
     assert found.is_well == (found.up_to_date == 3)
 
 
 @pytest.mark.parametrize("said", [{}, facts({"b": FINE, "c": ("away", None)}, epoch=2)])
 def test_without_the_leaders_word_nothing_is_said_of_how_far_copies_are(said: dict[int, dict[str, Any]]) -> None:
-    found = standing(7, roster("abc", source()), said, 3)
+    found = source_status(7, roster("abc", source()), said, 3)
     assert (found.sentence, found.up_to_date, found.is_well) == ("leader a; 3 copies", None, True)
 
 
 def test_what_is_gone_is_said() -> None:
-    assert standing(7, roster("ab", source()), {}, 3).sentence == "leader a; 3 copies; c is gone"
-    gone = standing(7, roster("bc", source()), {}, 3)
+    assert source_status(7, roster("ab", source()), {}, 3).sentence == "leader a; 3 copies; c is gone"
+    gone = source_status(7, roster("bc", source()), {}, 3)
     assert gone.sentence == "leader a is gone: another node is about to take it over; 3 copies; a is gone"
     assert not gone.is_well
-    none = standing(7, roster("bc", source(leader="")), {}, 3)
+    none = source_status(7, roster("bc", source(leader="")), {}, 3)
     assert none.sentence.startswith("no leader now: one of the nodes is about to take it over")
 
 
@@ -86,18 +86,18 @@ def test_a_copy_of_a_node_that_is_gone_is_not_up_to_date_whatever_the_leader_kno
     copy: tuple[str, int | None],
 ) -> None:
     """A process that is stopped keeps its connections, and its lease runs out."""
-    found = standing(7, roster("ab", source()), facts({"b": FINE, "c": copy}), 3)
+    found = source_status(7, roster("ab", source()), facts({"b": FINE, "c": copy}), 3)
     assert found.sentence == "leader a; 2 of 3 copies up to date, c is gone"
     assert (found.up_to_date, found.is_well) == (2, False)
 
 
 def test_without_a_majority_it_is_stopped() -> None:
-    alone = standing(7, roster("a", source()), {}, 3)
+    alone = source_status(7, roster("a", source()), {}, 3)
     assert alone.sentence == "stopped: b and c are gone, so 1 of 3 copies are no majority"
     assert not alone.has_majority
     replaced = roster("ab", source())
     replaced.members["b"] = member_record("b", generation=99)
-    found = standing(7, replaced, {}, 3)
+    found = source_status(7, replaced, {}, 3)
     assert found.sentence == "stopped: c is gone, b has another disk, so 1 of 3 copies are no majority"
     assert found.living == ("a",)
 
@@ -111,17 +111,17 @@ def refused(found: Roster, name: str, *by: str) -> Roster:
 
 def test_a_copy_on_a_node_that_the_others_refuse_is_none() -> None:
     cut = refused(roster("abc", source()), "c", "a", "b")
-    found = standing(7, cut, {}, 3)
+    found = source_status(7, cut, {}, 3)
     assert found.sentence == ("leader a; 2 of 3 copies have links; a and b refuse c: the shared secret differs")
     assert (found.living, found.has_majority, found.is_well) == (("a", "b"), True, False)
-    said = standing(7, cut, facts({"b": FINE, "c": ("away", None)}), 3)
+    said = source_status(7, cut, facts({"b": FINE, "c": ("away", None)}), 3)
     assert said.sentence == "leader a; 2 of 3 copies up to date, a and b refuse c: the shared secret differs"
 
 
 def test_a_source_whose_other_nodes_are_gone_or_refused_is_stopped_and_says_by_whom() -> None:
     cut = refused(roster("acde", source()), "c", "a", "d", "e")
     cut.records[8] = SourceRecord(8, Vote(1, "d", 1), tuple("acde"), tuple(map(ord, "acde")))
-    found = standing(7, cut, {}, 3)
+    found = source_status(7, cut, {}, 3)
     assert found.sentence == (
         "stopped: b is gone, a, d and e refuse c: the shared secret differs, so 1 of 3 copies are no majority"
     )
@@ -130,7 +130,7 @@ def test_a_source_whose_other_nodes_are_gone_or_refused_is_stopped_and_says_by_w
 
 def test_a_leader_that_is_cut_off_is_said_to_be() -> None:
     cut = refused(roster("abc", source()), "a", "b", "c")
-    found = standing(7, cut, {}, 3)
+    found = source_status(7, cut, {}, 3)
     assert found.sentence == (
         "leader a is cut off (b and c refuse a: the shared secret differs): another node is about to take it over; "
         "2 of 3 copies have links"
@@ -140,7 +140,7 @@ def test_a_leader_that_is_cut_off_is_said_to_be() -> None:
 
 def test_the_overview_says_who_is_isolated_and_is_not_well() -> None:
     cut = refused(roster("abc", source()), "c", "a", "b")
-    said = sentences(cut, [standing(7, cut, {}, 3)], now_ms=0)
+    said = sentences(cut, [source_status(7, cut, {}, 3)], now_ms=0)
     assert said[0] == "3 nodes live, isolated: c."
     assert said[1].startswith("a and b refuse c: the shared secret differs; c counts for nothing while")
     assert len(said) == 2, "nothing is called well"
@@ -155,11 +155,11 @@ def test_the_overview_says_who_is_isolated_and_is_not_well() -> None:
 
 
 def test_fewer_copies_than_there_should_be_are_said() -> None:
-    found = standing(7, roster("abc", source("ab")), {}, 3)
+    found = source_status(7, roster("abc", source("ab")), {}, 3)
     assert found.sentence == "leader a; 2 copies; under-replicated: 2 of 3 copies"
     # With two nodes there can be no more.
-    assert standing(7, roster("ab", source("ab"), known="ab"), {}, 3).is_well
-    assert standing(7, roster("abc", source("a")), {}, 1).sentence == "leader a; 1 copy"
+    assert source_status(7, roster("ab", source("ab"), known="ab"), {}, 3).is_well
+    assert source_status(7, roster("abc", source("a")), {}, 1).sentence == "leader a; 1 copy"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_fewer_copies_than_there_should_be_are_said() -> None:
     ],
 )
 def test_what_is_desired_is_said(desired_set: DesiredSetRecord, words: str) -> None:
-    assert standing(7, roster("abc", source(), desired_set), {}, 3).says[-1] == words
+    assert source_status(7, roster("abc", source(), desired_set), {}, 3).says[-1] == words
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from amqpd.management import queues
+from amqpd.management.across_nodes.leaders import Leaders
+from amqpd.management.across_nodes.queue_figures import KNOWN, facts_of
 from amqpd.management.operators import Operator
 from amqpd.management.pacing import WalkPace, each
-from amqpd.management.peers.leaders import Leaders
-from amqpd.management.peers.queue_figures import KNOWN, facts_of
 from amqpd.management.running import Running
 from amqpd.management.why.queues import explained
 from amqpd.queues.port import QueuePort
