@@ -8,7 +8,7 @@ entry goes to the own disk and to the peers at the same time; it counts here as 
 that nobody waits for its leader lease to end. 5. A source whose set is another one goes to another lane, between two
 transactions. What it had before is committed with its first entry there, and nothing of it is reported before that.
 Not here: how a source is taken over (`takeovers.py`), which set it gets (`set_changes.py`), the peers' end
-(`copies.py`), what a confirm is.
+(`followed_sources.py`), what a confirm is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a forwarder's place in the cluster asks of the world.
+"""What a forwarder's place in the cluster needs of sockets, disk, store and clock.
 
 What comes in: nothing. What goes out: a base class, which `runner.py` fills, and a simulator may; `LeaderLink`, a
 connection that another node has dialed, at this end.

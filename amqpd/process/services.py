@@ -1,4 +1,4 @@
-"""What the pure modules ask of the world, answered: the shell's half of `node.Services`.
+"""The services that the pure modules ask for, answered: the shell's half of `session.services.Services`.
 
 What comes in: requests of the node and its connections. What goes out: calls back into them, each followed by a
 flush.

@@ -1,4 +1,4 @@
-"""What the pure packages ask of the world: the metadata store, log-ins, chance, the log, reads.
+"""The services that the pure packages ask for: the metadata store, log-ins, chance, the log, reads.
 
 What comes in: nothing. What goes out: `Services`, `Read`.
 Rules: none of it blocks; time is not asked for, it is told (`Node.now_ms`).

@@ -1,6 +1,6 @@
 """Sums over queues are those of a walk over all of them, whatever clients do, though only few queues are looked at.
 
-Not verified: samples of them (`test_sampling.py`), what other nodes say (`peers/test_answers.py`).
+Not verified: samples of them (`test_sampling.py`), what other nodes say (`across_nodes/test_answers.py`).
 """
 
 from __future__ import annotations
