@@ -5,7 +5,7 @@ to peers.
 Rules: 1. One that does not answer in time has not answered: a later answer is passed over. 2. A link that is lost
 answers nothing any more, and the task that waits is told at once. 3. Texts are at most `PAGE_BYTES_MAX` long, and how
 many are open at a time is bounded at both ends: what is replicated over the same link goes on in between.
-Not here: what the texts say (`across_nodes/rows.py` asks and `across_nodes/answers.py` answers).
+Not here: what the texts say (`amqpd/management/across_nodes/`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The walk: an operator (`operators.py`) requests something of a running node (`ru
 `metadata/` changes what is kept beside queues, `messages/` looks at what is in them, `damage/` is about what is
 broken or has lost its queue. `figures/` says what there is and how much of it, `why/` the same in words. `control/`
 is the control socket, `across_nodes/` what nodes tell each other, `face.py` a way in that the broker does not know,
-such as HTTP; `assembly.py` puts it together. Long walks go in steps (`pacing.py`), and each refusal is one of `errors.py`.
+such as HTTP; `assembly.py` puts it together. Long walks go in steps (`pacing.py`), and each refusal is one of
+`errors.py`.
 May import: `amqpd.node` and what is below it. Shell.
 Not here: the command line (`amqpd.commands`), HTTP (`admin/amqpd_admin`), the protocol.
 """
