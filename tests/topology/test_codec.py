@@ -261,6 +261,20 @@ def test_a_record_that_is_no_json_is_said_to_be_that() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "it has no 'name', 'type', 'vhost'"),
+        ('{"vhost":"/","name":"x"}', "it has no 'type'"),
+        ("[]", "it is no JSON object"),
+    ],
+)
+def test_what_a_record_lacks_is_said_in_words(text: str, said: str) -> None:
+    with pytest.raises(StoreDamaged) as raised:
+        decode_record("topology/exchange/%2F/x/", text)
+    assert str(raised.value) == f"the metadata's record topology/exchange/%2F/x/ cannot be read ({said})"
+
+
+@pytest.mark.parametrize(
     "value",
     [
         '{"$bytes":"!"}',

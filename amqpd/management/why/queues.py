@@ -132,7 +132,8 @@ def _empty(queue: Row) -> Iterator[str]:
         return
     ways = ("acked", "purged", "withdrawn", *LOST)
     left = ", ".join(f"{totals[way]:,} {way.replace('_', ' ')}" for way in ways if totals[way])
-    yield f"it is empty: of {_messages(totals['accepted'])} that came, {left or 'all'} left"
+    came = _messages(totals["accepted"])
+    yield f"it is empty: {came} came, and left it" + (f" ({left})" if left else "")
 
 
 def _losses(queue: Row) -> Iterator[str]:

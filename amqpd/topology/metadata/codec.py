@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -114,6 +114,10 @@ _FIELDS = {
     record_type: {field.name: _TYPES[str(field.type)] for field in fields(record_type)}
     for record_type in RECORDS.values()
 }
+_REQUIRED = {
+    record_type: {field.name for field in fields(record_type) if field.default is field.default_factory is MISSING}
+    for record_type in RECORDS.values()
+}
 
 
 def encode_key(key: Key) -> str:
@@ -163,6 +167,8 @@ def decode_record(key: str, text: str) -> Record:
     record_type = RECORDS[kind_of(key)]
     try:
         values: dict[str, Any] = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("it is no JSON object")
         if record_type is QueueRecord:
             # Before 0.2 an exclusive queue named its node's id here; it goes with that node's lease.
             values.pop("owner_node", None)
@@ -213,6 +219,8 @@ def _checked(record_type: type[Record], values: dict[str, Any]) -> list[tuple[st
     types = _FIELDS[record_type]
     if unknown := values.keys() - types.keys():
         raise ValueError(f"unknown fields {sorted(unknown)}")
+    if missing := _REQUIRED[record_type] - values.keys():
+        raise ValueError(f"it has no {', '.join(map(repr, sorted(missing)))}")
     readers: list[tuple[str, Callable[[Any], Any]]] = []
     for name, value in values.items():
         if not types[name]:

@@ -61,7 +61,7 @@ def test_what_is_with_consumers_and_what_has_left() -> None:
     ]
     assert sentences(facts(), [], []) == ["nothing came to it since it was made, or since the broker began"]
     [said] = sentences(facts(totals={"accepted": 10, "acked": 7, "purged": 3}), [], [])
-    assert said == "it is empty: of 10 messages that came, 7 acked, 3 purged left"
+    assert said == "it is empty: 10 messages came, and left it (7 acked, 3 purged)"
 
 
 def test_what_was_lost_says_where_it_went() -> None:
