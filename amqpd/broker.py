@@ -69,7 +69,7 @@ from amqpd.replication.replica import Write
 from amqpd.scrub import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
-from amqpd.security.external import certificate_user
+from amqpd.security.sasl import certificate_user
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.services import Read
 from amqpd.topology.metadata.bootstrap import bootstrap

@@ -4,7 +4,7 @@ What comes in: a data directory that no broker uses. What goes out: the report, 
 themselves.
 Rules: 1. The metadata come first, because their names make the other findings readable. 2. What a newer amqpd wrote
 is not looked at.
-Not here: what is a damage of each (`journal.py`, `metadata.py`, `audit.py`), what follows from it (`repair.py`).
+Not here: what is a damage of the databases (`journal.py`, `metadata.py`), what follows from it (`repair.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from amqpd.audit.files.damage import DAMAGED, SpoolDamaged
+from amqpd.audit.files.edges import edges_damage
+from amqpd.audit.files.incarnations import FILE, damage_of
 from amqpd.backup.progress import Progress
-from amqpd.checking.audit import check_audit
 from amqpd.checking.journal import ACCEPT, CheckedJournal, check_journal
 from amqpd.checking.metadata import METADATA, CheckedMetadata, check_metadata
 from amqpd.checking.report import RESTORE, Report
@@ -91,3 +93,69 @@ def _orphans(report: Report, journal: CheckedJournal) -> None:
         if count:
             text = f"{count} messages of {{queue}}: the next start keeps them apart"
             report.note(JOURNAL, "orphan", text, ORPHANS_REMEDY, queue_id)
+
+
+FOLDER = "audit"
+_SPOOL = "the next start sets it aside, and says a gap in the audit log; messages are not touched"
+_EDGES = "the next start sets it aside, and makes it again from the files; messages are not touched"
+_EVENTS = "put a copy of the file back if there is one; messages are not touched"
+
+
+def check_audit(directory: Path, report: Report, progress: Progress, *, quick: bool) -> None:
+    folder = directory / FOLDER
+    if not folder.exists():
+        return
+    progress.begin("checking the audit log")
+    for place in (folder, folder / "spool", folder / "events"):
+        if place.exists() and not place.is_dir():
+            report.damage(_name(directory, place), "audit folder", "it is not a folder", _SPOOL)
+            return
+    if reason := damage_of(folder):
+        text = f"the record of the broker's incarnations is not usable: {reason}"
+        report.damage(f"{FOLDER}/{FILE}", "audit incarnations", text, _SPOOL)
+    for path in sorted((folder / "spool").glob("*.spool")):
+        if reason := _spool_damage(path):
+            report.damage(_name(directory, path), "audit spool", f"it is damaged: {reason}", _SPOOL)
+    for path in sorted((folder / "events").glob("_log-*.json")):
+        if reason := edges_damage(path):
+            report.damage(_name(directory, path), "audit edges", f"it is damaged: {reason}", _EDGES)
+    events = sorted((folder / "events").glob("date=*/hour=*/*.parquet"))
+    if events:
+        _events(directory, events, report, progress, quick=quick)
+    for path in sorted(folder.rglob(f"*{DAMAGED}")):
+        report.note(_name(directory, path), "audit, set aside", "it was found damaged earlier, and set aside",
+                    "nothing has to be done")  # fmt: skip
+
+
+def _events(directory: Path, events: list[Path], report: Report, progress: Progress, *, quick: bool) -> None:
+    # pyarrow takes a while to import.
+    from amqpd.audit.files.parquet import look_at_events
+
+    progress.begin("checking the audit log", sum(_size(path) for path in events))
+    for path in events:
+        if reason := look_at_events(path, whole=not quick):
+            report.damage(_name(directory, path), "audit events", f"it is damaged: {reason}", _EVENTS)
+        progress.add(_size(path))
+
+
+def _spool_damage(path: Path) -> str:
+    from amqpd.audit.files.parquet import look
+
+    try:
+        look(path)
+    except (OSError, SpoolDamaged) as error:
+        return str(error)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        return f"it holds something else than was written ({type(error).__name__})"
+    return ""
+
+
+def _name(directory: Path, path: Path) -> str:
+    return path.relative_to(directory).as_posix()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -25,8 +25,7 @@ from amqpd.journal.sqlite import checksums, queries, small_tables, trust
 from amqpd.journal.sqlite.database import JOURNAL, check_untouched, newer_format
 from amqpd.journal.sqlite.recovery import find
 from amqpd.journal.sqlite.schema import REVISIONS, SAME_TABLES
-from amqpd.storage.files import mark_path, wal_path
-from amqpd.storage.header import wrong_format
+from amqpd.storage.files import mark_path, wal_path, wrong_format
 
 NEW_COLUMNS = ("source.reserved", "queue.idx", "former.crc", "tail.crc", "seal.crc")
 """that only the newest formats have"""

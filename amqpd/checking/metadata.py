@@ -15,14 +15,15 @@ from pathlib import Path
 
 from amqpd.checking.reading import each, fits, has_columns, opened, structure
 from amqpd.checking.report import JournalQueueNames, Report
-from amqpd.storage.files import mark_path, wal_path
-from amqpd.storage.header import wrong_format
+from amqpd.storage.files import mark_path, wal_path, wrong_format
 from amqpd.topology.metadata.codec import PREFIX, decode_record
 from amqpd.topology.metadata.sqlite import copies, promises
 from amqpd.topology.metadata.sqlite.database import SEALED_FORMATS, newer_formats
-from amqpd.topology.metadata.sqlite.statements import READ_DROPPED, READ_ENTRIES, READ_NAMES
 from amqpd.topology.metadata.sqlite.tables import (
     IDENTITY,
+    READ_DROPPED,
+    READ_ENTRIES,
+    READ_NAMES,
     dropped_checksum,
     entry_checksum,
     history_checksum,

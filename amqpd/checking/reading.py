@@ -85,7 +85,3 @@ def fits(made: Callable[..., int], *values: Any, crc: Any) -> bool:
         return bool(made(*values) == crc)
     except (struct_error, TypeError, ValueError, AttributeError):
         return False
-
-
-def number(value: Any) -> int | None:
-    return value if type(value) is int else None

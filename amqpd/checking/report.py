@@ -5,7 +5,7 @@ findings in order, as text and as values for JSON.
 Rules: 1. A note is no damage: nothing is wrong with the files; nor is a newer format: of that nothing is known.
 2. Findings of the same kind about neighbouring messages of one queue are one finding. 3. `{queue}` and `{messages}`
 in a text are filled in at the end, when the names are known.
-Not here: what is looked at (`journal.py`, `metadata.py`, `audit.py`).
+Not here: what is looked at (`journal.py`, `metadata.py`, `check.py`).
 """
 
 from __future__ import annotations
@@ -122,10 +122,6 @@ class Report:
             self.damage(file, "structure", text, REPAIR_OR_RESTORE if file.startswith("journal") else RESTORE)
 
         return ended
-
-    def has_damage(self, file: str = "") -> bool:
-        """`file`: of files whose name begins so."""
-        return any(each.severity == DAMAGE and each.file.startswith(file) for each in self.findings)
 
     def finish(self) -> None:
         """Fill in names and numbers."""

@@ -6,7 +6,7 @@ Rules: 1. A record whose checksum does not fit is left out. 2. Of what the index
 that fits its checksum counts; where both do, the one that the body fits. 3. A row whose body is damaged or cannot be
 read stays, so that its queue stops at it and nobody passes over it unnoticed. 4. Whenever something could not be
 believed that says what was delivered or settled, every message comes flagged as redelivered.
-Not here: writing it (`rebuild.py`).
+Not here: writing it (`repair.py`).
 """
 
 from __future__ import annotations

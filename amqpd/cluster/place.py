@@ -19,7 +19,7 @@ from amqpd.errors import StartupError
 from amqpd.peers.links.sockets import bind, is_loopback
 from amqpd.peers.links.tls import LinkTls, link_tls, require_own_name
 from amqpd.peers.links.trust import BOTH_WAYS_OUT, SECRET_BYTES_MIN, Trust
-from amqpd.storage.private_files import exposed
+from amqpd.storage.files import exposed
 from amqpd.vocabulary.endpoint import Endpoint, parse_endpoint
 
 SECRET_BYTES_MAX = 4096

@@ -121,15 +121,10 @@ ABOUT_LENGTH_MAX, ABOUT_LINES_MAX = 16_384, 10
 SORTED_AT_ONCE = 500
 
 
-def export_text(topology: Topology, version: str, vhost: str | None = None) -> str:
-    """`version` is amqpd's. With `vhost`, the file of this one virtual host, which names it nowhere (as RabbitMQ's),
-    so that it can be imported into another."""
-    return "".join(part for part in export_steps(topology, version, vhost) if part is not None)
-
-
 def export_steps(topology: Topology, version: str, vhost: str | None = None) -> Iterator[str | None]:
-    """As `export_text`, in steps between which the topology may change: parts of the text, and None for a step that
-    has none."""
+    """The file, in steps between which the topology may change: parts of the text, and None for a step that has none.
+    `version` is amqpd's. With `vhost`, the file of this one virtual host, which names it nowhere (as RabbitMQ's), so
+    that it can be imported into another."""
     about: Item = {
         "product_name": "amqpd",
         "product_version": version,

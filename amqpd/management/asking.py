@@ -14,11 +14,10 @@ from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import Inequivalent
 from amqpd.flow.client_counters import LimitReached
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError
 from amqpd.management.metadata.interface import NAME_BYTES_MAX
 from amqpd.management.operators import Operator
-from amqpd.management.running import Running
+from amqpd.management.running import NodeAnswer, Running
 from amqpd.wire.json_values import BadValue, from_json
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from amqpd.journal.writer import BacklogReader
 from amqpd.management.across_nodes.answers import PeerAnswers
 from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.across_nodes.rows import PeerRows, Peers
-from amqpd.management.control import client_commands, declaration_commands
 from amqpd.management.control import commands as control_commands
+from amqpd.management.control import declaration_commands
 from amqpd.management.control.answers import Commands, Handler, Stream
 from amqpd.management.damage.damaged_rows import DamagedRows
 from amqpd.management.damage.orphan_operations import OrphanOperations
@@ -51,13 +51,13 @@ def all_commands(
         {
             **control_commands.handlers(on),
             **declaration_commands.led_handlers(on, leaders),
-            **client_commands.handlers(on, leaders),
+            **control_commands.client_handlers(on, leaders),
             **handlers,
         },
         control_commands.listings(on),
         {
             **declaration_commands.led_streams(on, leaders),
-            **client_commands.streams(on, leaders),
+            **control_commands.client_streams(on, leaders),
             **control_commands.message_streams(MessageOperations(node, reader, settle)),
             **control_commands.damage_streams(DamagedRows(node, reader, settle, data_dir)),
             **control_commands.orphan_streams(OrphanOperations(node, reader, settle)),

@@ -54,19 +54,6 @@ class Bound(TypedDict):
     properties_key: str
 
 
-def listed(
-    on: Running,
-    vhost: str,
-    *,
-    source: str | None = None,
-    destination: str | None = None,
-    destination_type: DestinationType | None = None,
-) -> list[BindingRow]:
-    """Those of which all that is named holds. Raises NotFound for the virtual host."""
-    found = walked(on.vhost(vhost), source=source, destination=destination, destination_type=destination_type)
-    return [binding_row(each) for each in found if each is not None]
-
-
 def walked(
     vhost: VhostTopology,
     *,

@@ -17,7 +17,6 @@ from typing import TypedDict
 from amqpd.management.errors import BadArgument
 
 REQUIRED, STABLE = "required", "stable"
-AGENT = "rabbitmq_management_agent"
 DOCS = "https://www.rabbitmq.com/docs/"
 ISSUES = "https://github.com/rabbitmq/rabbitmq-server/issues/"
 

@@ -21,11 +21,10 @@ from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue
 from amqpd.declarations.queues import declare_queue, delete_queue
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import NodeAnswer
 from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
-from amqpd.management.running import Running
+from amqpd.management.running import NodeAnswer, Running
 from amqpd.queues.port import QueuePort
 
 log = structlog.get_logger(component="operations")

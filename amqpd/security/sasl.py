@@ -1,14 +1,17 @@
-"""What a client's SASL response says, for the mechanisms that we offer.
+"""What a client's SASL response says, for the mechanisms that we offer, and which user a client certificate names.
 
-What comes in: the mechanism's name and the response in `connection.start-ok`.
-What goes out: `Credentials`, `CertificateIdentity`, or `Malformed`.
+What comes in: the mechanism's name and the response in `connection.start-ok`; a certificate as
+`ssl.SSLSocket.getpeercert()` gives it. What goes out: `Credentials`, `CertificateIdentity`, or `Malformed`; a user's
+name.
 Rules: 1. Pure; any bytes give one of the three. 2. No text that goes out holds a password.
-Not here: whether the credentials are right (`authentication/logins.py`), whose certificate it is (`external.py`).
+Not here: whether the credentials are right (`authentication/logins.py`), verifying certificates (the TLS context).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from amqpd.wire.fieldtable import read_entries
 
@@ -103,3 +106,66 @@ def parse_external(response: bytes) -> CertificateIdentity | Malformed:
         return CertificateIdentity(response.decode())
     except UnicodeDecodeError:
         return Malformed("the EXTERNAL response is not UTF-8")
+
+
+LoginFrom = Literal["common_name", "distinguished_name", "subject_alternative_name"]
+
+# OpenSSL's long names, which Python shows, to the short ones.
+_SHORT_TYPES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "emailAddress": "EMAILADDRESS",
+    "generationQualifier": "GENERATIONQUALIFIER",
+    "givenName": "GIVENNAME",
+    "initials": "INITIALS",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "pseudonym": "PSEUDONYM",
+    "serialNumber": "SERIALNUMBER",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "surname": "SN",
+    "title": "TITLE",
+    "userId": "UID",
+}
+
+
+def certificate_user(certificate: Mapping[str, Any] | None, login_from: LoginFrom) -> str | None:
+    """The user that a verified certificate stands for (the EXTERNAL mechanism), named as by RabbitMQ's
+    `ssl_cert_login_from`, so its users move over unchanged. common_name: the common names, joined by commas.
+    distinguished_name: the whole subject, last part first, as `CN=client,O=Example`. subject_alternative_name: the
+    first DNS name. None when there is no such thing.
+
+    After RFC 4514 (the text form of a distinguished name) and RabbitMQ's documentation of the setting; where
+    RabbitMQ's text differs from the RFC (types beyond the RFC's table, escaped bytes), as RabbitMQ has it."""
+    if not certificate:
+        return None
+    subject = certificate.get("subject", ())
+    if login_from == "common_name":
+        names = [value for part in subject for name, value in part if name == "commonName"]
+        return ",".join(names) or None
+    if login_from == "distinguished_name":
+        return ",".join("+".join(_attribute(*pair) for pair in part) for part in reversed(subject)) or None
+    for kind, value in certificate.get("subjectAltName", ()):
+        if kind == "DNS":
+            return str(value)
+    return None
+
+
+def _attribute(name: str, value: str) -> str:
+    return f"{_SHORT_TYPES.get(name, name)}={_escaped(value)}"
+
+
+def _escaped(value: str) -> str:
+    escaped = ""
+    last = len(value) - 1
+    for at, character in enumerate(value):
+        if (at == 0 and character in " #") or (at == last and character == " ") or character in '"+,;<>\\':
+            escaped += "\\" + character
+        elif not " " <= character < "~":
+            escaped += "".join(f"\\{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+        else:
+            escaped += character
+    return escaped

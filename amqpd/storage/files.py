@@ -1,15 +1,17 @@
-"""The files beside a SQLite database, and how they are made durable or set aside.
+"""The files of a SQLite database and beside it: how they are made durable or set aside, what the header says, and
+whether a file is private.
 
-What comes in: a database's path. What goes out: the paths of its log and its mark; files on stable storage; a copy of
-the log.
-Rules: 1. What is set aside never replaces what was set aside before.
-Not here: what is in them (`wal.py`, `mark.py`).
+What comes in: a path. What goes out: the paths of the database's log and its mark; files on stable storage; a copy of
+the log; a few words on what is wrong.
+Rules: 1. What is set aside never replaces what was set aside before. 2. Looking at a header changes nothing.
+Not here: what is in log and mark (`wal.py`, `mark.py`), what follows from what is wrong.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 DAMAGED = "damaged"
@@ -112,3 +114,41 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exposed(path: Path) -> str:
+    """Who else can read or change a file with a secret or a private key, in a few words; empty: it is private. Its
+    group may read it: keys of root's are given to a service so. Links are followed. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if not mode & (stat.S_IRWXO | stat.S_IWGRP):
+        return ""
+    return f"others can read or change {path} (mode {mode:o})"
+
+
+# sqlite.org/fileformat2.html, 1.3.
+HEADER_BYTES = 100
+FIXED = {
+    18: bytes((2, 2)),  # with a write-ahead log, to write and to read
+    20: bytes((0, 64, 32, 32)),
+    44: (4).to_bytes(4, "big"),  # format of the tables
+    56: (1).to_bytes(4, "big"),  # UTF-8
+    72: bytes(20),
+}
+VERSIONS_AT, VERSION_MAX = 18, 2
+"""to write and to read, a byte each; a larger one to write makes SQLite open the file for reading only"""
+
+
+def wrong_format(path: Path) -> str:
+    """What is wrong in the bytes of the header that are the same in every database of amqpd: to read a file some of
+    them do not matter, and then it cannot be written. Empty: nothing. Raises OSError."""
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    wrong = [at for at, octets in FIXED.items() if header[at : at + len(octets)] != octets]
+    return f"its header is damaged (what it says at byte {wrong[0]} is in no database of amqpd)" if wrong else ""
+
+
+def cannot_be_written(path: Path) -> bool:
+    """By what its header says. Raises OSError."""
+    with path.open("rb") as file:
+        header = file.read(HEADER_BYTES)
+    return any(version > VERSION_MAX for version in header[VERSIONS_AT : VERSIONS_AT + 2])

@@ -56,9 +56,10 @@ def read_mark(path: Path) -> Promise | None:
 
 
 class Mark:
-    """The file of a mark, open for writing. Raises OSError; a full disk may refuse a new one."""
+    """The file of a mark, open for writing. `by_calls`: no thread waits for it but the one that calls. Raises
+    OSError; a full disk may refuse a new one."""
 
-    def __init__(self, path: Path, identity: str, number: int) -> None:
+    def __init__(self, path: Path, identity: str, number: int, *, by_calls: bool = False) -> None:
         self.path = path
         self._identity = bytes.fromhex(identity)
         self._turn = 0
@@ -68,18 +69,11 @@ class Mark:
             if os.pwrite(descriptor, self._whole(number), 0) != FILE_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.ftruncate(descriptor, FILE_BYTES)
-            self._map: mmap.mmap | None = mmap.mmap(descriptor, FILE_BYTES)
+            self._map = None if by_calls else mmap.mmap(descriptor, FILE_BYTES)
         except BaseException:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
-
-    def by_calls(self) -> Mark:
-        """From now on no thread waits but the one that calls."""
-        if self._map is not None:
-            self._map.close()
-            self._map = None
-        return self
 
     def promise(self, number: int) -> None:
         """Transactions up to this number are on stable storage."""

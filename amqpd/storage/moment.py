@@ -2,7 +2,7 @@
 
 What comes in: a connection that is in no transaction. What goes out: the same, in a read transaction; or closed.
 Rules: 1. Only what has read has a moment: BEGIN alone waits for the first read.
-Not here: which databases are read so (`datadir/disks/copying.py`, `backup/snapshots.py`).
+Not here: which databases are read so (`datadir/disks/copying.py`, `backup/job.py`).
 """
 
 from __future__ import annotations

@@ -52,20 +52,6 @@ class EffectivePolicy:
 NO_POLICY = EffectivePolicy()
 
 
-def effective_policy(
-    policies: Iterable[PolicyRecord],
-    operator_policies: Iterable[PolicyRecord],
-    kind: Kind,
-    vhost: str,
-    name: str,
-    queue_type: str = "classic",
-) -> EffectivePolicy:
-    """For one thing, from any policies, also of other virtual hosts. `queue_type` counts for queues only."""
-    here = _Ordered(record for record in policies if record.vhost == vhost)
-    operators_here = _Ordered(record for record in operator_policies if record.vhost == vhost)
-    return _together(here.first(kind, name, queue_type), operators_here.first(kind, name, queue_type))
-
-
 def check_policy(record: PolicyRecord) -> None:
     """Raises PolicyInvalid with RabbitMQ's words for what is wrong with a policy that is to be stored."""
     if len(record.pattern.encode("utf-8", "surrogateescape")) > PATTERN_BYTES_MAX:

@@ -1,7 +1,7 @@
 """The walk of a message from exchange to exchange.
 
-What comes in: the contents of a virtual host, an exchange to begin with, a message. What goes out: names of queues;
-or what of a message could make a difference.
+What comes in: the contents of a virtual host (each exchange as an `ExchangeState`), an exchange to begin with, a
+message. What goes out: names of queues; or what of a message could make a difference.
 Rules: 1. Each exchange is taken once, so cycles end. 2. Of every exchange on the way that matches nothing, the
 alternate is taken (rabbit_exchange.erl, `process_alternate`), if it exists.
 Not here: what one exchange matches (`amqpd/exchanges/`), what exists (`state.py`).
@@ -12,10 +12,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Iterator
 
-from amqpd.exchanges import Message, Reads
+from amqpd.exchanges import Matcher, Message, Reads
 from amqpd.exchanges.matcher import Destination
-from amqpd.topology.exchange_state import ExchangeState
-from amqpd.vocabulary.records import BindingRecord, QueueRecord
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
+
+
+class ExchangeState:
+    """An exchange's record and the matcher that holds its bindings. `alternate` is the name of its alternate
+    exchange, by argument or policy, or None; an argument that is not a name counts as none."""
+
+    __slots__ = ("alternate", "matcher", "record")
+
+    def __init__(self, record: ExchangeRecord, matcher: Matcher, alternate: str | None) -> None:
+        self.record = record
+        self.matcher = matcher
+        self.alternate = alternate
+
 
 # What the walk takes, in the unit of `flow/turns.py`: an exchange, and how many destinations or keys make one.
 EXCHANGE_WORK = 4
@@ -42,17 +54,6 @@ class Walkable(ABC):
     @abstractmethod
     def next_exchanges(self, source: str) -> Collection[str]:
         """Exchanges that the exchange is bound to."""
-
-
-def route(vhost: Walkable, exchange_name: str, message: Message) -> tuple[str, ...]:
-    """As `walk`, at once."""
-    steps = walk(vhost, exchange_name, message)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: tuple[str, ...] = end.value
-            return found
 
 
 def match_alone(vhost: Walkable, exchange_name: str, message: Message) -> tuple[tuple[str, ...], int]:

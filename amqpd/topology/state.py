@@ -13,16 +13,14 @@ Not here: which changes a request amounts to (`plans.py`), asking the store (`me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count
-from typing import Any
 
 from amqpd.exchanges import Message, Reads, check_types, new_matcher
 from amqpd.exchanges.cache_memory import CacheMemory
-from amqpd.topology.exchange_state import ExchangeState
 from amqpd.topology.policies import EffectivePolicy, Kind, VhostPolicies
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
-from amqpd.topology.routes import Walk, Walkable, reached_reads, route, walk
+from amqpd.topology.routes import ExchangeState, Walk, Walkable, reached_reads, walk
 from amqpd.topology.sizes import record_bytes
 from amqpd.vocabulary.records import (
     BindingRecord,
@@ -109,27 +107,12 @@ class VhostTopology(Walkable):
 
     # -- routing
 
-    def route(
-        self, exchange_name: str, routing_key: str, headers: Mapping[str, Any] | None = None
-    ) -> tuple[str, ...]:
-        """As `route_message`, for one routing key, and headers."""
-        return self.route_message(exchange_name, Message((routing_key,), headers))
-
-    def route_message(self, exchange_name: str, message: Message) -> tuple[str, ...]:
-        """The names of the queues that a message goes to, each once, all of them existing; see `routes.py`."""
-        return route(self, exchange_name, message)
-
     def walk(self, exchange_name: str, message: Message) -> Walk:
-        """As `route_message`, step by step."""
+        """The names of the queues that a message goes to, step by step; see `routes.py`."""
         return walk(self, exchange_name, message)
 
-    def routes_on_headers(self, exchange_name: str) -> bool:
-        """Whether `route_message` from here may depend on more of a message than its routing key, or keeps it, so
-        that its result must not be cached by exchange and routing key alone."""
-        return bool(self.reads(exchange_name) & ~Reads.ROUTING_KEY)
-
     def reads(self, exchange_name: str) -> Reads:
-        """What of a message `route_message` from here may depend on. Exchanges reached by alternates count, used or
+        """What of a message a route from here may depend on. Exchanges reached by alternates count, used or
         not."""
         return self._reached(exchange_name)[0]
 
@@ -139,7 +122,7 @@ class VhostTopology(Walkable):
         return exchange.alternate is not None or bool(self.next_exchanges(exchange_name))
 
     def weight(self, exchange_name: str) -> int:
-        """How much `route_message` from here may have to look at."""
+        """How much a route from here may have to look at."""
         return self._reached(exchange_name)[1]
 
     def _reached(self, exchange_name: str) -> tuple[Reads, int]:
@@ -358,23 +341,17 @@ class Topology:
         match change.key:
             case ("binding", vhost, *_):
                 self._contents(vhost).delete_binding(change.key)
-                self._let_go(vhost)
             case ("queue", vhost, name):
                 self._contents(vhost).delete_queue(name)
-                self._let_go(vhost)
             case ("exchange", vhost, name):
                 self._contents(vhost).delete_exchange(name)
-                self._let_go(vhost)
             case ("policy" | "operator-policy", vhost, _):
                 self._contents(vhost).delete_policy(change.key)
-                self._let_go(vhost)
             case ("parameter", vhost, component, name):
                 self._parameters(vhost).pop((component, name), None)
-                self._let_go(vhost)
             case ("vhost", name):
-                contents = self.vhosts.pop(name, None)
                 self.vhost_records.pop(name, None)
-                if contents is not None and not contents.is_empty():
+                if (contents := self.vhosts.pop(name, None)) is not None:
                     self._waiting[name] = contents
             case ("user", name):
                 self.users.pop(name, None)
@@ -387,19 +364,16 @@ class Topology:
                     self.topic_permissions.pop((vhost, user), None)
             case _:
                 raise ValueError(f"not the key of a record: {change.key!r}")
+        # What belongs to a virtual host without a record waits until the last of it is gone.
+        waiting = self._waiting.get(change.key[1])
+        if waiting is not None and waiting.is_empty():
+            del self._waiting[change.key[1]]
 
     def _parameters(self, vhost: str) -> dict[tuple[str, str], ParameterRecord]:
         return self._contents(vhost).parameters if vhost else self.global_parameters
 
     def _contents(self, vhost: str) -> VhostTopology:
-        contents = self.vhosts.get(vhost)
-        if contents is None:
-            contents = self._waiting.get(vhost)
+        contents = self.vhosts.get(vhost) or self._waiting.get(vhost)
         if contents is None:
             contents = self._waiting[vhost] = VhostTopology(vhost, self._routing_versions, self._match_caches)
         return contents
-
-    def _let_go(self, vhost: str) -> None:
-        waiting = self._waiting.get(vhost)
-        if waiting is not None and waiting.is_empty():
-            del self._waiting[vhost]

@@ -17,7 +17,7 @@ from typing import Any
 
 from amqpd.connection import Connection
 from amqpd.kernel import LARGE_BYTES_MIN, PIN_SHARE_MIN, Pieces
-from amqpd.transport.tls_facts import tls_facts
+from amqpd.transport.tls import tls_facts
 from amqpd.transport.tls_stream import TlsStream
 from amqpd.vocabulary.states import PeerAddress
 

@@ -16,7 +16,7 @@ from amqpd.audit.files import parquet
 from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.retention import Retention
 from amqpd.backup.progress import Progress
-from amqpd.checking.audit import check_audit
+from amqpd.checking.check import check_audit
 from amqpd.checking.report import Report
 from tests.audit.disk import Disk
 from tests.audit.written import Written, files_of

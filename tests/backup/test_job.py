@@ -16,9 +16,9 @@ import pytest
 from amqpd.backup import job as job_module
 from amqpd.backup import progress as progress_module
 from amqpd.backup.job import Job, TargetFolder
+from amqpd.backup.job import open_journal as open_journal_of
 from amqpd.backup.manifest import MANIFEST, BackupError, read_manifest
 from amqpd.backup.progress import Progress
-from amqpd.backup.snapshots import open_journal as open_journal_of
 from amqpd.datadir.lock import open_data_directory
 from amqpd.journal.sqlite.checkpoints import LOG_BYTES
 from amqpd.storage.files import identity_of, lengthen

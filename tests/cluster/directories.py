@@ -19,8 +19,8 @@ from amqpd.cluster.records import KnownRecord, MemberRecord
 from amqpd.cluster.roster import Changed
 from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
+    DeleteKey,
     MetadataStore,
     MetadataTransaction,
     Outcome,
@@ -30,6 +30,7 @@ from amqpd.topology.metadata.store import (
     StoreReplaced,
     StoreUnavailable,
 )
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 HOST = "127.0.0.1"
 
@@ -47,6 +48,12 @@ def known_record(member: MemberRecord, incarnation: int | None = None) -> KnownR
 
 def source_record(source: int = 1, leader: str = "a@x", epoch: int = 1, revision: int = 0) -> SourceRecord:
     return SourceRecord(source, Vote(epoch, leader, 1), ("a@x", "b@x", "c@x"), (1, 2, 3), revision)
+
+
+async def end_lease(store: MetadataStore, lease: int) -> None:
+    """What holds the lease goes, as when its process has ended."""
+    held = [entry.key for entry in (await store.range("")).entries if entry.lease == lease]
+    await store.transact([], [DeleteKey(key) for key in held])
 
 
 class Unsure(MemoryStore):

@@ -24,7 +24,6 @@ from amqpd.cluster.claims import Claim
 from amqpd.cluster.directory import LEASE_S, Directory
 from amqpd.cluster.records import MemberRecord
 from amqpd.errors import StartupError, find_failure
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import (
     LeaseGone,
     MetadataEntry,
@@ -34,6 +33,7 @@ from amqpd.topology.metadata.store import (
     Snapshot,
     StoreUnreached,
 )
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 # What happens at a step.
 KILL_BEFORE, KILL_AFTER, KILL_IN_FLIGHT = "killed before", "killed after", "killed, and it arrives later"

@@ -20,9 +20,9 @@ from amqpd.cluster.records import (
     known_key,
 )
 from amqpd.cluster.roster import Roster
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import DeleteKey, Event, PutKey
 from tests.cluster.directories import member_record
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 C = replace(member_record("c@x"), host="::1", port=5680)

@@ -29,7 +29,6 @@ from amqpd.cluster.records import (
 )
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.errors import NodeFailure, NotYet, StartupError, find_failure
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     DeleteKey,
@@ -41,8 +40,18 @@ from amqpd.topology.metadata.store import (
     PutKey,
     StoreUnavailable,
 )
-from tests.cluster.directories import Disk, Unsure, drawing, joined, known_record, member_record, source_record
+from tests.cluster.directories import (
+    Disk,
+    Unsure,
+    drawing,
+    end_lease,
+    joined,
+    known_record,
+    member_record,
+    source_record,
+)
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
+from tests.topology.memory_store import MemorySpace, MemoryStore
 from tests.topology.test_store import Stores
 from tests.topology.test_store import stores as stores
 
@@ -467,7 +476,7 @@ async def test_time_in_which_it_was_stopped_does_not_say_that_another_process_re
 
     async def run_out() -> None:
         await trio.sleep(store.stopped_s + LEASE_S)
-        await before.revoke_lease(lease)
+        await end_lease(before, lease)
 
     nursery.start_soon(run_out)
     member = await joined(
@@ -502,7 +511,7 @@ async def gone(store: MetadataStore, record: Any, nursery: trio.Nursery) -> Disk
     """The disk of a node that was a member, and has ended."""
     member = await joined(nursery, store, record)
     member.scope.cancel()
-    await store.revoke_lease(member.directory._lease)
+    await end_lease(store, member.directory._lease)
     return member.disk
 
 
@@ -566,7 +575,7 @@ async def test_an_empty_disk_with_a_forgotten_name_is_a_new_member_also_when_its
     member = await joined(nursery, store, A, disk=new)
     assert member.directory.me.generation == 7
     member.scope.cancel()
-    await store.revoke_lease(member.directory._lease)
+    await end_lease(store, member.directory._lease)
     await forget(store, A.name)
     for disk in (old, new):
         with pytest.raises(StartupError, match="amqpd cluster readmit"):

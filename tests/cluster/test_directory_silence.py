@@ -7,8 +7,8 @@ import trio
 import trio.testing
 
 from amqpd.cluster.directory import LEASE_S, RETRY_S
-from amqpd.topology.metadata.memory import MemorySpace
 from tests.cluster.directories import Unsure, joined, member_record
+from tests.topology.memory_store import MemorySpace
 
 pytestmark = pytest.mark.trio
 

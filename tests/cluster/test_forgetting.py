@@ -21,9 +21,9 @@ from amqpd.cluster.records import (
     known_key,
 )
 from amqpd.errors import StartupError
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compare, Operation, Outcome, PutKey
-from tests.cluster.directories import Disk, joined, member_record, source_record
+from tests.cluster.directories import Disk, end_lease, joined, member_record, source_record
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 
@@ -98,7 +98,7 @@ async def test_a_forgotten_disk_does_not_come_back_in_the_place_of_the_new_one_o
     async def once(disk: Disk) -> int:
         member = await joined(nursery, store, record, disk=disk)
         member.scope.cancel()
-        await store.revoke_lease(member.directory._lease)
+        await end_lease(store, member.directory._lease)
         return member.directory.me.generation
 
     old, new = Disk(Claim(3, 1)), Disk(Claim(7, 1))

@@ -25,9 +25,9 @@ from amqpd.peers.links.tls import link_tls
 from amqpd.peers.links.troubles import CERTIFICATE, SECRET, UNREACHED
 from amqpd.peers.links.trust import Trust
 from amqpd.peers.messages import Message
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from tests.cluster.directories import Member, Unsure, joined, member_record
 from tests.peers.links.forwarders import PATIENCE_S, SHORT, Certificates, hello
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 

@@ -20,9 +20,9 @@ from amqpd.cluster.set_requests import AT_ONCE, SetRequests
 from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.events import EventWatch
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compacted, DeleteKey, PutKey
 from tests.cluster.directories import Unsure
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 ABC, ABD = ("a", "b", "c"), ("a", "b", "d")
 

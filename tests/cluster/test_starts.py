@@ -20,7 +20,6 @@ import trio.testing
 
 from amqpd.cluster.claims import Claim
 from amqpd.cluster.records import KnownRecord, MemberRecord, decode, encode, known_key, member_key
-from amqpd.topology.metadata.memory import MemoryStore
 from amqpd.topology.metadata.store import PutKey
 from tests.cluster.starts import (
     KILL_AFTER,
@@ -33,6 +32,7 @@ from tests.cluster.starts import (
     World,
 )
 from tests.harness.slow import slow
+from tests.topology.memory_store import MemoryStore
 
 FAULTS = (*KILLS, *PAUSES)
 STEPS = ["grant", "get", "get", "keep", "transact", "get", "get", "range"]

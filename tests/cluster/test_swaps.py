@@ -14,9 +14,9 @@ from amqpd.cluster import swaps
 from amqpd.cluster.records import DesiredSetRecord, encode, source_key
 from amqpd.cluster.swaps import SWAPS_AT_ONCE, Swaps
 from amqpd.replication.take_over import SourceRecord
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import Compare, Operation, Outcome, PutKey, StoreUnavailable
 from tests.cluster.directories import Unsure, source_record
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 

@@ -11,12 +11,12 @@ import trio.testing
 from amqpd.cluster.records import ForgottenRecord, KnownRecord
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.unclaimed_queues import UnclaimedQueues, share_of
-from amqpd.topology.metadata.memory import MemoryStore
 from amqpd.topology.metadata.store import MetadataEntry, StoreUnreached
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.records import QueueRecord
 from tests.cluster.directories import member_record
 from tests.node.test_identity import space_with, started
+from tests.topology.memory_store import MemoryStore
 
 QUEUES = [QueueRecord("/", f"q{number}", number << 8) for number in range(1, 101)]
 NAMES = "a@x", "b@x", "c@x"

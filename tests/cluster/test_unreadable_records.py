@@ -32,10 +32,10 @@ from amqpd.peers.messages import Ballot
 from amqpd.replication.log import Log
 from amqpd.replication.replica import Replica, Replicas
 from amqpd.replication.take_over import Phase, SourceRecord, TakeOver
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import DeleteKey, Event, MetadataEntry, PutKey, Snapshot
 from tests.cluster.directories import joined, member_record, source_record
 from tests.cluster.forwarders import World
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 LIES: tuple[Any, ...] = (
     *(None, True, -1, 1.5, 1 << 62, (1 << 63) - 1, 1 << 64, "", "x" * 5000, "\x00", "9", [], [None], {}),

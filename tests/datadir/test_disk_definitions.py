@@ -40,6 +40,7 @@ from amqpd.topology.metadata.store import (
     Committed,
     Compare,
     CompareFailed,
+    DeleteKey,
     OutcomeUnknown,
     PutKey,
     StoreFull,
@@ -364,7 +365,7 @@ def test_a_repaired_disk_has_keys_with_a_lease_too(node: Node, paths: list[Path]
     outcome = node.file.commit([CommitRequest([Change((Compare("leased", 0),), (PutKey("three", "v"),))])])
     assert isinstance(outcome[0], CompareFailed)
     put(node.file, "four")
-    node.file.commit([CommitRequest([], ended_lease=5)])
+    node.file.commit([CommitRequest([Change((), (DeleteKey("leased"),))])])
     node.wait_stored()
     assert node.group.counting() == [0, 1, 2]
     assert [node.disk(number).ask(SqliteFile.leased)[0] for number in range(3)] == [{}] * 3

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from amqpd.definitions.difference import difference
 from amqpd.definitions.document import read_definitions
-from amqpd.definitions.export import export_text
+from amqpd.definitions.export import export_steps
 from amqpd.security.rabbitmq_hashes import ALGORITHMS, stored_hash
 from amqpd.topology.plans import create_vhost
 from amqpd.topology.state import Topology
@@ -36,6 +36,11 @@ from amqpd.vocabulary.records import (
 )
 from amqpd.wire.json_values import BadValue, from_json, json_text, to_json
 from amqpd.wire.values import arguments_key
+
+
+def export_text(topology: Topology, version: str, vhost: str | None = None) -> str:
+    return "".join(part for part in export_steps(topology, version, vhost) if part is not None)
+
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VHOSTS = st.sampled_from(["/", "v", "ü/%"])

@@ -105,7 +105,7 @@ class Tenant:
             "alarms",
         ),
         (
-            "import amqpd.process.garbage as g\n"
+            "import amqpd.process.memory as g\n"
             "class GC:\n"
             "    def __getattr__(self, name):\n"
             "        raise OverflowError(name)\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from amqpd.backup.job import journal_facts
 from amqpd.backup.progress import Progress
-from amqpd.backup.snapshots import journal_facts
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.errors import DiskFailure, DiskFull

@@ -23,12 +23,12 @@ from amqpd.management.running import Running
 from amqpd.session.services import Resume
 from amqpd.topology import plans
 from amqpd.topology.metadata.codec import encode_key, encode_record
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sync import TopologySync, transaction_of
 from amqpd.vocabulary.identity import Identity
 from amqpd.vocabulary.journal_numbers import delayed_id, vhost_number
 from amqpd.vocabulary.records import Change, Key, Put, QueueRecord
 from tests.harness.harness import Client, Harness
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 

@@ -25,6 +25,7 @@ from tests.harness.harness import Client, Harness, publish_bytes
 from tests.harness.invariants import check_node
 from tests.harness.resident import MIB, RECEIVE_BYTES, ROOMY, queue_of, traced
 from tests.harness.slow import slow
+from tests.topology.samples import routed
 
 # Of an idle connection, with this test's own half of it and without sockets and tasks.
 IDLE_BYTES_MAX = 13_000 if KERNEL == "cython" else 17_500
@@ -206,7 +207,7 @@ def test_the_topic_exchanges_cache_is_bounded() -> None:
     client.call(commands.Queue.Bind(0, "q", "amq.topic", "a.#", False, {}), commands.Queue.BindOk)
     matcher = harness.topology.vhosts["/"].exchanges["amq.topic"].matcher
     for number in range(SUBLIST_ENTRIES_MAX * 2):
-        harness.topology.vhosts["/"].route("amq.topic", f"a.{number}")
+        routed(harness.topology.vhosts["/"], "amq.topic", f"a.{number}")
     assert matcher.statistics().num_cache <= SUBLIST_ENTRIES_MAX
 
 

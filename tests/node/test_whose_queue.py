@@ -19,11 +19,11 @@ from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow
 from amqpd.queues.states import QueueState
 from amqpd.topology.metadata.claiming import claim
 from amqpd.topology.metadata.codec import decode_record, encode_key, encode_record
-from amqpd.topology.metadata.memory import MemorySpace
 from amqpd.topology.metadata.store import PutKey
 from amqpd.vocabulary.records import Put, QueueRecord, UnreadableQueue
 from tests.harness.harness import Client
 from tests.node.test_identity import ONE, TWO, Stored, declared, space_with, started
+from tests.topology.memory_store import MemorySpace
 
 pytestmark = pytest.mark.trio
 

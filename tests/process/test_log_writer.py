@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-from amqpd.process.log_writer import LogStream, LogWriter
+from amqpd.process.logs import LogStream, LogWriter
 
 DEADLINE_S = 60.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
-from amqpd.security.external import certificate_user
+from amqpd.security.sasl import certificate_user
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,14 @@ import trio.testing
 
 from amqpd.process.services import address_of
 from amqpd.security.authentication import logins as logins_module
-from amqpd.security.authentication.fair_semaphore import FairSemaphore, TooManyWaiting
-from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX, Accepted, LoginRefused, Logins
+from amqpd.security.authentication.logins import (
+    PASSWORD_BYTES_MAX,
+    Accepted,
+    FairSemaphore,
+    LoginRefused,
+    Logins,
+    TooManyWaiting,
+)
 from amqpd.security.authentication.passwords import hash_password, verify_password
 from amqpd.security.rabbitmq_hashes import stored_hash
 from amqpd.topology.state import Topology

@@ -65,7 +65,7 @@ def test_a_new_mark_replaces_what_was_there(path):
 
 
 def test_a_mark_without_a_map_is_the_same(path):
-    mark = Mark(path, IDENTITY, 3).by_calls()
+    mark = Mark(path, IDENTITY, 3, by_calls=True)
     for number in range(4, 10):
         mark.promise(number)
         assert read_mark(path) == Promise(IDENTITY, number)
@@ -76,7 +76,7 @@ def test_a_mark_without_a_map_is_the_same(path):
 
 def test_no_other_thread_waits_for_a_disk_of_several(path, monkeypatch):
     """Writing to a map of a file system that is frozen waits with the interpreter lock held."""
-    mark = Mark(path, IDENTITY, 3).by_calls()
+    mark = Mark(path, IDENTITY, 3, by_calls=True)
     written = []
     monkeypatch.setattr("os.pwrite", lambda descriptor, data, at: written.append((descriptor, at)))
     mark.promise(4)

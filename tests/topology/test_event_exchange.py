@@ -7,12 +7,12 @@ import trio
 
 from amqpd.topology.metadata.bootstrap import bootstrap, make_event_exchange
 from amqpd.topology.metadata.codec import PREFIX
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.reading import records_of
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.plans import EVENT_EXCHANGE, PREDECLARED_EXCHANGES
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, ExchangeRecord, Put, VhostRecord
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 pytestmark = pytest.mark.trio
 

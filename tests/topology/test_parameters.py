@@ -14,6 +14,7 @@ from amqpd.vocabulary.records import (
     QueueRecord,
     VhostRecord,
 )
+from tests.topology.samples import routed
 
 DEFAULT = ParameterRecord("/", "unroutable", "default", "nack")
 POLICY = PolicyRecord("/", "p", "^orders", "exchanges", {"unroutable": "lost"})
@@ -57,11 +58,11 @@ def test_an_alternate_exchange_by_policy_works_on_a_live_exchange_and_the_argume
     ]
     topology.apply([Put(VhostRecord("/")), Put(plain), Put(with_argument), *map(Put, catching)])
     vhost = topology.vhosts["/"]
-    assert (vhost.route("orders", "k"), vhost.route("other", "k")) == ((), ("by argument",))
+    assert (routed(vhost, "orders", "k"), routed(vhost, "other", "k")) == ((), ("by argument",))
     policy = PolicyRecord("/", "p", "^o", "all", {"alternate-exchange": "by policy"})
     topology.apply([Put(policy)])
-    assert (vhost.route("orders", "k"), vhost.route("other", "k")) == (("by policy",), ("by argument",))
+    assert (routed(vhost, "orders", "k"), routed(vhost, "other", "k")) == (("by policy",), ("by argument",))
     topology.apply([Put(ExchangeRecord("/", "oranges", "direct"))])
-    assert vhost.route("oranges", "k") == ("by policy",)
+    assert routed(vhost, "oranges", "k") == ("by policy",)
     topology.apply([Delete(policy.key)])
-    assert (vhost.route("orders", "k"), vhost.route("oranges", "k")) == ((), ())
+    assert (routed(vhost, "orders", "k"), routed(vhost, "oranges", "k")) == ((), ())

@@ -34,7 +34,7 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
-from tests.topology.samples import topology_of
+from tests.topology.samples import routed, topology_of
 
 
 def exchange(name: str, *, auto_delete: bool = False, durable: bool = True, type_name: str = "direct") -> Any:
@@ -95,7 +95,7 @@ def test_a_deleted_vhost_leaves_nothing_of_its_own_and_everything_else() -> None
     topology.apply(delete_vhost(topology, "v"))
     assert list(topology.vhosts) == list(topology.vhost_records) == ["other"]
     assert list(topology.permissions) == list(topology.topic_permissions) == [("other", "u")]
-    assert topology.vhosts["other"].route("amq.topic", "x") == ("q",)
+    assert routed(topology.vhosts["other"], "amq.topic", "x") == ("q",)
     topology.apply([Put(VhostRecord("v"))])
     again = topology.vhosts["v"]
     assert (again.exchanges, again.queues, list(again.bindings())) == ({}, {}, [])

@@ -13,12 +13,12 @@ from amqpd.topology.policies import (
     NO_POLICY,
     Kind,
     check_policy,
-    effective_policy,
     policies_changed,
 )
 from amqpd.topology.policy_keys import PolicyInvalid, check_definition, erlang_term, merge_value
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Delete, ExchangeRecord, PolicyRecord, Put, QueueRecord, VhostRecord
+from tests.topology.samples import effective_policy
 
 
 def policy(name: str = "p", pattern: str = "", apply_to: str = "all", **more: Any) -> PolicyRecord:
@@ -26,7 +26,7 @@ def policy(name: str = "p", pattern: str = "", apply_to: str = "all", **more: An
 
 
 def named(*policies: PolicyRecord, kind: Kind = "queue", name: str = "q", queue_type: str = "classic") -> str | None:
-    return effective_policy(policies, (), kind, "/", name, queue_type).name
+    return effective_policy(policies, (), kind, name, queue_type).name
 
 
 # -- which one
@@ -75,8 +75,9 @@ def test_the_highest_priority_goes_first_and_of_equal_ones_the_first_name() -> N
 
 
 def test_a_policy_of_another_vhost_does_not_count() -> None:
-    other = PolicyRecord("other", "p", "", "all", {"max-length": 1})
-    assert effective_policy([other], [other], "queue", "/", "q") == NO_POLICY
+    topology = Topology()
+    topology.apply([Put(VhostRecord("/")), Put(PolicyRecord("other", "p", "", "all", {"max-length": 1}))])
+    assert topology.policy_of("queue", "/", "q") == NO_POLICY
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_of_a_limit_the_tighter_one_counts() -> None:
     theirs = policy(
         "theirs", definition={"max-length": 20, "expires": 1, "overflow": "reject-publish"}, operator=True
     )
-    both = effective_policy([ours], [theirs], "queue", "/", "q")
+    both = effective_policy([ours], [theirs], "queue", "q")
     assert (both.name, both.operator_name) == ("ours", "theirs")
     assert both.definition == {
         "max-length": 10,
@@ -123,8 +124,8 @@ def test_of_a_limit_the_tighter_one_counts() -> None:
 
 def test_an_operator_policy_applies_alone_too() -> None:
     theirs = policy("theirs", operator=True)
-    assert effective_policy([], [theirs], "queue", "/", "q").definition == {"max-length": 10}
-    assert effective_policy([], [theirs], "queue", "/", "q").name is None
+    assert effective_policy([], [theirs], "queue", "q").definition == {"max-length": 10}
+    assert effective_policy([], [theirs], "queue", "q").name is None
 
 
 @pytest.mark.parametrize(
@@ -319,6 +320,6 @@ def test_what_is_remembered_is_what_would_be_found(steps: list[tuple[bool, Polic
             ("exchange", "q1", ""),
         ):
             expected = effective_policy(
-                held.policies.values(), held.operator_policies.values(), kind, "/", name, queue_type
+                held.policies.values(), held.operator_policies.values(), kind, name, queue_type
             )
             assert topology.policy_of(kind, "/", name, queue_type) == expected

@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.queue_limits import NEAR, QueueLimits
 from amqpd.topology.metadata.store import PutKey
 from amqpd.topology.metadata.sync import TopologySync, transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import Change, ParameterRecord, Put, QueueRecord, VhostRecord
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 LIMIT, EACH = 20, 15
 

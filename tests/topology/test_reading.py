@@ -16,7 +16,6 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges import Message
 from amqpd.topology.metadata.codec import RECORDS, encode_key, encode_record
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.reading import RecordReader
 from amqpd.topology.metadata.store import DeleteKey, PutKey, StoreDamaged
 from amqpd.topology.metadata.sync import TopologySync, transaction_of
@@ -36,6 +35,8 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
+from tests.topology.memory_store import MemorySpace, MemoryStore
+from tests.topology.samples import routed_message
 
 EACH: tuple[Record, ...] = (
     VhostRecord("/"),
@@ -71,7 +72,7 @@ def lies(record: Record) -> Iterator[str]:
 
 def routes(topology: Topology) -> list[tuple[str, ...]]:
     vhost = topology.vhosts["/"]
-    return [vhost.route_message(name, Message(("1",), {"a": 1})) for name in list(vhost.exchanges)]
+    return [routed_message(vhost, name, Message(("1",), {"a": 1})) for name in list(vhost.exchanges)]
 
 
 @pytest.mark.parametrize("record", EACH, ids=lambda record: "-".join(record.key)[:40])

@@ -20,22 +20,31 @@ from amqpd.vocabulary.records import (
     UserRecord,
     VhostRecord,
 )
-from tests.topology.samples import alternate_policy, exchange, queue, to_exchange, to_queue, topology_of
+from tests.topology.samples import (
+    alternate_policy,
+    exchange,
+    queue,
+    reads_more,
+    routed,
+    to_exchange,
+    to_queue,
+    topology_of,
+)
 
 # -- routes
 
 
 def test_the_default_exchange_is_the_queue_of_that_name() -> None:
     topology, vhost = topology_of(queue("q"))
-    assert vhost.route("", "q") == ("q",)
-    assert vhost.route("", "other") == ()
+    assert routed(vhost, "", "q") == ("q",)
+    assert routed(vhost, "", "other") == ()
     topology.apply([Delete(queue("q").key)])
-    assert vhost.route("", "q") == ()
+    assert routed(vhost, "", "q") == ()
 
 
 def test_a_missing_exchange_routes_nowhere() -> None:
     _, vhost = topology_of(queue("q"))
-    assert vhost.route("missing", "q") == ()
+    assert routed(vhost, "missing", "q") == ()
 
 
 def test_a_queue_is_reached_once_by_all_ways() -> None:
@@ -52,7 +61,7 @@ def test_a_queue_is_reached_once_by_all_ways() -> None:
         to_queue("right", "q", "#"),
         to_queue("right", "r", "*"),
     )
-    assert vhost.route("top", "k") == ("q", "r")
+    assert routed(vhost, "top", "k") == ("q", "r")
 
 
 def test_cycles_of_exchanges_end() -> None:
@@ -68,7 +77,7 @@ def test_cycles_of_exchanges_end() -> None:
         to_queue("c", "q"),
     )
     for name in "abc":
-        assert vhost.route(name, "") == ("q",)
+        assert routed(vhost, name, "") == ("q",)
 
 
 def test_each_exchange_on_the_way_matches_the_message_anew() -> None:
@@ -79,8 +88,8 @@ def test_each_exchange_on_the_way_matches_the_message_anew() -> None:
         to_exchange("a", "b", "k.#"),
         to_queue("b", "q", "k.1"),
     )
-    assert vhost.route("a", "k.1") == ("q",)
-    assert vhost.route("a", "k.2") == ()
+    assert routed(vhost, "a", "k.1") == ("q",)
+    assert routed(vhost, "a", "k.2") == ()
 
 
 def test_headers_reach_a_headers_exchange_behind_another() -> None:
@@ -91,9 +100,9 @@ def test_headers_reach_a_headers_exchange_behind_another() -> None:
         to_exchange("a", "h"),
         to_queue("h", "q", arguments={"colour": "red"}),
     )
-    assert vhost.route("a", "", {"colour": "red"}) == ("q",)
-    assert vhost.route("a", "", {"colour": "blue"}) == ()
-    assert vhost.route("a", "") == ()
+    assert routed(vhost, "a", "", {"colour": "red"}) == ("q",)
+    assert routed(vhost, "a", "", {"colour": "blue"}) == ()
+    assert routed(vhost, "a", "") == ()
 
 
 # -- alternate exchanges
@@ -108,8 +117,8 @@ def test_the_alternate_takes_what_matches_nothing() -> None:
         to_queue("a", "q"),
         to_queue("rest", "unrouted"),
     )
-    assert vhost.route("a", "k") == ("q",)
-    assert vhost.route("a", "other") == ("unrouted",)
+    assert routed(vhost, "a", "k") == ("q",)
+    assert routed(vhost, "a", "other") == ("unrouted",)
 
 
 def test_the_alternate_is_asked_for_every_exchange_passed() -> None:
@@ -127,7 +136,7 @@ def test_the_alternate_is_asked_for_every_exchange_passed() -> None:
         to_queue("rest of a", "qa"),
         to_queue("rest of b", "qb"),
     )
-    assert vhost.route("a", "none") == ("q", "qb")
+    assert routed(vhost, "a", "none") == ("q", "qb")
 
 
 def test_an_exchange_already_passed_still_counts_as_a_match() -> None:
@@ -141,30 +150,30 @@ def test_an_exchange_already_passed_still_counts_as_a_match() -> None:
         to_exchange("b", "a"),
         to_queue("rest", "unrouted"),
     )
-    assert vhost.route("a", "") == ()
+    assert routed(vhost, "a", "") == ()
 
 
 def test_alternates_in_a_cycle_end() -> None:
     _, vhost = topology_of(exchange("a", alternate="b"), exchange("b", alternate="a"))
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
 
 
 def test_an_exchange_may_be_its_own_alternate() -> None:
     _, vhost = topology_of(exchange("a", alternate="a"))
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
 
 
 @pytest.mark.parametrize("alternate", ["missing", 7, None])
 def test_an_alternate_that_is_not_there_is_skipped(alternate: Any) -> None:
     _, vhost = topology_of(exchange("a", alternate=alternate))
-    assert vhost.route("a", "k") == ()
-    assert not vhost.routes_on_headers("a")
+    assert routed(vhost, "a", "k") == ()
+    assert not reads_more(vhost, "a")
 
 
 def test_the_default_exchange_is_nobodys_alternate() -> None:
     """As in RabbitMQ 3.10.8: its bindings are implicit, and are looked up for a publish to it only."""
     _, vhost = topology_of(exchange("a", alternate=""), queue("k"))
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
 
 
 def test_a_binding_to_what_is_gone_is_no_match() -> None:
@@ -177,7 +186,7 @@ def test_a_binding_to_what_is_gone_is_no_match() -> None:
         to_queue("rest", "unrouted"),
     )
     topology.apply([Delete(queue("q").key)])
-    assert vhost.route("a", "k") == ("unrouted",)
+    assert routed(vhost, "a", "k") == ("unrouted",)
 
 
 # -- whether headers matter
@@ -194,7 +203,7 @@ def test_routes_on_headers_looks_through_bindings_and_alternates() -> None:
         to_exchange("loop", "loop"),
         to_exchange("h", "direct"),
     )
-    answers = {name: vhost.routes_on_headers(name) for name in [*vhost.exchanges, "", "missing"]}
+    answers = {name: reads_more(vhost, name) for name in [*vhost.exchanges, "", "missing"]}
     assert answers == {
         "direct": False,
         "to headers": True,
@@ -205,10 +214,10 @@ def test_routes_on_headers_looks_through_bindings_and_alternates() -> None:
         "missing": False,
     }
     topology.apply([Delete(to_exchange("to headers", "h").key)])
-    assert not vhost.routes_on_headers("by alternate")
+    assert not reads_more(vhost, "by alternate")
     topology.apply([Put(to_exchange("loop", "h", "1")), Put(to_exchange("loop", "h", "2"))])
     topology.apply([Delete(to_exchange("loop", "h", "1").key)])
-    assert vhost.routes_on_headers("loop")
+    assert reads_more(vhost, "loop")
 
 
 # -- changes
@@ -216,31 +225,31 @@ def test_routes_on_headers_looks_through_bindings_and_alternates() -> None:
 
 def test_a_binding_may_come_before_its_ends_and_stay_after_them() -> None:
     topology, vhost = topology_of(to_queue("a", "q"), to_exchange("a", "b"), to_queue("b", "r"))
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
     topology.apply([Put(queue("q")), Put(queue("r")), Put(exchange("b")), Put(exchange("a"))])
-    assert vhost.route("a", "k") == ("q", "r")
+    assert routed(vhost, "a", "k") == ("q", "r")
     topology.apply([Delete(exchange("a").key), Delete(queue("q").key)])
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
     topology.apply([Put(exchange("a"))])
-    assert vhost.route("a", "k") == ("r",)
+    assert routed(vhost, "a", "k") == ("r",)
 
 
 def test_an_exchange_put_again_keeps_its_bindings() -> None:
     topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q", "k.*"))
     topology.apply([Put(exchange("a", alternate="other"))])
     assert vhost.exchanges["a"].alternate == "other"
-    assert vhost.route("a", "k.*") == ("q",)
+    assert routed(vhost, "a", "k.*") == ("q",)
     topology.apply([Put(exchange("a", "topic"))])
-    assert vhost.route("a", "k.1") == ("q",)
+    assert routed(vhost, "a", "k.1") == ("q",)
     topology.apply([Delete(to_queue("a", "q", "k.*").key)])
-    assert vhost.route("a", "k.1") == ()
+    assert routed(vhost, "a", "k.1") == ()
 
 
 def test_a_binding_put_again_is_one_binding() -> None:
     topology, vhost = topology_of(exchange("a"), queue("q"), to_queue("a", "q"), to_queue("a", "q"))
     assert len(vhost.bindings_from("a")) == 1
     topology.apply([Delete(to_queue("a", "q").key)])
-    assert vhost.route("a", "k") == ()
+    assert routed(vhost, "a", "k") == ()
     assert list(vhost.bindings_from("a")) == list(vhost.bindings_to("queue", "q")) == []
 
 
@@ -408,11 +417,11 @@ def test_contents_may_come_before_their_vhost_and_stay_after_it() -> None:
     topology.apply([Put(exchange("a")), Put(queue("q")), Put(to_queue("a", "q"))])
     assert topology.vhosts == {}
     topology.apply([Put(VhostRecord("/"))])
-    assert topology.vhosts["/"].route("a", "k") == ("q",)
+    assert routed(topology.vhosts["/"], "a", "k") == ("q",)
     topology.apply([Delete(("vhost", "/"))])
     assert topology.vhosts == topology.vhost_records == {}
     topology.apply([Delete(queue("q").key), Put(VhostRecord("/"))])
-    assert topology.vhosts["/"].route("a", "k") == ()
+    assert routed(topology.vhosts["/"], "a", "k") == ()
     assert list(topology.vhosts["/"].exchanges) == ["a"]
 
 
@@ -449,5 +458,5 @@ def test_deleting_a_queue_with_its_bindings_looks_at_no_other_bindings() -> None
     topology.apply([*(Delete(binding.key) for binding in gone), Delete(queue("q7").key)])
     assert CountedDict.walked == 0
     assert (len(vhost.queues), len(vhost.bindings_from("a"))) == (999, 4995)
-    assert vhost.route("a", "k8") == ("q8",)
-    assert vhost.route("a", "k7") == ()
+    assert routed(vhost, "a", "k8") == ("q8",)
+    assert routed(vhost, "a", "k7") == ()

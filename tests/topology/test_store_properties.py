@@ -11,7 +11,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
@@ -26,6 +25,7 @@ from amqpd.topology.metadata.store import (
 from tests.harness.etcd import EtcdProcess
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 KEYS = st.sampled_from(["a", "a/b", "a/c", "b", "é"])
 

@@ -14,7 +14,6 @@ from pamqp.exceptions import AMQPPreconditionFailed
 from amqpd.security.authentication.passwords import verify_password
 from amqpd.topology.metadata import sync as sync_module
 from amqpd.topology.metadata.bootstrap import bootstrap
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.store import SqliteStore
 from amqpd.topology.metadata.store import (
     Committed,
@@ -44,6 +43,8 @@ from amqpd.vocabulary.records import (
 )
 from tests.topology.etcd_stores import etcd_stores, new_prefix
 from tests.topology.etcd_stores import shared_etcd as shared_etcd
+from tests.topology.memory_store import MemorySpace, MemoryStore
+from tests.topology.samples import routed
 
 pytestmark = pytest.mark.trio
 
@@ -125,7 +126,7 @@ async def test_start_loads_everything_in_one_batch_virtual_hosts_first(store: Me
     assert [change.record.key[0] for change in batch] == [
         *("vhost", "user", "parameter", "policy", "exchange", "queue", "binding")
     ]
-    assert node.topology.vhosts["/"].route("x", "k") == ("q",)
+    assert routed(node.topology.vhosts["/"], "x", "k") == ("q",)
 
 
 async def test_a_submission_is_applied_before_it_is_answered(store: MetadataStore) -> None:

@@ -11,7 +11,6 @@ import trio
 import trio.testing
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.topology.metadata.memory import MemoryStore
 from amqpd.topology.metadata.store import (
     MetadataTransaction,
     Outcome,
@@ -25,6 +24,7 @@ from amqpd.topology.metadata.store import (
 )
 from amqpd.topology.metadata.sync import LEASE_TTL_S
 from amqpd.vocabulary.records import Delete, Put, QueueRecord
+from tests.topology.memory_store import MemoryStore
 from tests.topology.test_sync import HOST, QUEUE, running
 
 pytestmark = pytest.mark.trio

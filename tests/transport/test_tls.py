@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from amqpd.errors import StartupError
 from amqpd.setting_tables import TlsSettings
-from amqpd.transport.tls import server_context, tell_exposed_key
-from amqpd.transport.tls_facts import TEXT_LENGTH_MAX, tls_facts
+from amqpd.transport.tls import TEXT_LENGTH_MAX, server_context, tell_exposed_key, tls_facts
 from amqpd.vocabulary.states import TLS_FIELDS
 
 

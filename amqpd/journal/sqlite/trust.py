@@ -171,8 +171,7 @@ def promise_of(journal: Path) -> tuple[Promise | None, str]:
 def make_mark(journal: Path, identity: str, index: int, *, by_calls: bool = False) -> Mark | None:
     """None on a full disk. `by_calls`: see `Mark`. Raises DiskFailure."""
     try:
-        mark = Mark(mark_path(journal), identity, index)
-        return mark.by_calls() if by_calls else mark
+        return Mark(mark_path(journal), identity, index, by_calls=by_calls)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return None

@@ -1,6 +1,7 @@
 """The commands of the control socket: which use case each of them is, and how its arguments are read.
 
-What comes in: commands with arguments, as JSON. What goes out: what use cases return.
+What comes in: commands with arguments, as JSON. What goes out: what use cases return; of clients in a cluster also
+`nodes_missing`, the nodes that did not answer, each with what is known of it.
 Rules: 1. Nothing is decided here: a request that makes no sense is refused by the use case, one that is no request of
 this form by a `BadArgument` from here. 2. Operators of the socket may do everything: its file mode says who they are.
 Not here: the socket (`socket.py`), commands of components that are no use cases of the node: backup, scrub, audit.
@@ -8,13 +9,14 @@ Not here: the socket (`socket.py`), commands of components that are no use cases
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from amqpd.management import alarms, traces
+from amqpd.management.connections import CloseRequest
 from amqpd.management.control import declaration_commands
-from amqpd.management.control.answers import Handler, Listing, Stream, caller
+from amqpd.management.control.answers import EndedStream, Handler, Listing, Result, Stream, caller
 from amqpd.management.control.arguments import Arguments, optional, required, vhost_of
 from amqpd.management.damage.damaged_rows import DamagedRows, Which
 from amqpd.management.damage.orphan_operations import OrphanOperations
@@ -23,12 +25,16 @@ from amqpd.management.figures import inventory
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.metadata import transients
+from amqpd.management.across_nodes import clients
+from amqpd.management.across_nodes.clients import Clients
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import StoreDamaged
 from amqpd.vocabulary.records import Change, Delete, Put
 
 Rows = list[dict[str, Any]]
+Listed = Callable[[Clients, Arguments], AsyncGenerator[Rows, None]]
 
 
 def handlers(on: Running) -> Mapping[str, Handler]:
@@ -104,6 +110,44 @@ def orphan_streams(orphans: OrphanOperations) -> Mapping[str, Stream]:
         "orphans adopt": adopt,
         "orphans export": lambda arguments: orphans.export(_id(arguments), caller()),
         "orphans delete": delete,
+    }
+
+
+def client_handlers(on: Running, leaders: Callable[[], Leaders]) -> Mapping[str, Handler]:
+    """Of the clients of all nodes. `leaders`: of this moment."""
+
+    async def close(arguments: Arguments) -> dict[str, Any]:
+        request = CloseRequest(
+            which=optional(arguments, "id"),
+            user=optional(arguments, "user"),
+            vhost=optional(arguments, "vhost"),
+            everything=arguments.get("all") is True,
+            reason=optional(arguments, "reason"),
+        )
+        done = await clients.close(on, leaders(), caller(), request)
+        return {"closed": done.count, "nodes_missing": done.missing}
+
+    return {"connection close": close}
+
+
+def client_streams(on: Running, leaders: Callable[[], Leaders]) -> Mapping[str, EndedStream]:
+    """Lists of the clients of all nodes. `leaders`: of this moment."""
+
+    def listed(of: Listed) -> EndedStream:
+        async def rows(arguments: Arguments) -> AsyncGenerator[Rows | Result, None]:
+            now = leaders()
+            found = Clients(on, now)
+            async for page in of(found, arguments):
+                yield page
+            if now.clustered:
+                yield Result({"nodes_missing": found.missing})
+
+        return rows
+
+    return {
+        "connection list": listed(Clients.connections),
+        "channel list": listed(Clients.channels),
+        "consumer list": listed(Clients.consumers),
     }
 
 

@@ -22,11 +22,10 @@ from amqpd.audit.party import Party
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import NodeAnswer
 from amqpd.management.asking import ask
 from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.management.operators import Operator
-from amqpd.management.running import Running
+from amqpd.management.running import NodeAnswer, Running
 from amqpd.queues.contents import names, properties_of
 from amqpd.queues.levels import SEQ_MASK
 from amqpd.queues.port import Got, QueuePort

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amqpd.management.amqp_errors import refusals
-from amqpd.management.answers import NodeAnswer
 from amqpd.management.errors import BadArgument, Conflict
-from amqpd.management.running import Running
+from amqpd.management.running import NodeAnswer, Running
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord, Record
 
 _KINDS = (ExchangeRecord, QueueRecord, BindingRecord)

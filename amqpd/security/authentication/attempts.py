@@ -5,8 +5,7 @@ Rules: 1. A log-in whose connection has ended is cancelled: each waits as a task
 finds 12,000 of them holds the message loop for 80 to 190 ms. 2. A few of each address are not, so that a client
 behind a flood that tries again with the same password gets the answer to its first try; of the addresses with most of
 them they make way for those with fewer. 3. What ended leaves both tables, whatever the outcome.
-Not here: the hash (`logins.py`), in which order log-ins wait (`fair_semaphore.py`), the answer
-(`process/services.py`).
+Not here: the hash, and in which order log-ins wait for it (`logins.py`), the answer (`process/services.py`).
 """
 
 from __future__ import annotations

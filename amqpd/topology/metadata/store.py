@@ -4,14 +4,14 @@ What comes in: `MetadataTransaction`s (compares and operations on string keys). 
 `CompareFailed`, `Snapshot`s, and a watch of `Event`s.
 Rules: 1. One key space: a key has one value, that of the last put. 2. Revisions are integers that only grow; every
 transaction that changed something has its own; nothing else may be read out of them. 3. `Committed` means that keys
-without a lease are on stable storage. 4. A key with a lease lives as long as the lease: until it is revoked, its
-store is closed, or its process is gone. A store must show it to the process that put it, and may show it to others
-(etcd does, the embedded store does not). 5. Any error but `StoreFull`, `StoreBusy`, `StoreUnavailable`,
+without a lease are on stable storage. 4. A key with a lease lives as long as the lease: until its store is
+closed, or its process is gone. A store must show it to the process that put it, and may show it to others (etcd does,
+the embedded store does not). 5. Any error but `StoreFull`, `StoreBusy`, `StoreUnavailable`,
 `OutcomeUnknown`, `Compacted`, `LeaseGone` and `ValueError` means that the outcome is unknown and the store is done
 for: the node stops. `StoreUnavailable` and `OutcomeUnknown` come from a store that is reached over a network only. 6.
 What such a store cannot carry out in one step (etcd takes 128 operations and 1.5 MiB), it carries out in several, in
 the transaction's order.
-Not here: the stores (`memory.py`, `sqlite/store.py`, `etcd/store.py`), what the keys and values mean (`codec.py`).
+Not here: the stores (`sqlite/store.py`, `etcd/store.py`), what the keys and values mean (`codec.py`).
 
 The contract is a subset of etcd version 3 (etcd.io, "etcd API"): Txn with compares on mod_revision, a put with a
 lease, Watch with start_revision = after + 1 and its compaction error, LeaseGrant, LeaseKeepAlive, LeaseRevoke.
@@ -238,10 +238,6 @@ class MetadataStore(Protocol):
         """Raises LeaseGone, and StoreLacksDisks while nothing can be put."""
         ...
 
-    async def revoke_lease(self, lease: int) -> None:
-        """Delete every key that holds the lease, and the lease, in one revision. Raises LeaseGone."""
-        ...
-
     async def identity(self) -> str:
         """32 hexadecimal digits that this store has had from its beginning, and no other store has."""
         ...
@@ -257,7 +253,7 @@ class MetadataStore(Protocol):
     async def dropped_queues(self) -> frozenset[int]:
         """The journal's numbers of queues without a lease whose keys were deleted, and what stands for deleted
         virtual hosts (`tombstones.py`), as long as they are not forgotten. One number stands for all levels
-        of a queue: ask `tombstones.covers`."""
+        of a queue."""
         ...
 
     async def forget_dropped(self, ids: Iterable[int], keep: int = 0) -> None:

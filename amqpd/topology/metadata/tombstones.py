@@ -3,9 +3,9 @@
 What comes in: keys and values of the metadata store. What goes out: the journal's numbers that they stand for.
 Rules: 1. A queue's record has its number; a virtual host has one that its name gives, from which each node finds that
 of its own delayed messages (`vocabulary/journal_numbers.py`). 2. One number is recorded for a queue, though a
-priority queue's levels have the numbers behind it: `covers` knows them. 3. A number that is in use again is not
-dropped: a virtual host may be made again, and its name is its number. 4. What need not be remembered any more is
-forgotten when the store takes it (`forget_old`); nothing waits for that, and nothing fails with it.
+priority queue's levels have the numbers behind it. 3. A number that is in use again is not dropped: a virtual host
+may be made again, and its name is its number. 4. What need not be remembered any more is forgotten when the store
+takes it (`forget_old`); nothing waits for that, and nothing fails with it.
 Not here: the table (`sqlite/tables.py`), what is done with the journal's rows (`node/queue_registry.py`).
 """
 
@@ -22,8 +22,6 @@ from amqpd.vocabulary.journal_numbers import vhost_number
 
 _QUEUE = "topology/queue/"
 _VHOST = "topology/vhost/"
-# A priority queue has levels 0 to 255 (`queues/settings.py`, PRIORITY_MAX).
-LEVELS_MAX = 256
 # Some 20 MB of rows. A number that is forgotten too early makes its messages, should the journal still have them,
 # orphans that an operator has to look at; nothing is lost by it.
 DROPPED_MAX = 1_000_000
@@ -40,11 +38,6 @@ def numbers(records: Iterable[tuple[str, str]]) -> set[int]:
 def is_numbered(key: str) -> bool:
     """Whether a record of this key has a number in the journal."""
     return key.startswith((_QUEUE, _VHOST))
-
-
-def covers(dropped: Collection[int], queue_id: int) -> bool:
-    """Whether the number, of a queue or of one of its levels, is of a queue that was deleted."""
-    return any(queue_id - level in dropped for level in range(LEVELS_MAX))
 
 
 def oldest(dropped: Mapping[int, int], ids: Iterable[int], keep: int) -> list[int]:

@@ -20,7 +20,6 @@ from amqpd.management.control.socket import ControlServer
 from amqpd.management.errors import Unavailable
 from amqpd.management.metadata import vhosts
 from amqpd.management.metadata.stored import StoredMetadata
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.sqlite.batch import CommitRequest
 from amqpd.topology.metadata.sqlite.sqlite_file import SqliteFile
 from amqpd.topology.metadata.sqlite.store import SqliteStore
@@ -33,6 +32,7 @@ from amqpd.topology.metadata.store import (
     PutKey,
     StoreFull,
 )
+from tests.topology.memory_store import MemorySpace, MemoryStore
 
 LONG = "ü\"'\n" * PIECE_CHARACTERS
 

@@ -12,7 +12,7 @@ import trio
 
 from amqpd import __version__
 from amqpd.definitions.document import read_definitions
-from amqpd.definitions.export import export_text
+from amqpd.definitions.export import export_steps
 from amqpd.flow.alarms import AlarmBoard
 from amqpd.management.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from amqpd.management.metadata import definitions, limits, permissions, policies, users, vhosts
@@ -20,12 +20,17 @@ from amqpd.management.metadata.imported_queues import placed_on
 from amqpd.management.metadata.interface import Plan
 from amqpd.management.metadata.live import LiveMetadata
 from amqpd.management.running import Running
-from amqpd.topology.metadata.memory import MemorySpace, MemoryStore
 from amqpd.topology.metadata.store import StoreFull
 from amqpd.topology.metadata.sync import transaction_of
 from amqpd.topology.state import Topology
 from amqpd.vocabulary.records import BindingRecord, Delete, PermissionRecord, Put, QueueRecord, UserRecord
 from tests.node.test_identity import ONE, Stored, space_with, started
+from tests.topology.memory_store import MemorySpace, MemoryStore
+
+
+def export_text(topology: Topology, version: str, vhost: str | None = None) -> str:
+    return "".join(part for part in export_steps(topology, version, vhost) if part is not None)
+
 
 pytestmark = pytest.mark.trio
 

@@ -148,26 +148,22 @@ class Leases:
         known.renewed()
         return not known.missing
 
-    async def revoke(self, lease: int, patience: EtcdPatience) -> None:
-        """Its keys go with it. Raises LeaseGone, StoreUnavailable."""
-        if lease not in self._leases:
-            raise LeaseGone(f"lease {lease}")
+    async def end(self, lease: int, patience: EtcdPatience) -> None:
+        """Its keys go with it. It may be one of an earlier incarnation of this node, which is gone. Raises
+        StoreUnavailable."""
         # Before it is sent: the deletions are no accident.
-        ended = self._leases.pop(lease)
+        self._leases.pop(lease, None)
         try:
-            await self._end(lease, patience)
-        except BaseException:
-            self._leases[lease] = ended
-            raise
+            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
+        except EtcdRefused as refused:
+            if refused.code != NOT_FOUND:
+                raise self._gateway.explained(refused) from refused
+        await self._note(messages.delete(self._layout.lease(lease)), patience)
 
     async def lives(self, lease: int, patience: EtcdPatience) -> float:
         """For how long such a lease lives when it was renewed, in seconds; 0: it is gone. Raises StoreUnavailable."""
         answer = await patience.keep_trying(lambda: self._ask(TIME_TO_LIVE, lease))
         return float(answer.get("grantedTTL", 0)) if int(answer.get("TTL", 0)) >= 0 else 0.0
-
-    async def end_earlier(self, lease: int, patience: EtcdPatience) -> None:
-        """One of an earlier incarnation of this node, which is gone."""
-        await self._end(lease, patience)
 
     def committed(self, operations: Iterable[Operation], revision: int, *, watched: bool = False) -> None:
         """Of a transaction, of whichever process: which keys hold a lease of this one since then. Its answer says it,
@@ -205,14 +201,6 @@ class Leases:
             if key in lease.held and lease.held[key][1] <= revision:
                 del lease.held[key]
                 lease.missing.discard(key)
-
-    async def _end(self, lease: int, patience: EtcdPatience) -> None:
-        try:
-            await patience.keep_trying(lambda: self._ask(REVOKE, lease))
-        except EtcdRefused as refused:
-            if refused.code != NOT_FOUND:
-                raise self._gateway.explained(refused) from refused
-        await self._note(messages.delete(self._layout.lease(lease)), patience)
 
     async def _note(self, operation: Message, patience: EtcdPatience) -> None:
         note = messages.transaction([], [operation])

@@ -119,7 +119,7 @@ async def _end_earlier_incarnation(gateway: Gateway, layout: Layout, leases: Lea
     for each in found:
         lease = number_in(each.key.removeprefix(layout.leases)) if each.key.startswith(layout.leases) else None
         if lease is not None:
-            await leases.end_earlier(lease, gateway.patience(wait_s))
+            await leases.end(lease, gateway.patience(wait_s))
     left = [messages.delete(each.key) for each in found]
     while left:
         head = messages.put(layout.head, secrets.token_hex(8))

@@ -35,7 +35,6 @@ from amqpd.topology.metadata.store import (
     Compare,
     CompareFailed,
     Event,
-    LeaseGone,
     MetadataEntry,
     MetadataTransaction,
     Operation,
@@ -223,11 +222,6 @@ class EtcdStore:
             if not await self._leases.keep_alive(lease, patience):
                 await self._put_again(lease)
 
-    async def revoke_lease(self, lease: int) -> None:
-        async with self._ordered() as patience:
-            await self._leases.revoke(lease, patience)
-            await self._turn.touch(patience)
-
     async def identity(self) -> str:
         self._check_usable()
         await trio.lowlevel.checkpoint()
@@ -369,10 +363,10 @@ class EtcdStore:
         try:
             left = [messages.delete(self._turn.key)]
             for lease in self._leases:
-                await self._leases.revoke(lease, patience)
+                await self._leases.end(lease, patience)
                 left[1:] = [messages.put(self._layout.head, "")]
             await self._write(left, patience)
-        except (StoreUnreached, WentBack, LeaseGone) as error:
+        except (StoreUnreached, WentBack) as error:
             log.warning("leases are left to run out", reason=str(error))
 
     async def _write(self, operations: Sequence[Message], patience: EtcdPatience) -> None:

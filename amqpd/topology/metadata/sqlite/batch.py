@@ -16,7 +16,6 @@ from amqpd.topology.metadata.sqlite.tables import entry_checksum, history_checks
 from amqpd.topology.metadata.store import (
     Committed,
     CompareFailed,
-    DeleteKey,
     Event,
     MetadataEntry,
     MetadataStoreError,
@@ -31,12 +30,10 @@ LEASED_BITS = 48
 
 
 class CommitRequest:
-    """The transactions of one caller, and a lease to end after them. When `done`, no `outcomes` means: it had no
-    effect, for `failure`."""
+    """The transactions of one caller. When `done`, no `outcomes` means: they had no effect, for `failure`."""
 
-    def __init__(self, transactions: list[MetadataTransaction], ended_lease: int = 0) -> None:
+    def __init__(self, transactions: list[MetadataTransaction]) -> None:
         self.transactions = transactions
-        self.ended_lease = ended_lease
         self.done = False
         self.outcomes: list[Outcome] | None = None
         self.failure: MetadataStoreError | None = None
@@ -96,13 +93,6 @@ class GroupCommit:
                 del self.view[operation.key]
         self.events.append(Event(self.revision, effective))
         return Committed(self.revision)
-
-    def end_lease(self, lease: int, leased: dict[str, MetadataEntry]) -> None:
-        for key, entry in leased.items():
-            if entry.lease == lease and key not in self.touched:
-                self.view[key] = entry
-        held = sorted(key for key, entry in self.view.items() if entry.lease == lease)
-        self.execute(MetadataTransaction((), tuple(map(DeleteKey, held))))
 
     def tally(self, count: int, total: int) -> tuple[int, int]:
         """How many entries there are after the commit, and the sum of their checksums, from those before it."""

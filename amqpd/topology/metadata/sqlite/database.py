@@ -30,8 +30,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from amqpd.storage.files import has_log, keep_log, mark_path, wal_path
-from amqpd.storage.header import cannot_be_written
+from amqpd.storage.files import cannot_be_written, has_log, keep_log, mark_path, wal_path
 from amqpd.storage.mark import Mark, Promise
 from amqpd.topology.metadata.sqlite import copies, promises
 from amqpd.topology.metadata.sqlite.verification import (
@@ -78,32 +77,32 @@ class OpenedDatabase:
     """what is lost, and where the rest is kept: sentences"""
 
 
-def open_database(path: Path, *, accept_loss: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> OpenedDatabase:
-    """Create or migrate the file when necessary, and connect. Blocking. Raises NewerMetadataFormat, StoreDamaged,
-    StoreFull, MetadataStoreError: then no file has changed."""
+def open_database(path: Path, *, accept_loss: bool = False, mark_by_calls: bool = False) -> OpenedDatabase:
+    """Create or migrate the file when necessary, and connect. Blocking. `mark_by_calls`: see `Mark`. Raises
+    NewerMetadataFormat, StoreDamaged, StoreFull, MetadataStoreError: then no file has changed."""
     if not path.parent.is_dir():
         raise MetadataStoreError(f"cannot open {path}: there is no directory {path.parent}")
     with _with_way_out(path), explained(path, _FULL_AT_OPENING):
-        opened = _open(_Opening(path, accept_loss, busy_timeout_s), busy_timeout_s)
+        opened = _open(_Opening(path, accept_loss), mark_by_calls)
     for sentence in opened.accepted:
         log.warning("the loss of metadata is accepted", what=sentence)
     return opened
 
 
-def _open(opening: _Opening, busy_timeout_s: float) -> OpenedDatabase:
+def _open(opening: _Opening, mark_by_calls: bool) -> OpenedDatabase:
     path = opening.path
     with ExitStack() as looking:
         if opening.exists():
             opening.look(looking)
         else:
             opening.begin()
-        connection = _connect(f"file:{_quoted(path)}?mode=rw", busy_timeout_s)
+        connection = _connect(f"file:{_quoted(path)}?mode=rw")
         try:
             _set_up(connection, path, opening.steps)
             contents = contents_of(driver_of(connection), path)
             mark = None
             if opening.promise != Promise(contents.identity, contents.revision):
-                mark = Mark(mark_path(path), contents.identity, contents.revision)
+                mark = Mark(mark_path(path), contents.identity, contents.revision, by_calls=mark_by_calls)
         except BaseException:
             _close(connection)
             raise
@@ -113,7 +112,7 @@ def _open(opening: _Opening, busy_timeout_s: float) -> OpenedDatabase:
 def examine_database(path: Path) -> DatabaseContents | None:
     """What it has, if that is all that it promised. None: there is none, or none whose rows have checksums. Nothing
     is changed. Raises as `open_database`."""
-    opening = _Opening(path, accept_loss=False, busy_timeout_s=BUSY_TIMEOUT_S)
+    opening = _Opening(path, accept_loss=False)
     with explained(path), ExitStack() as looking:
         return opening.look(looking) if opening.exists() else None
 
@@ -143,14 +142,13 @@ def close_database(connection: sa.Connection, path: Path) -> None:
 class _Opening:
     """An opening of `metadata.db` up to the moment when it is opened for writing: what is looked at and decided."""
 
-    def __init__(self, path: Path, accept_loss: bool, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, accept_loss: bool) -> None:
         self.path = path
         self.steps = ScriptDirectory.from_config(_migrations())
         self.accepted: list[str] = []
         self.promise: Promise | None = None
         self._formats: set[str] = set()
         self._accept_loss = accept_loss
-        self._busy_timeout_s = busy_timeout_s
 
     def exists(self) -> bool:
         return self.path.exists() and self.path.stat().st_size > 0
@@ -207,7 +205,7 @@ class _Opening:
 
     def _read(self, how: str, closing: ExitStack) -> DatabaseContents | None:
         """None: it is of an older format, whose rows have no checksums."""
-        connection = _connect(f"file:{_quoted(self.path)}?{how}", self._busy_timeout_s)
+        connection = _connect(f"file:{_quoted(self.path)}?{how}")
         closing.callback(_close, connection)
         driver = driver_of(connection)
         with transaction(driver, "BEGIN"):
@@ -331,10 +329,10 @@ def _set_up(connection: sa.Connection, path: Path, steps: ScriptDirectory) -> No
         empty_log(driver_of(connection))
 
 
-def _connect(uri: str, busy_timeout_s: float) -> sa.Connection:
+def _connect(uri: str) -> sa.Connection:
     def connect() -> sqlite3.Connection:
         # One connection, used by one thread at a time (the store sees to that), but not always the same one.
-        return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.StaticPool)
     try:

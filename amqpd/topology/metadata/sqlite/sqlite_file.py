@@ -32,7 +32,7 @@ from amqpd.topology.metadata.sqlite.database import (
     open_database,
     transaction,
 )
-from amqpd.topology.metadata.sqlite.statements import (
+from amqpd.topology.metadata.sqlite.tables import (
     ADD_DROPPED,
     ADD_HISTORY,
     COUNT_DROPPED,
@@ -44,14 +44,12 @@ from amqpd.topology.metadata.sqlite.statements import (
     PUT_ENTRIES,
     READ_HISTORY,
     WRITE_STATE,
-    read_entries,
-)
-from amqpd.topology.metadata.sqlite.tables import (
     dropped_checksum,
     entries,
     entry_checksum,
     fits,
     history_checksum,
+    read_entries,
     state_checksum,
 )
 from amqpd.topology.metadata.sqlite.verification import read_dropped, read_journal, read_state, write_journal
@@ -119,14 +117,12 @@ class SqliteFile:
         self._unlooked = DROPPED_CUT_EVERY
         # Looks since the last change; what another process left in the log is a change, too.
         self._quiet_looks = 0
-        opened = open_database(path, accept_loss=accept_loss)
+        opened = open_database(path, accept_loss=accept_loss, mark_by_calls=one_of_several)
         self.identity, self.accepted = opened.identity, opened.accepted
         self._connection, self._mark = opened.connection, opened.mark
-        if self._mark is not None and one_of_several:
-            self._mark.by_calls()
         self._driver = driver_of(self._connection)
         with explained(path):
-            self._seen, self._compacted, *_ = self._state()
+            self._seen, self._compacted, *_ = read_state(self._driver, path, self.identity)
             self._history_bytes = sum(nbytes for _, nbytes in self._driver.execute(MEASURE_HISTORY))
 
     @property
@@ -194,8 +190,6 @@ class SqliteFile:
             batch = GroupCommit(self._seen, self._leased_steps, self._read(keys_of(calls)))
             for call in calls:
                 outcomes += [batch.execute(each) for each in call.transactions]
-                if call.ended_lease:
-                    batch.end_lease(call.ended_lease, self._leased)
             if batch.past:
                 self._write(batch, *batch.tally(count, total))
                 mark = self._open_mark()
@@ -260,9 +254,7 @@ class SqliteFile:
     def _open_mark(self) -> Mark:
         """Before COMMIT, because there may be no space for it."""
         if self._mark is None:
-            self._mark = Mark(mark_path(self.path), self.identity, self._seen)
-            if self.one_of_several:
-                self._mark.by_calls()
+            self._mark = Mark(mark_path(self.path), self.identity, self._seen, by_calls=self.one_of_several)
         return self._mark
 
     def _sync_mark(self) -> None:
@@ -330,7 +322,7 @@ class SqliteFile:
     def _catch_up(self) -> tuple[int, int]:
         """Take note of what other processes committed since the last look. How many entries there are, and the sum of
         their checksums."""
-        revision, self._compacted, count, total = self._state()
+        revision, self._compacted, count, total = read_state(self._driver, self.path, self.identity)
         if revision == self._seen:
             return count, total
         if self.one_of_several:
@@ -353,9 +345,6 @@ class SqliteFile:
             self.events += foreign
         self._seen, self._leased_steps = revision, 0
         return count, total
-
-    def _state(self) -> tuple[int, int, int, int]:
-        return read_state(self._driver, self.path, self.identity)
 
     def _events_between(self, after: int, until: int) -> list[Event]:
         """Raises _HistoryDamaged unless each revision is there and whole."""

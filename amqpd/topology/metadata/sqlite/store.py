@@ -169,13 +169,11 @@ class SqliteStore:
         return lease
 
     async def keep_alive(self, lease: int) -> None:
-        await self._require_lease(lease)
+        self._check_usable()
+        await trio.lowlevel.checkpoint()
+        if lease not in self._leases:
+            raise LeaseGone(f"lease {lease}")
         self._file.require_disks()
-
-    async def revoke_lease(self, lease: int) -> None:
-        await self._require_lease(lease)
-        self._leases.remove(lease)
-        await self._gather(CommitRequest([], ended_lease=lease))
 
     async def identity(self) -> str:
         self._check_usable()
@@ -235,12 +233,6 @@ class SqliteStore:
             assert call.failure is not None
             raise call.failure
         return call.outcomes
-
-    async def _require_lease(self, lease: int) -> None:
-        self._check_usable()
-        await trio.lowlevel.checkpoint()
-        if lease not in self._leases:
-            raise LeaseGone(f"lease {lease}")
 
     async def _commit(self, calls: list[CommitRequest]) -> None:
         try:

@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amqpd.storage.probe import could_not_read
-from amqpd.topology.metadata.sqlite.statements import PUT_NAME, READ_DROPPED, READ_ENTRIES, READ_NAMES, READ_STATE
 from amqpd.topology.metadata.sqlite.tables import (
     IDENTITY,
     JOURNAL,
+    PUT_NAME,
+    READ_DROPPED,
+    READ_ENTRIES,
+    READ_NAMES,
+    READ_STATE,
     dropped_checksum,
     entry_checksum,
     fits,

@@ -1,10 +1,10 @@
 """The metadata store of tests and of simulations: everything in this process's memory.
 
-What comes in, what goes out: see `store.py`.
+What comes in, what goes out: see `amqpd/topology/metadata/store.py`; it passes the same tests (`test_store.py`).
 Rules: 1. Deterministic: no thread, no clock; every call is done when its first checkpoint has passed. 2.
 Several `MemoryStore`s over one `MemorySpace` are what several processes are over one real store: keys
 without a lease outlive any of them.
-Not here: anything durable (`sqlite/store.py`).
+Not here: anything durable.
 """
 
 from __future__ import annotations
@@ -136,10 +136,6 @@ class MemoryStore:
         await self._enter()
         if lease not in self._leases:
             raise LeaseGone(f"lease {lease}")
-
-    async def revoke_lease(self, lease: int) -> None:
-        await self.keep_alive(lease)
-        self._end_leases({lease})
 
     async def identity(self) -> str:
         await self._enter()
