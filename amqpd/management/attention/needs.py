@@ -34,8 +34,10 @@ from amqpd.management.attention.facts import (
     REFUSING,
     UNROUTABLE,
     Fact,
+    counted,
+    does,
+    sentence,
 )
-from amqpd.management.why.queues import said_time
 
 ALARM, STOPPED, AWAY, FEWER, SILENT = "alarm", "stopped", "away", "fewer_copies", "silent"
 ISOLATED, UNREADABLE = "isolated", "unreadable"
@@ -43,6 +45,7 @@ STORE_SILENT, STORE_REPLACED = "store_silent", "store_replaced"
 FORGOTTEN, DIRECTORY = "forgotten", "data_directory"
 OF_CLUSTER = (STOPPED, CUT_OFF, STORE_REPLACED, STORE_SILENT, UNREADABLE, ISOLATED)
 OF_STOPPED = (*OF_CLUSTER, DAMAGED, BROKEN)
+BAD = (ALARM, AWAY, DIRECTORY, *OF_STOPPED)
 ORDER = (
     *(ALARM, *OF_STOPPED, NO_CONSUMERS, PREFETCH, REFUSING, DEAD_LETTERS, UNROUTABLE, BLOCKED, JOURNAL),
     *(AWAY, DIRECTORY, FEWER, FORGOTTEN, SILENT),
@@ -152,23 +155,25 @@ def needs(told: GatheredFacts) -> list[Need]:
         rest = len(facts) - len(first) + more[kind]
         if rest and kind in REST:
             link = "#/exchanges" if kind == UNROUTABLE else FULLEST
-            found.append(_made(_severity(kind), kind, f"{rest:,} {REST[kind]}", link))
+            found.append(_made(kind, f"{rest:,} {REST[kind]}", link))
     return sorted(found, key=lambda need: ORDER.index(need["kind"]))
 
 
 def _made(
-    severity: Literal["bad", "warn"],
     kind: str,
     says: str,
-    link: str,
+    link: str = CLUSTER,
     node: str = "",
     vhost: str = "",
     name: str = "",
+    *,
     since_ms: int | None = None,
     clearable: bool = False,
+    is_bad: bool | None = None,
 ) -> Need:
+    """`is_bad`: other than its kind says."""
     return {
-        "severity": severity,
+        "severity": "bad" if (kind in BAD if is_bad is None else is_bad) else "warn",
         "kind": kind,
         "subject": {"node": node, "vhost": vhost, "name": name},
         "says": says,
@@ -178,88 +183,89 @@ def _made(
     }
 
 
+def _first(found: Sequence[Need], more: str, most: int = EACH_MAX) -> Iterator[Need]:
+    """The first of one kind, and one need for all others. `more`: what is said of these, behind their number."""
+    yield from found[:most]
+    if (rest := len(found) - most) > 0:
+        yield _made(found[0]["kind"], f"{rest:,} more {more}")
+
+
 # Alarms and the cluster
 
 
 def _alarms(told: GatheredFacts) -> Iterator[Need]:
-    for alarm in told.alarms[:ALARMS_MAX]:
-        at = f" at node {alarm['node']}" if told.clustered else ""
-        says = f"the {alarm['name']} alarm is on{at}: {alarm['says'] or 'publishers wait'}"
-        link = BLOCKED_FIRST if alarm["clearable"] else ALARM_LINKS.get(alarm["name"], BLOCKED_FIRST)
-        at_node, since_ms = alarm["node"], alarm["since_ms"]
-        yield _made("bad", ALARM, says, link, at_node, "", alarm["name"], since_ms, alarm["clearable"])
-    if (rest := len(told.alarms) - ALARMS_MAX) > 0:
-        yield _made("bad", ALARM, f"{rest:,} more alarms are on", CLUSTER)
+    return _first([_alarm(alarm, told.clustered) for alarm in told.alarms], "alarms are on", ALARMS_MAX)
+
+
+def _alarm(alarm: NodeAlarm, clustered: bool) -> Need:
+    node, name, clearable = alarm["node"], alarm["name"], alarm["clearable"]
+    at = f" at node {node}" if clustered else ""
+    says = f"the {name} alarm is on{at}: {alarm['says'] or 'publishers wait'}"
+    link = BLOCKED_FIRST if clearable else ALARM_LINKS.get(name, BLOCKED_FIRST)
+    return _made(ALARM, says, link, node, name=name, since_ms=alarm["since_ms"], clearable=clearable)
 
 
 def _cluster(cluster: ClusterFacts | None) -> Iterator[Need]:
     if cluster is None:
         return
     if cluster.stopped:
-        queues = (
-            f"{_count(cluster.stopped_queues, 'quorum queue')} {'stops' if cluster.stopped_queues == 1 else 'stop'}"
-        )
-        sources = _count(cluster.stopped, "source")
-        have = "has" if cluster.stopped == 1 else "have"
-        yield _made("bad", STOPPED, f"{queues}: {sources} {have} no majority of the copies", CLUSTER)
+        queues = does(cluster.stopped_queues, "quorum queue", "stops", "stop")
+        sources = does(cluster.stopped, "source", "has", "have")
+        yield _made(STOPPED, f"{queues}: {sources} no majority of the copies")
     if cluster.store_silent:
-        says = (
+        yield _made(
+            STORE_SILENT,
             "the metadata store (etcd) does not answer this node: until it does nothing is declared, bound or moved, "
-            "and a lost leader has no successor; publishing and consuming go on"
+            "and a lost leader has no successor; publishing and consuming go on",
         )
-        yield _made("bad", STORE_SILENT, says, CLUSTER)
     if cluster.store_replaced:
-        yield _made("bad", STORE_REPLACED, f"{cluster.store_replaced}; publishing and consuming go on", CLUSTER)
-    yield from _isolated(cluster)
-    for sentence in cluster.unreadable[:EACH_MAX]:
-        yield _made("bad", UNREADABLE, sentence, CLUSTER)
-    if (rest := len(cluster.unreadable) - EACH_MAX) > 0:
-        yield _made("bad", UNREADABLE, f"{rest:,} more records of the metadata store cannot be read", CLUSTER)
-    for name in cluster.away[:EACH_MAX]:
-        waiting = cluster.classic.get(name, 0)
-        theirs = f", and {_count(waiting, 'classic queue')} with it" if waiting else ""
-        yield _made("bad", AWAY, f"node {name} is away{theirs}", CLUSTER, name)
-    if unclaimed := cluster.classic.get("", 0):
-        have, get = ("has", "it gets") if unclaimed == 1 else ("have", "they get")
-        says = (
-            f"{_count(unclaimed, 'classic queue')} {have} no node yet, and no client can use "
-            f"{'it' if unclaimed == 1 else 'them'}: {get} one when all nodes have been started, or were forgotten"
-        )
-        yield _made("bad", AWAY, says, CLUSTER)
-    if len(cluster.away) > EACH_MAX:
-        yield _made("bad", AWAY, f"{len(cluster.away) - EACH_MAX:,} more nodes are away", CLUSTER)
+        yield _made(STORE_REPLACED, f"{cluster.store_replaced}; publishing and consuming go on")
+    isolated = [
+        _made(ISOLATED, f"node {name} lives and takes no part: {why}", node=name)
+        for name, why in sorted(cluster.isolated.items())
+    ]
+    yield from _first(isolated, "nodes live and take no part")
+    unreadable = [_made(UNREADABLE, sentence) for sentence in cluster.unreadable]
+    yield from _first(unreadable, "records of the metadata store cannot be read")
+    yield from _away(cluster)
     if cluster.fewer:
-        sources, have = _count(cluster.fewer, "source"), "has" if cluster.fewer == 1 else "have"
-        queues = _count(cluster.fewer_queues, "quorum queue")
-        yield _made("warn", FEWER, f"{sources} with {queues} {have} fewer copies than wanted", CLUSTER)
+        queues = counted(cluster.fewer_queues, "quorum queue")
+        have = "has" if cluster.fewer == 1 else "have"
+        yield _made(FEWER, f"{counted(cluster.fewer, 'source')} with {queues} {have} fewer copies than wanted")
     silent = [name for name in cluster.silent if name not in cluster.isolated]
     for name in silent[:EACH_MAX]:
         why = f" ({cluster.why_silent[name]})" if cluster.why_silent.get(name) else ""
-        says = f"node {name} does not answer{why}: what its queues need is not known"
-        yield _made("warn", SILENT, says, CLUSTER, name)
-    for name in sorted(cluster.forgotten)[:EACH_MAX]:
-        says, since_ms = cluster.forgotten[name]
-        yield _made("warn", FORGOTTEN, says, CLUSTER, name, since_ms=since_ms)
-    if (rest := len(cluster.forgotten) - EACH_MAX) > 0:
-        yield _made("warn", FORGOTTEN, f"{rest:,} more nodes that were forgotten ask to be let in", CLUSTER)
+        yield _made(SILENT, f"node {name} does not answer{why}: what its queues need is not known", node=name)
+    forgotten = [
+        _made(FORGOTTEN, says, node=name, since_ms=since_ms)
+        for name, (says, since_ms) in sorted(cluster.forgotten.items())
+    ]
+    yield from _first(forgotten, "nodes that were forgotten ask to be let in")
 
 
-def _isolated(cluster: ClusterFacts) -> Iterator[Need]:
-    for name in sorted(cluster.isolated)[:EACH_MAX]:
-        says = f"node {name} lives and takes no part: {cluster.isolated[name]}"
-        yield _made("bad", ISOLATED, says, CLUSTER, name)
-    if (rest := len(cluster.isolated) - EACH_MAX) > 0:
-        yield _made("bad", ISOLATED, f"{rest:,} more nodes live and take no part", CLUSTER)
+def _away(cluster: ClusterFacts) -> Iterator[Need]:
+    for name in cluster.away[:EACH_MAX]:
+        waiting = cluster.classic.get(name, 0)
+        theirs = f", and {counted(waiting, 'classic queue')} with it" if waiting else ""
+        yield _made(AWAY, f"node {name} is away{theirs}", node=name)
+    if unclaimed := cluster.classic.get("", 0):
+        it, they_get = ("it", "it gets") if unclaimed == 1 else ("them", "they get")
+        yield _made(
+            AWAY,
+            f"{does(unclaimed, 'classic queue', 'has', 'have')} no node yet, and no client can use {it}: {they_get} "
+            "one when all nodes have been started, or were forgotten",
+        )
+    if len(cluster.away) > EACH_MAX:
+        yield _made(AWAY, f"{len(cluster.away) - EACH_MAX:,} more nodes are away")
 
 
 def _directories(told: GatheredFacts) -> Iterator[Need]:
-    for each in sorted(told.directories, key=lambda each: (not each.is_bad, each.node, each.path))[:DIRECTORIES_MAX]:
-        link = CLUSTER if told.clustered else LOG
-        yield _made(
-            "bad" if each.is_bad else "warn", DIRECTORY, each.says(told.clustered), link, each.node, name=each.path
-        )
-    if (rest := len(told.directories) - DIRECTORIES_MAX) > 0:
-        yield _made("bad", DIRECTORY, f"{rest:,} more data directories are not in use", CLUSTER)
+    link = CLUSTER if told.clustered else LOG
+    found = [
+        _made(DIRECTORY, each.says(told.clustered), link, each.node, name=each.path, is_bad=each.is_bad)
+        for each in sorted(told.directories, key=lambda each: (not each.is_bad, each.node, each.path))
+    ]
+    return _first(found, "data directories are not in use", DIRECTORIES_MAX)
 
 
 # Facts
@@ -281,131 +287,14 @@ def _added_up(facts: Sequence[tuple[str, Fact]]) -> list[tuple[str, Fact]]:
 
 
 def _need(told: GatheredFacts, node: str, fact: Fact) -> Need:
-    numbers: defaultdict[str, float] = defaultdict(float, fact.numbers)
+    says = sentence(fact, node, told.clustered)
     if fact.kind == CUT_OFF:
-        return _made("bad", CUT_OFF, _cut_off(node, numbers), CLUSTER, node)
+        return _made(fact.kind, says, node=node)
     if fact.kind == JOURNAL:
-        at = f" at node {node}" if told.clustered else ""
-        return _made("warn", JOURNAL, f"publishers wait{at} {_journal(fact, numbers)}", BLOCKED_FIRST, node)
-    says = SENTENCES[fact.kind](fact, numbers)
-    if fact.kind == BLOCKED and told.clustered:
-        says = says.replace("blocked", f"blocked at node {node}", 1)
-    link = (
-        BLOCKED_FIRST if fact.kind == BLOCKED else _place("exchanges" if fact.kind == UNROUTABLE else "queues", fact)
-    )
-    return _made(_severity(fact.kind), fact.kind, says, link, node, fact.vhost, fact.name)
-
-
-def _severity(kind: str) -> Literal["bad", "warn"]:
-    return "bad" if kind in OF_STOPPED else "warn"
-
-
-def _damaged(fact: Fact, numbers: dict[str, float]) -> str:
-    first, last = int(numbers["first"]), int(numbers["last"])
-    which = f"message {first}, which is" if first == last else f"messages {first} to {last}, which are"
-    return (
-        f"{_queue(fact)} stops at {which} damaged on the disk: nothing behind is delivered until that is set aside "
-        "(amqpd message quarantine)"
-    )
-
-
-def _broken(fact: Fact, _: dict[str, float]) -> str:
-    return f"{_queue(fact)} is out of service until a restart: a bug was met in it, which the log has"
-
-
-def _no_consumers(fact: Fact, numbers: dict[str, float]) -> str:
-    age = f", the oldest for {said_time(numbers['oldest_s'])}" if "oldest_s" in fact.numbers else ""
-    return f"{_wait(numbers)} in {_queue(fact)}{age}: nobody consumes"
-
-
-def _prefetch(fact: Fact, numbers: dict[str, float]) -> str:
-    consumers, unacked = int(numbers["consumers"]), int(numbers["unacked"])
-    who = "its only consumer has" if consumers == 1 else f"its {consumers:,} consumers have"
-    have = f"{who} {unacked:,} unacknowledged, all that the prefetch allows"
-    idle = f"nothing was acknowledged for {said_time(numbers['idle_s'])}"
-    return f"{_wait(numbers)} in {_queue(fact)}: {have}, and {idle}"
-
-
-def _refusing(fact: Fact, numbers: dict[str, float]) -> str:
-    bounds = (("max_length", "messages"), ("max_length_bytes", "bytes"))
-    said = ", ".join(f"at most {int(numbers[name]):,} {unit}" for name, unit in bounds if name in fact.numbers)
-    full = f"is full ({said})" if said else "is full"
-    refused = f"{_count(numbers['refused'], 'publish', 'publishes')}{_lately(numbers)}"
-    return f"{_queue(fact)} {full} and refused {refused}{'' if numbers['consumers'] else ': nobody consumes'}"
-
-
-def _dead_letters(fact: Fact, numbers: dict[str, float]) -> str:
-    came = int(numbers["came"])
-    nobody = "" if numbers["consumers"] else ": nobody consumes"
-    return (
-        f"{_count(came, 'dead letter')} came to {_queue(fact)}{_lately(numbers)}, and "
-        f"{_count(numbers['ready'], 'message')} {'waits' if numbers['ready'] == 1 else 'wait'} there{nobody}"
-    )
-
-
-def _unroutable(fact: Fact, numbers: dict[str, float]) -> str:
-    outcomes = [(int(numbers[name]), name) for name in ("dropped", "returned", "nacked") if numbers[name]]
-    total = sum(count for count, _ in outcomes)
-    exchange = f"exchange '{fact.name}'" if fact.name else "the default exchange"
-    said = ", ".join(f"{count:,} {name}" for count, name in outcomes)
-    return f"{_count(total, 'message')} to {exchange}{_in(fact)} reached no queue{_lately(numbers)}: {said}"
-
-
-def _blocked(_: Fact, numbers: dict[str, float]) -> str:
-    count = int(numbers["connections"])
-    what = "what it publishes waits" if count == 1 else "what they publish waits"
-    return f"{_count(count, 'connection')} {'is' if count == 1 else 'are'} blocked: {what}"
-
-
-def _journal(fact: Fact, numbers: dict[str, float]) -> str:
-    waits = {
-        "disk": "for the disk, which had as much to write as may wait for it",
-        "majorities": "for other nodes: most of those that keep copies were too far behind",
-        "numbers": "for sequence numbers, which no majority of a source had reserved",
-    }
-    lately = f"at each look of the last {said_time(numbers['seconds'])}"
-    return f"{waits.get(fact.name, 'for the journal, which was full')} {lately}"
-
-
-def _cut_off(node: str, numbers: dict[str, float]) -> str:
-    sources = _count(numbers["sources"], "source")
-    return (
-        f"node {node} is cut off: it leads, or gave up, {sources} of which no majority of the copies answers, and "
-        "clients of these queues wait"
-    )
-
-
-SENTENCES = {
-    DAMAGED: _damaged,
-    BROKEN: _broken,
-    NO_CONSUMERS: _no_consumers,
-    PREFETCH: _prefetch,
-    REFUSING: _refusing,
-    DEAD_LETTERS: _dead_letters,
-    UNROUTABLE: _unroutable,
-    BLOCKED: _blocked,
-}
-
-
-def _queue(fact: Fact) -> str:
-    return f"queue '{fact.name}'{_in(fact)}"
-
-
-def _in(fact: Fact) -> str:
-    return "" if fact.vhost == "/" else f" in virtual host '{fact.vhost}'"
-
-
-def _wait(numbers: dict[str, float]) -> str:
-    ready = int(numbers["ready"])
-    return f"{_count(ready, 'message')} {'waits' if ready == 1 else 'wait'}"
-
-
-def _lately(numbers: dict[str, float]) -> str:
-    return f" in the last 10 min (last {said_time(numbers['last_s'])} ago)"
-
-
-def _count(number: float, one: str, many: str = "") -> str:
-    return f"{int(number):,} {one if int(number) == 1 else many or one + 's'}"
+        return _made(fact.kind, says, BLOCKED_FIRST, node)
+    of = "exchanges" if fact.kind == UNROUTABLE else "queues"
+    link = BLOCKED_FIRST if fact.kind == BLOCKED else _place(of, fact)
+    return _made(fact.kind, says, link, node, fact.vhost, fact.name)
 
 
 def _place(of: str, fact: Fact) -> str:
