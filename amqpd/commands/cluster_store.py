@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import trio
@@ -25,6 +25,7 @@ from amqpd.cluster.moves import MoveImpossible
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.set_requests import SetRequests
 from amqpd.cluster.source_status import source_status
+from amqpd.commands.options import together
 from amqpd.config import Settings
 from amqpd.declarations.locating import wanted_of
 from amqpd.topology.metadata.codec import PREFIX, decode_record, encode_key
@@ -108,16 +109,13 @@ def _sentences() -> Iterator[None]:
 # Which sources
 
 
-def which_sources(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that name them."""
-    command = click.option("--all", "everything", is_flag=True, help="All sources for which it makes sense.")(command)
-    command = click.option("--source", type=click.IntRange(1), metavar="N", help="The source of this number.")(
-        command
-    )
-    command = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")(command)
-    return click.option(
-        "--queue", metavar="NAME", help="The source of this queue: all queues of the source go with it."
-    )(command)
+which_sources = together(
+    click.option("--queue", metavar="NAME", help="The source of this queue: all queues of the source go with it."),
+    click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
+    click.option("--source", type=click.IntRange(1), metavar="N", help="The source of this number."),
+    click.option("--all", "everything", is_flag=True, help="All sources for which it makes sense."),
+)
+"""Options that name them."""
 
 
 async def source_of(opened: OpenedClusterStore, vhost: str, queue: str) -> int:

@@ -8,12 +8,12 @@ Not here: which arguments there are (`amqpd/queues/arguments.py`, `amqpd/exchang
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from amqpd.commands.options import json_value
+from amqpd.commands.options import json_value, together
 from amqpd.vocabulary.escapes import escaped
 
 vhost_option = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
@@ -23,19 +23,13 @@ durable_option = click.option(
 auto_delete_option = click.option("--auto-delete", is_flag=True, help="It goes when the last one that used it goes.")
 
 
-def arguments_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`argument` and `arguments`, for `arguments_of`."""
-    for option in (
-        click.option("--arguments", metavar="JSON", help="All arguments, as an object of JSON."),
-        click.option(
-            "--argument",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="An argument, as in x-max-length=1000; once for each.",
-        ),
-    ):
-        command = option(command)
-    return command
+arguments_options = together(
+    click.option(
+        "--argument", multiple=True, metavar="NAME=VALUE", help="An argument, as in x-max-length=1000; once for each."
+    ),
+    click.option("--arguments", metavar="JSON", help="All arguments, as an object of JSON."),
+)
+"""`argument` and `arguments`, for `arguments_of`"""
 
 
 def arguments_of(argument: Sequence[str], arguments: str | None) -> dict[str, Any]:

@@ -13,10 +13,9 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -24,7 +23,7 @@ from amqpd.cluster.choosing import Heard, ImportedQueues
 from amqpd.cluster.placement import ranked
 from amqpd.commands.cluster_store import OpenedClusterStore, in_store, queues_of
 from amqpd.commands.metadata import carry_out, cluster_settings
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import data_dir_option, together
 from amqpd.commands.refusals import refusals
 from amqpd.definitions.description import describe, describe_conflicts, describe_left_out, facts, summary
 from amqpd.definitions.difference import Place, unplaced
@@ -97,22 +96,19 @@ def warn_of(text: str) -> None:
         click.echo(escaped(f"(warning) {explanation}"), err=True)
 
 
-def import_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--vhost", help="Import into this virtual host, and only what is for it."),
-        click.option(
-            "--prune", is_flag=True, help="Remove what the file does not name, in the sections that it has."
-        ),
-        click.option(
-            "--skip-conflicts",
-            is_flag=True,
-            help="Leave queues and exchanges as they are where the file says otherwise, and go on.",
-        ),
-        click.option("--full", is_flag=True, help="Show each thing, however many there are."),
-        click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs."),
-    ):
-        command = option(command)
-    return click.argument("file", type=click.Path(path_type=Path, allow_dash=True))(data_dir_option(command))
+import_options = together(
+    click.argument("file", type=click.Path(path_type=Path, allow_dash=True)),
+    data_dir_option,
+    click.option("--json", "as_json", is_flag=True, help="Print a JSON object, for programs."),
+    click.option("--full", is_flag=True, help="Show each thing, however many there are."),
+    click.option(
+        "--skip-conflicts",
+        is_flag=True,
+        help="Leave queues and exchanges as they are where the file says otherwise, and go on.",
+    ),
+    click.option("--prune", is_flag=True, help="Remove what the file does not name, in the sections that it has."),
+    click.option("--vhost", help="Import into this virtual host, and only what is for it."),
+)
 
 
 @definitions.command()

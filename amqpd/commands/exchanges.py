@@ -8,7 +8,6 @@ Not here: making and deleting them from a file (`definitions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -22,7 +21,7 @@ from amqpd.commands.declaring import (
     say_declared,
     vhost_option,
 )
-from amqpd.commands.options import broker_option, json_option
+from amqpd.commands.options import broker_option, json_option, together
 from amqpd.commands.queue_picture import counted
 from amqpd.commands.running import ask, ask_rows, listing
 from amqpd.commands.tables import show, table
@@ -195,24 +194,22 @@ binding.add_command(
 )
 
 
-def ends(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which binding."""
-    for option in (
-        arguments_options,
-        click.option("--routing-key", default="", metavar="KEY", help="What it matches; a pattern for some types."),
-        click.option(
-            "--destination-type",
-            type=click.Choice(("queue", "exchange")),
-            default="queue",
-            show_default=True,
-            help="What the destination is.",
-        ),
-        click.option("--destination", required=True, metavar="NAME", help="The queue or exchange that gets them."),
-        click.option("--source", required=True, metavar="EXCHANGE", help="The exchange whose messages are meant."),
-        vhost_option,
-    ):
-        command = option(command)
-    return broker_option(command)
+ends = together(
+    broker_option,
+    vhost_option,
+    click.option("--source", required=True, metavar="EXCHANGE", help="The exchange whose messages are meant."),
+    click.option("--destination", required=True, metavar="NAME", help="The queue or exchange that gets them."),
+    click.option(
+        "--destination-type",
+        type=click.Choice(("queue", "exchange")),
+        default="queue",
+        show_default=True,
+        help="What the destination is.",
+    ),
+    click.option("--routing-key", default="", metavar="KEY", help="What it matches; a pattern for some types."),
+    arguments_options,
+)
+"""The options that say which binding."""
 
 
 @binding.command("declare")

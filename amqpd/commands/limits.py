@@ -7,14 +7,14 @@ Not here: what is checked and done (`amqpd/management/metadata/limits.py`), what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from amqpd.commands.metadata import carry_out
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import Decorator, data_dir_option, json_option, together
 from amqpd.commands.tables import show
 from amqpd.management.metadata import limits as use_cases
 from amqpd.management.metadata.limits import WORDS
@@ -50,20 +50,16 @@ def limits() -> None:
     """
 
 
-def quota_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    number = click.IntRange(min=-1)
-    for option in (
-        click.option("--publish-bytes-burst", type=Size(), help="Bytes at once.  [default: those of a second]"),
-        click.option("--publish-bytes", type=Size(), help="Bytes a second, frames and properties included."),
-        click.option("--publish-rate-burst", type=number, help="Messages at once.  [default: those of a second]"),
-        click.option("--publish-rate", type=number, help="Messages a second."),
-    ):
-        command = option(command)
-    return command
-
-
-def count_option(name: str, said: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def count_option(name: str, said: str) -> Decorator:
     return click.option(f"--{name}", type=click.IntRange(min=-1), help=said)
+
+
+quota_options = together(
+    count_option("publish-rate", "Messages a second."),
+    count_option("publish-rate-burst", "Messages at once.  [default: those of a second]"),
+    click.option("--publish-bytes", type=Size(), help="Bytes a second, frames and properties included."),
+    click.option("--publish-bytes-burst", type=Size(), help="Bytes at once.  [default: those of a second]"),
+)
 
 
 @limits.command("set-vhost")

@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from amqpd.commands.declaring import pair, vhost_option
-from amqpd.commands.options import broker_option, data_dir_option, json_option
+from amqpd.commands.options import broker_option, data_dir_option, json_option, together
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
 from amqpd.management.control.socket import Place
@@ -68,18 +67,31 @@ def message() -> None:
     """
 
 
-def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which messages."""
-    for option in (
-        click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="With this header."),
-        click.option("--message-id", metavar="ID", help="With this property message_id."),
-        click.option("--id", "ids", multiple=True, metavar="A[-B]", help="With this id, or one of A to B."),
-        click.option("--count", type=click.IntRange(1), metavar="N", help="At most this number."),
-        click.option("--from", "start", type=click.IntRange(1), metavar="POSITION", help="From this place on."),
-        click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
-    ):
-        command = option(command)
-    return command
+of_queue = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
+with_ids = click.option("--id", "ids", multiple=True, metavar="A[-B]", help="With this id, or one of A to B.")
+selecting = together(
+    of_queue,
+    click.option("--from", "start", type=click.IntRange(1), metavar="POSITION", help="From this place on."),
+    click.option("--count", type=click.IntRange(1), metavar="N", help="At most this number."),
+    with_ids,
+    click.option("--message-id", metavar="ID", help="With this property message_id."),
+    click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="With this header."),
+)
+"""The options that say which messages."""
+acting = together(
+    selecting,
+    broker_option,
+    click.option("--all", "every", is_flag=True, help="All that are ready."),
+    click.option("--yes", is_flag=True, help="Do it. Without, only say how many messages it would be."),
+)
+"""The options of what changes something."""
+damaged = together(
+    data_dir_option,
+    of_queue,
+    with_ids,
+    click.option("--delayed", is_flag=True, help="Instead of QUEUE: the virtual host's delayed messages."),
+)
+"""The options that say which damaged messages."""
 
 
 @message.command("list")
@@ -124,22 +136,9 @@ def list_messages(queue: str, state: str, body: int, as_json: bool, broker: Plac
     empty = {name for name in COLUMNS if shown and all(row[name] == "" for row in shown)}
     if sys.stdout.isatty():
         # What was asked for, or is so for most messages, costs no columns of a terminal.
-        empty |= {name for name, usual in (("state", state), ("redelivered", False)) if _are_all(shown, name, usual)}
+        usual = {"state": state, "redelivered": False}
+        empty |= {name for name in usual if all(row[name] == usual[name] for row in shown)}
     show(shown, [name for name in COLUMNS if name not in empty], False, shorten=SHORTENED)
-
-
-def _are_all(rows: list[dict[str, Any]], name: str, usual: Any) -> bool:
-    return all(row[name] == usual for row in rows)
-
-
-def acting(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of what changes something."""
-    for option in (
-        click.option("--yes", is_flag=True, help="Do it. Without, only say how many messages it would be."),
-        click.option("--all", "every", is_flag=True, help="All that are ready."),
-    ):
-        command = option(command)
-    return selecting(broker_option(command))
 
 
 @message.command()
@@ -159,10 +158,7 @@ def delete(queue: str, every: bool, yes: bool, broker: Place, **selected: Any) -
     request = {**_request(queue, **selected), "all": every, "yes": yes}
     _check(request)
     done = ask_rows(broker, "message delete", request, ())[-1]
-    if yes:
-        click.echo(f"deleted {_messages(done)}")
-    else:
-        click.echo(f"{_messages(done)} would be deleted; --yes does it")
+    _tell("deleted", done, yes)
 
 
 @message.command()
@@ -187,10 +183,7 @@ def move(
     request = {**_request(queue, **selected), "to_queue": to_queue, "to_vhost": to_vhost, "all": every, "yes": yes}
     _check(request)
     done = ask_rows(broker, "message move", request, ())[-1]
-    if yes:
-        click.echo(f"moved {_messages(done)}")
-    else:
-        click.echo(f"{_messages(done)} would be moved; --yes does it")
+    _tell("moved", done, yes)
     if done.get("damaged"):
         first, last = done["damaged"]
         raise click.ClickException(
@@ -199,17 +192,6 @@ def move(
         )
     if done["full"]:
         raise click.ClickException(f"the queue '{to_queue}' takes no more: the rest is where it was")
-
-
-def damaged(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which damaged messages."""
-    for option in (
-        click.option("--delayed", is_flag=True, help="Instead of QUEUE: the virtual host's delayed messages."),
-        click.option("--id", "ids", multiple=True, metavar="A[-B]", help="With this id, or one of A to B."),
-        click.option("--vhost", default="/", show_default=True, help="The queue's virtual host."),
-    ):
-        command = option(command)
-    return data_dir_option(command)
 
 
 @message.command()
@@ -305,6 +287,10 @@ def _check(request: dict[str, Any]) -> None:
         raise click.UsageError("say which messages: --id, --from and --count, --message-id, --header; or --all")
 
 
+def _tell(what: str, done: dict[str, Any], yes: bool) -> None:
+    click.echo(f"{what} {_messages(done)}" if yes else f"{_messages(done)} would be {what}; --yes does it")
+
+
 def _messages(done: dict[str, Any]) -> str:
     count = done["count"]
     if not count:
@@ -348,7 +334,7 @@ BODY_BYTES_MAX = 2 << 20
 PERSISTENT, TRANSIENT = 2, 1
 
 
-@click.command()
+@message.command()
 @click.argument("body", required=False)
 @click.option("--exchange", default="", metavar="NAME", help="The exchange.  [default: the default exchange]")
 @click.option("--routing-key", default="", metavar="KEY", help="The routing key; of the default exchange, a queue.")
@@ -447,6 +433,3 @@ def _unroutable(exchange: str, routing_key: str, vhost: str) -> str:
 
 def _named(exchange: str) -> str:
     return f"exchange '{exchange}'" if exchange else "the default exchange"
-
-
-message.add_command(publish)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import click
 from amqpd.datadir.disk_record import directory_in_use, has_record
 from amqpd.management.control.remote import REMOTE, RemoteBroker
 from amqpd.management.control.socket import Place
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def data_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,10 +65,16 @@ def _data_dir(
     )(command)
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects, for programs.")(
-        command
-    )
+def together(*options: Decorator) -> Decorator:
+    """Adds all of these options and arguments, which --help shows in this order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        return reduce(lambda done, option: option(done), reversed(options), command)
+
+    return add
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON array of objects, for programs.")
 
 
 def json_value(what: str, text: str) -> Any:

@@ -8,7 +8,7 @@ Not here: many at once (`many_queues.py`), making and deleting them from a file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -24,7 +24,7 @@ from amqpd.commands.declaring import (
     vhost_option,
 )
 from amqpd.commands.many_queues import QueuesRequest
-from amqpd.commands.options import broker_option, json_option
+from amqpd.commands.options import broker_option, json_option, together
 from amqpd.commands.queue_picture import picture
 from amqpd.commands.running import ask, ask_rows
 from amqpd.commands.tables import show
@@ -211,24 +211,23 @@ def declare(
     say_declared("queue", name, vhost, ask(broker, "queue declare", request)["new"])
 
 
-def many_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Which queues, where no NAME says it, and how."""
-    for option in (
-        json_option,
-        click.option("--full", is_flag=True, help="Show each queue, however many there are."),
-        click.option("--yes", is_flag=True, help="Do it without asking."),
-        click.option("--dry-run", is_flag=True, help="Only show which queues it would be."),
-        click.option(
-            "--only",
-            multiple=True,
-            type=click.Choice(CONDITIONS),
-            help="Those without messages, with some, without consumers, with some; once for each condition.",
-        ),
-        click.option("--matching", metavar="REGEX", help="Those in whose name this is found; ^ and $ are its ends."),
-        click.option("--vhost", help="The virtual host.  [default: / for NAME, else all]"),
-    ):
-        command = option(command)
-    return click.argument("name", required=False)(broker_option(command))
+many_options = together(
+    click.argument("name", required=False),
+    broker_option,
+    click.option("--vhost", help="The virtual host.  [default: / for NAME, else all]"),
+    click.option("--matching", metavar="REGEX", help="Those in whose name this is found; ^ and $ are its ends."),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice(CONDITIONS),
+        help="Those without messages, with some, without consumers, with some; once for each condition.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only show which queues it would be."),
+    click.option("--yes", is_flag=True, help="Do it without asking."),
+    click.option("--full", is_flag=True, help="Show each queue, however many there are."),
+    json_option,
+)
+"""Which queues, where no NAME says it, and how."""
 
 
 @queue.command()

@@ -10,9 +10,8 @@ out (`cluster/set_changes.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import click
 import trio
@@ -31,23 +30,23 @@ from amqpd.commands.cluster_store import (
     sources_named,
     which_sources,
 )
+from amqpd.commands.options import together
 from amqpd.config import Settings
 from amqpd.vocabulary.escapes import escaped
 
 SLACK_PERCENT = 10
 
 
-def waiting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option(
+waiting_options = together(
+    click.option("--no-wait", is_flag=True, help="Return when everything has been asked for, not when it is done."),
+    click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
         help="Wait no longer than this: exit code 1, and what was asked for goes on.",
-    )(command)
-    return click.option(
-        "--no-wait", is_flag=True, help="Return when everything has been asked for, not when it is done."
-    )(command)
+    ),
+)
 
 
 @click.command()

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from amqpd.commands.metadata import carry_out
-from amqpd.commands.options import data_dir_option, json_option
+from amqpd.commands.options import data_dir_option, json_option, together
 from amqpd.commands.tables import show
 from amqpd.management.metadata import users
 from amqpd.security.authentication.logins import PASSWORD_BYTES_MAX
@@ -38,20 +36,17 @@ def user() -> None:
     """
 
 
-def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    command = click.option("--no-password", is_flag=True, help="Log-in by client certificate (EXTERNAL) only.")(
-        command
-    )
-    command = click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line.")(
-        command
-    )
-    command = click.option(
+password_options = together(
+    click.argument("password", required=False),
+    click.option(
         "--for-rabbitmq",
         is_flag=True,
         help="Keep the password as RabbitMQ hashes it (SHA-256): an exported file lets the user in there, too. Who "
         "gets hold of the hash guesses it sooner.",
-    )(command)
-    return click.argument("password", required=False)(command)
+    ),
+    click.option("--password-stdin", is_flag=True, help="Read the password from standard input, one line."),
+    click.option("--no-password", is_flag=True, help="Log-in by client certificate (EXTERNAL) only."),
+)
 
 
 def question_tags(tags: tuple[str, ...]) -> None:

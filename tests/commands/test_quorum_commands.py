@@ -543,7 +543,7 @@ def test_a_leader_that_is_left_has_all_that_it_confirmed(store: Store, monkeypat
 
 
 def test_what_is_left_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amqpd.commands.quorum_force.SERVED_S", 0.2)
+    monkeypatch.setattr("amqpd.commands.quorum.SERVED_S", 0.2)
     store.nodes("ad", "bc")
     store.sources("bca", "adc", "bc")
     result = store.run("force", "--all-without-majority", "--yes")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from amqpd.commands.ctl import acts, nodes, users, vhosts
+from amqpd.commands.ctl import nodes, users, vhosts
 from amqpd.commands.ctl.call import UNAVAILABLE, USAGE, complain
 from amqpd.commands.ctl.lists import LISTS, list_feature_flags, list_unresponsive_queues
 from amqpd.vocabulary.escapes import escaped
@@ -42,7 +42,7 @@ REFUSED = {
 
 COMMANDS: dict[str, click.Command] = {
     str(each.name): each
-    for module in (users, vhosts, acts, nodes)
+    for module in (users, vhosts, nodes)
     for each in (*vars(module).values(), *getattr(module, "POLICIES", ()))
     if isinstance(each, click.Command)
 } | {str(each.name): each for each in (*LISTS, list_unresponsive_queues, list_feature_flags)}

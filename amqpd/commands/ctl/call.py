@@ -23,7 +23,7 @@ import click
 
 from amqpd.commands import metadata, running
 from amqpd.commands.ctl.said import FORMATTERS, Said
-from amqpd.commands.options import data_dir_option
+from amqpd.commands.options import data_dir_option, together
 from amqpd.management.errors import ManagementError
 from amqpd.management.metadata.interface import ManagedMetadata
 from amqpd.vocabulary.escapes import escaped_lines
@@ -71,26 +71,30 @@ class CtlCall:
             return running.ask_rows(self.data_dir, command, filters, order)
 
 
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("-n", "--node", hidden=True),
-        click.option("-l", "--longnames", is_flag=True, hidden=True),
-        click.option("--erlang-cookie", hidden=True),
-        click.option("--script-name", hidden=True),
-        click.option("--print-stacktrace", is_flag=True, hidden=True),
-        click.option("-t", "--timeout", type=float, metavar="S", help="Seconds that it may take."),
-        click.option("-q", "--quiet", is_flag=True, help="No sentence before the result."),
-        click.option("-s", "--silent", is_flag=True, help="No sentence, and no headings."),
-        click.option("--formatter", type=click.Choice(FORMATTERS), default="table", help="How lists are written."),
-        click.option("--no-table-headers", is_flag=True, help="No headings."),
-        click.option("-p", "--vhost", default="/", metavar="VHOST", help="The virtual host."),
-    ):
-        command = option(command)
-    return data_dir_option(command)
+common_options = together(
+    data_dir_option,
+    click.option("-p", "--vhost", default="/", metavar="VHOST", help="The virtual host."),
+    click.option("--no-table-headers", is_flag=True, help="No headings."),
+    click.option("--formatter", type=click.Choice(FORMATTERS), default="table", help="How lists are written."),
+    click.option("-s", "--silent", is_flag=True, help="No sentence, and no headings."),
+    click.option("-q", "--quiet", is_flag=True, help="No sentence before the result."),
+    click.option("-t", "--timeout", type=float, metavar="S", help="Seconds that it may take."),
+    click.option("-n", "--node", hidden=True, expose_value=False),
+    click.option("-l", "--longnames", is_flag=True, hidden=True, expose_value=False),
+    click.option("--erlang-cookie", hidden=True, expose_value=False),
+    click.option("--script-name", hidden=True, expose_value=False),
+    click.option("--print-stacktrace", is_flag=True, hidden=True, expose_value=False),
+)
 
 
-def command(name: str, codes: dict[type[ManagementError], int] | None = None) -> Callable[..., click.Command]:
-    """For a function of a `CtlCall` and its own parameters. `codes`: exit codes of refusals that are not 69."""
+def command(
+    name: str, arguments: str = "", codes: dict[type[ManagementError], int] | None = None
+) -> Callable[..., click.Command]:
+    """For a function of a `CtlCall` and its own parameters. `arguments`: names of those that are no options, in their
+    order, in brackets if they may be left out. `codes`: exit codes of refusals that are not 69."""
+    own_arguments = together(
+        *(click.argument(each.strip("[]"), required=not each.startswith("[")) for each in arguments.split())
+    )
 
     def made(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -102,11 +106,6 @@ def command(name: str, codes: dict[type[ManagementError], int] | None = None) ->
             silent: bool,
             formatter: str,
             no_table_headers: bool,
-            node: str | None,
-            longnames: bool,
-            erlang_cookie: str | None,
-            script_name: str | None,
-            print_stacktrace: bool,
             **own: Any,
         ) -> None:
             call = CtlCall(data_dir, vhost, timeout, Said(quiet, silent, formatter, not no_table_headers))
@@ -122,7 +121,7 @@ def command(name: str, codes: dict[type[ManagementError], int] | None = None) ->
                 code = next((code for kind, code in (codes or {}).items() if isinstance(error, kind)), UNAVAILABLE)
                 complain(str(error), code)
 
-        return click.command(name)(common_options(run))
+        return click.command(name)(common_options(own_arguments(run)))
 
     return made
 

@@ -27,9 +27,7 @@ def _password(given: str | None) -> bytes:
     return sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 2).rstrip(b"\r\n")
 
 
-@command("add_user", {AlreadyExists: SOFTWARE})
-@click.argument("username")
-@click.argument("password", required=False)
+@command("add_user", "username [password]", {AlreadyExists: SOFTWARE})
 def add_user(call: CtlCall, username: str, password: str | None) -> None:
     """Add a user, without permissions.
 
@@ -40,9 +38,7 @@ def add_user(call: CtlCall, username: str, password: str | None) -> None:
     call.said.sentence("Done. Don't forget to grant the user permissions: see 'amqpd ctl help set_permissions'.")
 
 
-@command("authenticate_user")
-@click.argument("username")
-@click.argument("password", required=False)
+@command("authenticate_user", "username [password]")
 def authenticate_user(call: CtlCall, username: str, password: str | None) -> None:
     """Say by the exit code whether the password is the user's."""
     call.said.sentence(f'Authenticating user "{username}" ...')
@@ -53,33 +49,28 @@ def authenticate_user(call: CtlCall, username: str, password: str | None) -> Non
     call.said.result("Success")
 
 
-@command("change_password", {NotFound: NO_USER})
-@click.argument("username")
-@click.argument("password", required=False)
+@command("change_password", "username [password]", {NotFound: NO_USER})
 def change_password(call: CtlCall, username: str, password: str | None) -> None:
     """Change a user's password."""
     call.said.sentence(f'Changing password for user "{username}" ...')
     call.change(users.set_password, username, _password(password))
 
 
-@command("clear_password", {NotFound: NO_USER})
-@click.argument("username")
+@command("clear_password", "username", {NotFound: NO_USER})
 def clear_password(call: CtlCall, username: str) -> None:
     """Let the user log in by client certificate only."""
     call.said.sentence(f'Clearing password for user "{username}" ...')
     call.change(users.set_password, username, None)
 
 
-@command("delete_user", {NotFound: NO_USER})
-@click.argument("username")
+@command("delete_user", "username", {NotFound: NO_USER})
 def delete_user(call: CtlCall, username: str) -> None:
     """Delete a user."""
     call.said.sentence(f'Deleting user "{username}" ...')
     call.change(users.delete, username)
 
 
-@command("set_user_tags", {NotFound: NO_USER})
-@click.argument("username")
+@command("set_user_tags", "username", {NotFound: NO_USER})
 @click.argument("tags", nargs=-1)
 def set_user_tags(call: CtlCall, username: str, tags: tuple[str, ...]) -> None:
     """Give a user these tags instead of those that it has."""
@@ -95,19 +86,14 @@ def list_users(call: CtlCall) -> None:
     call.said.rows([{"user": row["name"], "tags": Tags(row["tags"])} for row in found], ("user", "tags"))
 
 
-@command("set_permissions")
-@click.argument("username")
-@click.argument("configure")
-@click.argument("write")
-@click.argument("read")
+@command("set_permissions", "username configure write read")
 def set_permissions(call: CtlCall, username: str, configure: str, write: str, read: str) -> None:
     """Say what a user may do in a virtual host."""
     call.said.sentence(f'Setting permissions for user "{username}" in vhost "{call.vhost}" ...')
     call.change(permissions.put, call.vhost, username, configure, write, read)
 
 
-@command("clear_permissions")
-@click.argument("username")
+@command("clear_permissions", "username")
 def clear_permissions(call: CtlCall, username: str) -> None:
     """Keep a user out of a virtual host."""
     call.said.sentence(f'Clearing permissions for user "{username}" in vhost "{call.vhost}" ...')
@@ -122,28 +108,21 @@ def list_permissions(call: CtlCall) -> None:
     call.said.rows(call.change(permissions.listed, call.vhost), ("user", "configure", "write", "read"))
 
 
-@command("list_user_permissions")
-@click.argument("username")
+@command("list_user_permissions", "username")
 def list_user_permissions(call: CtlCall, username: str) -> None:
     """List what a user may do in all virtual hosts."""
     call.said.sentence(f'Listing permissions for user "{username}" ...')
     call.said.rows(call.change(permissions.listed, None, username), ("vhost", "configure", "write", "read"))
 
 
-@command("set_topic_permissions")
-@click.argument("username")
-@click.argument("exchange")
-@click.argument("write")
-@click.argument("read")
+@command("set_topic_permissions", "username exchange write read")
 def set_topic_permissions(call: CtlCall, username: str, exchange: str, write: str, read: str) -> None:
     """Say which routing keys a user may use on a topic exchange."""
     call.said.sentence(f'Setting topic permissions on "{exchange}" for user "{username}" in vhost "{call.vhost}" ...')
     call.change(permissions.put_topic, call.vhost, username, exchange, write, read)
 
 
-@command("clear_topic_permissions")
-@click.argument("username")
-@click.argument("exchange", required=False)
+@command("clear_topic_permissions", "username [exchange]")
 def clear_topic_permissions(call: CtlCall, username: str, exchange: str | None) -> None:
     """Lift what was said of a user's routing keys, on one exchange or on all."""
     on = f' on "{exchange}"' if exchange is not None else ""
@@ -161,26 +140,21 @@ def list_topic_permissions(call: CtlCall) -> None:
     call.said.rows(call.change(permissions.listed_topics, call.vhost), ("user", "exchange", "write", "read"))
 
 
-@command("list_user_topic_permissions")
-@click.argument("username")
+@command("list_user_topic_permissions", "username")
 def list_user_topic_permissions(call: CtlCall, username: str) -> None:
     """List a user's topic permissions in all virtual hosts."""
     call.said.sentence(f'Listing topic permissions for user "{username}" ...')
     call.said.rows(call.change(permissions.listed_topics, None, username), ("vhost", "exchange", "write", "read"))
 
 
-@command("set_user_limits")
-@click.argument("username")
-@click.argument("definition")
+@command("set_user_limits", "username definition")
 def set_user_limits(call: CtlCall, username: str, definition: str) -> None:
     """Set limits of a user, by an object of JSON: max-connections, max-channels."""
     call.said.sentence(f'Setting user limits to "{definition}" for user "{username}" ...')
     call.change(limits.put, "user", username, json_value("definition", definition))
 
 
-@command("clear_user_limits")
-@click.argument("username")
-@click.argument("limit")
+@command("clear_user_limits", "username limit")
 def clear_user_limits(call: CtlCall, username: str, limit: str) -> None:
     """Lift a limit of a user, or all."""
     call.said.sentence(f'Clearing "{limit}" limit for user "{username}" ...')

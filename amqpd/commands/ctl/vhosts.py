@@ -36,7 +36,7 @@ def add_vhost(call: CtlCall, vhost_name: str, description: str, tags: str, defau
         return
 
 
-@command("delete_vhost", {NotFound: DATA})
+@command("delete_vhost", codes={NotFound: DATA})
 @click.argument("vhost_name", metavar="VHOST")
 def delete_vhost(call: CtlCall, vhost_name: str) -> None:
     """Delete a virtual host with its queues and THEIR MESSAGES."""
@@ -78,8 +78,7 @@ def set_vhost_tags(call: CtlCall, vhost_name: str, tags: tuple[str, ...]) -> Non
     call.change(vhosts.set_tags, vhost_name, tags)
 
 
-@command("set_vhost_limits")
-@click.argument("definition")
+@command("set_vhost_limits", "definition")
 def set_vhost_limits(call: CtlCall, definition: str) -> None:
     """Set limits of a virtual host, by an object of JSON: max-connections, max-queues."""
     call.said.sentence(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
@@ -130,8 +129,7 @@ def _add_policies(name: str, said: str, operator: bool) -> list[click.Command]:
         value = json_value("definition", definition)
         call.change(policies.put, operator, call.vhost, policy, pattern, value, priority, apply_to)
 
-    @command(f"clear_{name}")
-    @click.argument("policy")
+    @command(f"clear_{name}", "policy")
     def clear(call: CtlCall, policy: str) -> None:
         """Take a policy away."""
         call.said.sentence(f'Clearing {words} "{policy}" on vhost "{call.vhost}" ...')
@@ -154,10 +152,7 @@ POLICIES = [
 ]
 
 
-@command("set_parameter")
-@click.argument("component")
-@click.argument("name")
-@click.argument("value")
+@command("set_parameter", "component name value")
 def set_parameter(call: CtlCall, component: str, name: str, value: str) -> None:
     """Set a parameter of a component, by JSON."""
     call.said.sentence(
@@ -166,9 +161,7 @@ def set_parameter(call: CtlCall, component: str, name: str, value: str) -> None:
     call.change(parameters.put, call.vhost, component, name, json_value("value", value))
 
 
-@command("clear_parameter")
-@click.argument("component")
-@click.argument("name")
+@command("clear_parameter", "component name")
 def clear_parameter(call: CtlCall, component: str, name: str) -> None:
     """Take a parameter away."""
     call.said.sentence(f'Clearing runtime parameter "{name}" for component "{component}" on vhost "{call.vhost}" ...')
@@ -183,17 +176,14 @@ def list_parameters(call: CtlCall) -> None:
     call.said.rows([{**row, "value": _as_json(row["value"])} for row in rows], ("component", "name", "value"))
 
 
-@command("set_global_parameter")
-@click.argument("name")
-@click.argument("value")
+@command("set_global_parameter", "name value")
 def set_global_parameter(call: CtlCall, name: str, value: str) -> None:
     """Set a parameter of no virtual host, by JSON."""
     call.said.sentence(f'Setting global runtime parameter "{name}" to "{value}" ...')
     call.change(parameters.put_global, name, json_value("value", value))
 
 
-@command("clear_global_parameter")
-@click.argument("name")
+@command("clear_global_parameter", "name")
 def clear_global_parameter(call: CtlCall, name: str) -> None:
     """Take a global parameter away."""
     call.said.sentence(f'Clearing global runtime parameter "{name}" ...')
@@ -208,8 +198,7 @@ def list_global_parameters(call: CtlCall) -> None:
     call.said.rows([{**row, "value": _as_json(row["value"])} for row in rows], ("name", "value"))
 
 
-@command("set_cluster_name")
-@click.argument("name")
+@command("set_cluster_name", "name")
 def set_cluster_name(call: CtlCall, name: str) -> None:
     """Name the cluster, for people."""
     call.said.sentence(f"Setting cluster name to {name} ...")
