@@ -157,3 +157,11 @@ async def joined(
 
     await nursery.start(run)
     return member
+
+
+async def gone(store: MetadataStore, record: MemberRecord, nursery: trio.Nursery) -> Disk:
+    """The disk of a node that was a member, and has ended."""
+    member = await joined(nursery, store, record)
+    member.scope.cancel()
+    await end_lease(store, member.directory._lease)
+    return member.disk

@@ -45,6 +45,7 @@ from tests.cluster.directories import (
     Unsure,
     drawing,
     end_lease,
+    gone,
     joined,
     known_record,
     member_record,
@@ -505,14 +506,6 @@ async def test_a_lease_that_ran_out_while_it_was_stopped_is_said_with_its_settin
 
 
 # Nodes that were forgotten
-
-
-async def gone(store: MetadataStore, record: Any, nursery: trio.Nursery) -> Disk:
-    """The disk of a node that was a member, and has ended."""
-    member = await joined(nursery, store, record)
-    member.scope.cancel()
-    await end_lease(store, member.directory._lease)
-    return member.disk
 
 
 async def test_a_node_that_was_forgotten_is_refused_until_it_is_let_in_again(

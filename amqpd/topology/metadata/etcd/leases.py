@@ -84,9 +84,6 @@ class Leases:
         self._watched = 0
         """the last revision that the watch has told"""
 
-    def __contains__(self, lease: int) -> bool:
-        return lease in self._leases
-
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._leases))
 
