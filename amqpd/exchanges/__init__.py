@@ -7,14 +7,13 @@ Rules: everything here is pure and synchronous; a new type is a `Matcher` class 
 Not here: the walk over several exchanges, the default exchange, alternates (`amqpd/topology/state.py`).
 """
 
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads
+from amqpd.exchanges.matcher import Destination, Matcher, Reads
 from amqpd.exchanges.message import Message
 from amqpd.exchanges.types import EXCHANGE_TYPES, check_exchange, check_type, check_types, new_matcher
 
 __all__ = [
     "EXCHANGE_TYPES",
     "Destination",
-    "MatchStatistics",
     "Matcher",
     "Message",
     "Reads",

@@ -34,10 +34,6 @@ class CacheMemory:
     def held_by(self, cache: Cache) -> int:
         return self._held.get(cache, 0)
 
-    def caches(self) -> list[Cache]:
-        """Those that hold anything, the one that was not added to for longest first."""
-        return list(self._held)
-
     def charge(self, cache: Cache, nbytes: int) -> None:
         """The cache holds `nbytes` more. It may be emptied by this call, with what it has just added: so charge
         first, add later."""

@@ -21,7 +21,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.hash_slots import HashSlots, digest
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
 from amqpd.exchanges.message import Message
 from amqpd.message.propertylist import CORRELATION_ID, MESSAGE_ID, TIMESTAMP
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
@@ -88,7 +88,6 @@ class ConsistentHashMatcher(Matcher):
         weights = self._weights.setdefault(destination, {})
         weights[weight] = weights.get(weight, 0) + 1
         self._slots.set(destination, max(weights))
-        self._inserts += 1
 
     def remove(self, binding: BindingRecord) -> None:
         destination, weight = destination_of(binding), _weight(binding)
@@ -100,13 +99,11 @@ class ConsistentHashMatcher(Matcher):
         self._slots.set(destination, max(weights, default=0))
         if not weights:
             del self._weights[destination]
-        self._removes += 1
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
         return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
-        self._matches += 1
         found = self._slots.pick(self._key(message))
         self.work = self._slots.raced
         return () if found is None else (found,)
@@ -121,9 +118,6 @@ class ConsistentHashMatcher(Matcher):
             value = message.property(self._property)
             return _ABSENT if value is None else digest(value)
         return digest(message.routing_keys[0].encode("utf-8", "surrogateescape"))
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([1] if self._weights else [])
 
 
 def _weight(binding: BindingRecord) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.cache_memory import CacheMemory
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics
+from amqpd.exchanges.matcher import Destination, Matcher
 from amqpd.exchanges.message import Message
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
 
@@ -63,9 +63,6 @@ class DelayedMessageMatcher(Matcher):
     @property
     def nodes(self) -> int:
         return self._inner.nodes
-
-    def statistics(self) -> MatchStatistics:
-        return self._inner.statistics()
 
 
 def routed_as(record: ExchangeRecord) -> ExchangeRecord:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from amqpd.exchanges.destinations import CountedSet
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
@@ -31,19 +31,13 @@ class DirectMatcher(Matcher):
         if bound is None:
             bound = self._keys[binding.routing_key] = CountedSet()
         bound.add(destination_of(binding))
-        self._inserts += 1
 
     def remove(self, binding: BindingRecord) -> None:
         bound = self._keys[binding.routing_key]
         bound.remove(destination_of(binding))
         if not bound:
             del self._keys[binding.routing_key]
-        self._removes += 1
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        self._matches += 1
         bound = self._keys.get(routing_key)
         return () if bound is None else bound.members()
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([len(bound) for bound in self._keys.values()])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from amqpd.exchanges.destinations import CountedSet
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
@@ -27,15 +27,9 @@ class FanoutMatcher(Matcher):
 
     def add(self, binding: BindingRecord) -> None:
         self._bound.add(destination_of(binding))
-        self._inserts += 1
 
     def remove(self, binding: BindingRecord) -> None:
         self._bound.remove(destination_of(binding))
-        self._removes += 1
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        self._matches += 1
         return self._bound.members()
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([len(self._bound)] if self._bound else [])

@@ -22,7 +22,7 @@ from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
 
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
 from amqpd.exchanges.message import Message
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, Key, QueueRecord
 from amqpd.wire.values import NestedTooDeep, comparable, erlang_term
@@ -110,8 +110,6 @@ class HeadersMatcher(Matcher):
         self._values = _Values()
         self._always: dict[Key, _Want] = {}
         self._index: dict[str, dict[Hashable, dict[Key, _Want]]] = {}
-        self._fanout_max = 0
-        self._fanout_sum = 0
 
     def validate(self, binding: BindingRecord, queue: QueueRecord | None = None) -> None:
         if X_MATCH not in binding.arguments:
@@ -137,7 +135,6 @@ class HeadersMatcher(Matcher):
             self._always[binding.key] = want
         for name, value in want.filed:
             self._index.setdefault(name, {}).setdefault(value, {})[binding.key] = want
-        self._inserts += 1
 
     def remove(self, binding: BindingRecord) -> None:
         key = binding.key
@@ -153,7 +150,6 @@ class HeadersMatcher(Matcher):
                 del by_value[value]
             if not by_value:
                 del self._index[name]
-        self._removes += 1
 
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
         return tuple(dict.fromkeys(one for some in self._match(headers or {}) for one in some))
@@ -163,7 +159,6 @@ class HeadersMatcher(Matcher):
 
     def _match(self, headers: Mapping[str, Any]) -> Iterator[list[Destination]]:
         """In parts, without doubles. Bindings may change between two of them."""
-        self._matches += 1
         found: dict[Destination, None] = {want.destination: None for want in self._always.values()}
         yield list(found)
         compared = Compared(headers, self._values)
@@ -183,22 +178,8 @@ class HeadersMatcher(Matcher):
                     self.work += min(STEP_WANTS, len(wants) - at)
                     yield part
         self.work += len(headers) // 4
-        self._fanout_sum += len(found)
-        self._fanout_max = max(self._fanout_max, len(found))
 
     def _rarest(self, wanted: tuple[Wanted, ...]) -> Wanted:
         """The pair under which fewest bindings are filed yet: most `all` bindings share some headers and
         differ in one."""
         return min(wanted, key=lambda pair: len(self._index.get(pair[0], {}).get(pair[1], ())))
-
-    def statistics(self) -> MatchStatistics:
-        return MatchStatistics(
-            num_subscriptions=len(self._wants),
-            num_cache=0,
-            num_inserts=self._inserts,
-            num_removes=self._removes,
-            num_matches=self._matches,
-            cache_hit_rate=0.0,
-            max_fanout=self._fanout_max,
-            avg_fanout=self._fanout_sum / self._matches if self._matches else 0.0,
-        )

@@ -18,7 +18,7 @@ from typing import Any
 from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.exchanges.fanout import FanoutMatcher
-from amqpd.exchanges.matcher import Destination, MatchStatistics, Reads
+from amqpd.exchanges.matcher import Destination, Reads
 from amqpd.exchanges.message import Message
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord, QueueRecord
 
@@ -47,7 +47,6 @@ class LocalRandomMatcher(FanoutMatcher):
         return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
-        self._matches += 1
         # Mostly all are served: only a draw that finds one that is not looks at all of them, and draws again.
         bound = self._bound.members()
         if not bound:
@@ -62,6 +61,3 @@ class LocalRandomMatcher(FanoutMatcher):
 
     def _is_served(self, destination: Destination, message: Message) -> bool:
         return destination[0] == "queue" and message.serves(self._vhost, destination[1])
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([1] if self._bound else [])

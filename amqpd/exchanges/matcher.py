@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any
 
@@ -37,22 +36,6 @@ class Reads(Flag):
     """the exchange keeps the message, see `Message.kept_by`"""
 
 
-@dataclass(frozen=True, slots=True)
-class MatchStatistics:
-    """The eight figures of NATS's `SublistStats` (server/sublist.go), for every type alike. Rates and
-    averages are 0.0 before there is anything to divide by. Fan-out is in distinct destinations per key or
-    cached result, and for headers exchanges per match seen."""
-
-    num_subscriptions: int
-    num_cache: int
-    num_inserts: int
-    num_removes: int
-    num_matches: int
-    cache_hit_rate: float
-    max_fanout: int
-    avg_fanout: float
-
-
 class Matcher(ABC):
     """The bindings of one exchange. Made by `types.new_matcher`."""
 
@@ -63,9 +46,6 @@ class Matcher(ABC):
     def __init__(self, record: ExchangeRecord) -> None:
         """`record.arguments` may set up a type; the four of the specification have nothing to set up. What
         `check_arguments` would refuse is taken somehow: it is stored already."""
-        self._inserts = 0
-        self._removes = 0
-        self._matches = 0
         self.work = 0
         """what matching has taken so far beside a look-up and its results, in the unit of `flow/turns.py`"""
 
@@ -122,22 +102,6 @@ class Matcher(ABC):
     def nodes(self) -> int:
         """What a match may have to look at beside the bindings."""
         return 0
-
-    @abstractmethod
-    def statistics(self) -> MatchStatistics: ...
-
-    def _statistics(self, fanouts: Collection[int]) -> MatchStatistics:
-        """For the types without a cache; `fanouts` holds the number of destinations under each key."""
-        return MatchStatistics(
-            num_subscriptions=self._inserts - self._removes,
-            num_cache=0,
-            num_inserts=self._inserts,
-            num_removes=self._removes,
-            num_matches=self._matches,
-            cache_hit_rate=0.0,
-            max_fanout=max(fanouts, default=0),
-            avg_fanout=sum(fanouts) / len(fanouts) if fanouts else 0.0,
-        )
 
 
 def destination_of(binding: BindingRecord) -> Destination:

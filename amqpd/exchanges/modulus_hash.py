@@ -16,7 +16,7 @@ from typing import Any
 
 from amqpd.exchanges.fanout import FanoutMatcher
 from amqpd.exchanges.hash_slots import digest
-from amqpd.exchanges.matcher import Destination, MatchStatistics, Reads
+from amqpd.exchanges.matcher import Destination, Reads
 from amqpd.exchanges.message import Message
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
@@ -42,16 +42,12 @@ class ModulusHashMatcher(FanoutMatcher):
         return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
-        self._matches += 1
         if self._sorted is None:
             self._sorted = tuple(sorted(self._bound.members()))
         if not self._sorted:
             return ()
         keys = b"".join(_sized(key.encode("utf-8", "surrogateescape")) for key in message.routing_keys)
         return (self._sorted[digest(keys) % len(self._sorted)],)
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([1] if self._bound else [])
 
 
 def _sized(key: bytes) -> bytes:

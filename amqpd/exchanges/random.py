@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from amqpd.exchanges.fanout import FanoutMatcher
-from amqpd.exchanges.matcher import Destination, MatchStatistics, Reads
+from amqpd.exchanges.matcher import Destination, Reads
 from amqpd.exchanges.message import Message
 
 
@@ -27,11 +27,7 @@ class RandomMatcher(FanoutMatcher):
         return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
-        self._matches += 1
         bound = self._bound.members()
         if len(bound) < 2:
             return bound
         return (bound[int(message.chance() * len(bound))],)
-
-    def statistics(self) -> MatchStatistics:
-        return self._statistics([1] if self._bound else [])

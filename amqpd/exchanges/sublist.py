@@ -21,7 +21,6 @@ from typing import Generic
 
 from amqpd.exchanges.cache_memory import CacheMemory
 from amqpd.exchanges.destinations import CountedSet, T
-from amqpd.exchanges.matcher import MatchStatistics
 from amqpd.exchanges.patterns import HASH, is_literal, normal_form, words_of
 from amqpd.exchanges.trie import STEP_VISITS, Trie
 
@@ -55,21 +54,15 @@ class Sublist(Generic[T]):
         self._everything: CountedSet[T] = CountedSet()
         self.trie: Trie[T] = Trie()
         """of the patterns with wildcards; to be looked at only"""
-        self._inserts = 0
-        self._removes = 0
-        self._matches = 0
+        self._changes = 0
         self._cache_entries_max = cache_entries_max
         self._cache: dict[str, tuple[T, ...]] = {}
         self._cache_generation = 0
         self._cache_bytes = 0
         self._memory: CacheMemory | None = None
-        self._cache_hits = 0
         self._judged_hits = 0
         self._judged_misses = 0
         self._bypass_left = 0
-
-    def __len__(self) -> int:
-        return self._inserts - self._removes
 
     @property
     def visits(self) -> int:
@@ -91,7 +84,7 @@ class Sublist(Generic[T]):
         else:
             (self._everything if words == [HASH] else self.trie.create(words)).add(value)
             self.generation += 1
-        self._inserts += 1
+        self._changes += 1
 
     def remove(self, pattern: str, value: T) -> None:
         """Raises KeyError, and changes nothing, when this pattern does not hold this value."""
@@ -108,14 +101,13 @@ class Sublist(Generic[T]):
             else:
                 self.trie.remove(words, value)
             self.generation += 1
-        self._removes += 1
+        self._changes += 1
 
     def match(self, key: str) -> tuple[T, ...]:
-        self._matches += 1
         if self._cache_generation == self.generation:
             cached = self._cache.get(key)
             if cached is not None:
-                self._cache_hits += 1
+                self._judged_hits += 1
                 return cached
         return self._missed(key)
 
@@ -138,13 +130,12 @@ class Sublist(Generic[T]):
         ):
             yield self.match(key)
             return
-        self._matches += 1
-        changes = self._inserts + self._removes
+        changes = self._changes
         found = self._whole(key)
         for _ in self.trie.collect_in_steps(words, found):
             yield ()
         result = merged(found)
-        if changes == self._inserts + self._removes:
+        if changes == self._changes:
             self._remember(key, result)
         yield result
 
@@ -165,6 +156,11 @@ class Sublist(Generic[T]):
         return found
 
     # -- the cache
+
+    @property
+    def cached(self) -> int:
+        """Results that are remembered."""
+        return len(self._cache) if self._cache_generation == self.generation else 0
 
     def share_memory(self, memory: CacheMemory) -> None:
         """What the cache holds is charged there from now on, and may have to give way to other exchanges'."""
@@ -189,7 +185,7 @@ class Sublist(Generic[T]):
             self.forget_all()
             self._bypass_left = BYPASSED_MATCHES
             return
-        nbytes = RESULT_BYTES + getsizeof(key) + 8 * len(result)
+        nbytes = _bytes_of(key, result)
         if self._memory is not None:
             self._memory.charge(self, nbytes)
         self._cache[key] = result
@@ -198,10 +194,8 @@ class Sublist(Generic[T]):
             self._sweep()
 
     def _pays(self) -> bool:
-        hits = self._cache_hits - self._judged_hits
-        pays = hits >= HIT_RATE_MIN * (hits + self._judged_misses)
-        self._judged_hits = self._cache_hits
-        self._judged_misses = 0
+        pays = self._judged_hits >= HIT_RATE_MIN * (self._judged_hits + self._judged_misses)
+        self._judged_hits = self._judged_misses = 0
         return pays
 
     def _sweep(self) -> None:
@@ -225,21 +219,6 @@ class Sublist(Generic[T]):
         if self._memory is not None:
             self._memory.release(self)
         self.forget()
-
-    def statistics(self) -> MatchStatistics:
-        """Fan-out is that of the cached results, as in NATS."""
-        current = self._cache_generation == self.generation
-        fanouts = [len(result) for result in self._cache.values()] if current else []
-        return MatchStatistics(
-            num_subscriptions=len(self),
-            num_cache=len(fanouts),
-            num_inserts=self._inserts,
-            num_removes=self._removes,
-            num_matches=self._matches,
-            cache_hit_rate=self._cache_hits / self._matches if self._matches else 0.0,
-            max_fanout=max(fanouts, default=0),
-            avg_fanout=sum(fanouts) / len(fanouts) if fanouts else 0.0,
-        )
 
 
 def _bytes_of(key: str, result: tuple[T, ...]) -> int:

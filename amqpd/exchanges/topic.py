@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from amqpd.exchanges.cache_memory import CacheMemory
-from amqpd.exchanges.matcher import Destination, Matcher, MatchStatistics, Reads, destination_of
+from amqpd.exchanges.matcher import Destination, Matcher, Reads, destination_of
 from amqpd.exchanges.message import Message
 from amqpd.exchanges.sublist import Sublist
 from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
@@ -64,6 +64,3 @@ class TopicMatcher(Matcher):
     @property
     def nodes(self) -> int:
         return self._sublist.nodes
-
-    def statistics(self) -> MatchStatistics:
-        return self._sublist.statistics()
