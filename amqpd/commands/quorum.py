@@ -7,8 +7,8 @@ Rules: 1. The store is asked, and no broker has to run. How far copies are only 
 that this command finds running says it of its own. 2. Nothing is forced without --yes, and nothing of a source with a
 majority. 3. Survivors are nodes that live, on the disk that the record names: another disk may lack what it
 acknowledged.
-Not here: commands that change sets (`quorum_changes.py`), the sentences (`cluster/source_status.py`), how a survivor takes
-over (`replication/take_over.py`), what it logs then.
+Not here: commands that change sets (`quorum_changes.py`), the sentences (`cluster/source_status.py`), how a survivor
+takes over (`replication/take_over.py`), what it logs then.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ from functools import partial
 from typing import Any
 
 from amqpd.management import alarms, traces
+from amqpd.management.across_nodes import clients
+from amqpd.management.across_nodes.clients import Clients
+from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.connections import CloseRequest
 from amqpd.management.control import declaration_commands
 from amqpd.management.control.answers import EndedStream, Handler, Listing, Result, Stream, caller
@@ -25,9 +28,6 @@ from amqpd.management.figures import inventory
 from amqpd.management.messages.operations import MessageOperations
 from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.metadata import transients
-from amqpd.management.across_nodes import clients
-from amqpd.management.across_nodes.clients import Clients
-from amqpd.management.across_nodes.leaders import Leaders
 from amqpd.management.running import Running
 from amqpd.topology.metadata.codec import decode_key, decode_record, encode_key, encode_record
 from amqpd.topology.metadata.store import StoreDamaged
