@@ -32,6 +32,8 @@ from amqpd.peers.links.trust import Trust
 from amqpd.peers.messages import Hello
 from amqpd.vocabulary.endpoint import Endpoint
 
+ACCEPTED_AT_ONCE = 32
+"""connections, in one turn of the event loop"""
 PAUSE_S = 0.1
 """After an error of accept(2)."""
 QUIET_S = 1.0
@@ -94,14 +96,15 @@ class LinkAcceptor:
             while True:
                 await trio.lowlevel.wait_readable(listener)
                 try:
-                    accepted, address = listener.accept()
+                    # The turns of a busy loop are long, and a node would wait one for each stranger in front of it.
+                    for _ in range(ACCEPTED_AT_ONCE):
+                        accepted, address = listener.accept()
+                        nursery.start_soon(self._take_in, accepted, str(address[0]), int(address[1]))
                 except (BlockingIOError, InterruptedError):
                     continue
                 except OSError as error:
                     log.warning("no node is let in", reason=reason_of(error), pause_s=PAUSE_S)
                     await trio.sleep(PAUSE_S)
-                    continue
-                nursery.start_soon(self._take_in, accepted, str(address[0]), int(address[1]))
 
     async def _take_in(self, accepted: socket.socket, host: str, port: int) -> None:
         strangers = self._strangers

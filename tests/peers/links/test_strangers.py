@@ -8,6 +8,7 @@ latter).
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,6 +22,7 @@ import trustme
 
 from amqpd.peers.encoding import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
 from amqpd.peers.entry import NO_VOTE
+from amqpd.peers.links.accepting import ACCEPTED_AT_ONCE
 from amqpd.peers.links.framing import INVERTED, LENGTH, LENGTHS, Crc, framed, framed_word
 from amqpd.peers.links.link import LinkLimits
 from amqpd.peers.links.stream import HandshakeTurns
@@ -440,6 +442,26 @@ async def test_strangers_of_one_address_keep_no_node_at_another_one_waiting(
             async with turns.turn("last"):
                 pass
         assert turns.hosts == ["held", "127.0.0.2", "127.0.0.1", *["127.0.0.2"] * 4, "last"]
+
+
+async def test_connections_that_come_together_are_taken_in_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy node's turns of the event loop are long, and a peer would wait one for each stranger in front of it."""
+    async with forwarder(hello("a"), limits=replace(SHORT, handshake_s=3600)) as a:
+        await trio.testing.wait_all_tasks_blocked()
+        waits, wait = [], trio.lowlevel.wait_readable
+
+        async def wait_readable(of: socket.socket) -> None:
+            if of.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                waits.append(of)
+            await wait(of)
+
+        monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(2 * ACCEPTED_AT_ONCE):
+                open_ones.enter_context(socket.create_connection(a.address))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(a.links._acceptor._strangers) == 2 * ACCEPTED_AT_ONCE
+            assert len(waits) <= 3
 
 
 UNFINISHED_HELLO = bytes.fromhex("16030102000100")
