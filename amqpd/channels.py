@@ -16,7 +16,7 @@ Source: AMQP 0-9-1 sections 1.5 to 1.9 of the reference; https://www.rabbitmq.co
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,8 @@ from pamqp.exceptions import (
 )
 
 from amqpd.audit.party import Party
+from amqpd.declarations.names import NotLedHere
+from amqpd.flow.leader_moves import WAIT_MS
 from amqpd.kernel import Mixed, Run, encode_ack
 from amqpd.message.content import CONTENT_BYTES, Content
 from amqpd.node.node import Node
@@ -158,7 +160,20 @@ class Channel(PublishingChannel):
         handler = self.node.methods.get(type(method))
         if handler is None:
             raise AMQPCommandInvalid("unimplemented method")  # only brokers send it, or it is the connection's
-        handler(self, method)
+        try:
+            handler(self, method)
+        except NotLedHere as error:
+            if not self.node.leader_moves.moves(error.source):
+                raise
+            steps = self._once_led(partial(handler, self, method), error.source)
+            self.connection.intake.carry_out(self, steps, payload[:4])
+
+    def _once_led(self, step: Callable[[], None], source: int) -> Iterator[None]:
+        """The step, when it is decided who leads the source of its queue."""
+        yield from self.node.leader_moves.wait(self.connection, source, self.node.now_ms + WAIT_MS)
+        if not (self.closing or self.closed or self.connection.ended):
+            step()
+            self._set_plain()
 
     def _handle_closing(self, kind: int, payload: bytes) -> None:
         """A close that crossed ours is answered, but only close-ok ends the channel (section 1.5.2.5)."""

@@ -67,7 +67,7 @@ MODULES = (
 EXCLUDED = {
     "its classes inherit from int, float and str, which mypyc cannot": ("wire.fieldtypes", "wire.fieldwriter"),
     "it runs once for a declaration, a connection, a fault or an operator's question": (
-        "flow.client_counters flow.disk_space flow.quotas flow.unfinished",
+        "flow.client_counters flow.disk_space flow.leader_moves flow.quotas flow.unfinished",
         "node.orphans node.quarantine node.connection_rates node.totals",
         "publishing.histories publishing.history_replay publishing.unroutable",
         "queues.argument_values queues.arguments queues.browsing queues.contents queues.fences queues.settings",

@@ -111,6 +111,7 @@ class Connection(ConnectionBase):
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
         self.heartbeat_s = 0
+        self.opened_at = 0
         self.connected_at = now
         self.bytes_in = self.bytes_out = 0
         """through its socket, counted by the pump"""
@@ -340,7 +341,7 @@ class Connection(ConnectionBase):
 
     def opened(self) -> None:
         """connection.open was accepted."""
-        self.state = _RUNNING
+        self.state, self.opened_at = _RUNNING, self.node.leader_moves.count
         self.node.client_counters.entered(self)
         self.node.totals.connections_opened += 1
         self.node.log("connection_open", connection=self.name, user=self.user, vhost=self.vhost)

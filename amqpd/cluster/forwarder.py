@@ -286,6 +286,18 @@ class Forwarder:
         linked = sum(name == self.name or name in self.led_sources.generations for name in record.members)
         return linked >= majority(len(record.members))
 
+    def stops(self, source: int) -> bool:
+        """Its queues stand still, to be handed over."""
+        return self._leaves or self.changes.stops(source)
+
+    def moves(self, source: int) -> bool:
+        """Who leads it is decided within moments: it is handed over, or taken over, here. A process that is about to
+        end sends its clients away, whatever they wait for."""
+        record, led = self.records.get(source), self.led_sources
+        mine = record is not None and record.leader.forwarder == self.name
+        undecided = mine or source in self.takeovers or source in self.changes.handing
+        return self._leaves or (undecided and source not in led.cut_off and source not in led.given_up)
+
     def stop_sources(self) -> None:
         """This process is about to end: nothing more comes into its queues or out of them, and what is under way is
         committed."""

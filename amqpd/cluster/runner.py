@@ -141,6 +141,9 @@ class ClusterRunner(Shell, Cluster):
     def leader_of(self, source: int) -> str:
         return self._directory.roster.leader_of_source(source)
 
+    def moves(self, source: int) -> bool:
+        return self.forwarder is not None and self.forwarder.moves(source)
+
     def holds_lease(self, source: int) -> bool:
         return self.forwarder is not None and self.forwarder.led_sources.holds_lease(source)
 
@@ -252,7 +255,7 @@ class ClusterRunner(Shell, Cluster):
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
         # Of another epoch of this forwarder, what was read is out of date.
-        if self._forwarder.led_sources.sources.get(source) is own and not self._forwarder.changes.stops(source):
+        if self._forwarder.led_sources.sources.get(source) is own and not self._forwarder.stops(source):
             self._node.source_begins(source, recovered)
             lasted_s = self.now_s - own.begun_s
             self.log(
@@ -532,7 +535,7 @@ class ClusterRunner(Shell, Cluster):
         while True:
             await trio.sleep(self._settings.cluster_lease_s / BEATS)
             self._look_at_links()
-            self._do(self._forwarder.beat)
+            self._do(self._beat)
             self._events.beat()
             for answer in self.search.late():
                 self._do(partial(answer, False))
@@ -541,6 +544,10 @@ class ClusterRunner(Shell, Cluster):
                 self._nursery.start_soon(
                     self._unclaimed_queues.claim_share, self._node, self._store, self._directory.roster
                 )
+
+    def _beat(self) -> None:
+        self._forwarder.beat()
+        self._node.leader_moves.look(self._node.now_ms)
 
     def _look_at_links(self) -> None:
         before = self._said.linkage

@@ -26,6 +26,10 @@ class Inequivalent(AMQPPreconditionFailed):
 class NotLedHere(AMQPNotFound):
     """The queue is there, and another node leads it, or none does at present."""
 
+    def __init__(self, record: QueueRecord, text: str) -> None:
+        super().__init__(text)
+        self.source = record.source
+
 
 def strip(name: str | None) -> str:
     """Without CR and LF, as RabbitMQ stores names."""
@@ -71,15 +75,16 @@ def _led_by_another(node: Node, record: QueueRecord) -> NotLedHere:
     leader = node.sources.leader_of(record)
     if not record.source and not record.node:
         return NotLedHere(
+            record,
             f"{_described(record)} has no node yet: it gets one when all nodes of the cluster have been started, or "
-            "were forgotten"
+            "were forgotten",
         )
     if not leader or leader == node.identity.name:
-        return NotLedHere(_inaccessible(record, record.node))
+        return NotLedHere(record, _inaccessible(record, record.node))
     if not node.cluster.is_member(leader):
         # It led the queue last, and nobody follows it: too few of the others are there.
-        return NotLedHere(_inaccessible(record, leader))
-    return NotLedHere(f"home node '{leader}' of {_described(record)} is another node: connect to that one")
+        return NotLedHere(record, _inaccessible(record, leader))
+    return NotLedHere(record, f"home node '{leader}' of {_described(record)} is another node: connect to that one")
 
 
 def _inaccessible(record: QueueRecord, leader: str) -> str:

@@ -8,6 +8,7 @@ Which file answers which row of `docs/waiting.md`:
 - a tick's share is used up: `turns.py`.
 - the queue drains, and has too much in memory; its majority is far behind: `congestion.py`.
 - no majority answers: `Intake.set_cut_off`, of what `cluster/` tells the node.
+- its leader moves: `leader_moves.py`.
 - a limit on its rate: `quotas.py`.
 - a channel waits for an answer: `Channel.suspended`; a `tx.commit`: `session/holds.py`; its client does not read:
   `Connection.outbox_full`.

@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 
 from pamqp import commands
-from pamqp.exceptions import AMQPPreconditionFailed
+from pamqp.exceptions import AMQPConnectionForced, AMQPPreconditionFailed
 
 from amqpd.channels import Channel
+from amqpd.flow.leader_moves import MOVED
 from amqpd.flow.turns import COPY_WORK
-from amqpd.node.node import MOVED, Handlers
-from amqpd.publishing.acceptance import accept_slowly
+from amqpd.node.node import Handlers
+from amqpd.publishing.acceptance import accept_slowly, has_left
 from amqpd.publishing.routing import MAKING_WORK
 from amqpd.publishing.transaction import ChannelTransaction
 from amqpd.queues.port import QueuePort
@@ -87,8 +88,10 @@ def _commit(channel: Channel, transaction: ChannelTransaction) -> Iterator[None]
                 yield
     if channel.closed or channel.closing:
         return
+    if has_left(channel.connection, used):
+        raise AMQPConnectionForced(MOVED)
     if not complete or any(queue.is_away for queue in used):
-        # A queue was full, or its leader has moved meanwhile; what others took stays, as in RabbitMQ.
+        # A queue was full, or its leader is another node; what others took stays, as in RabbitMQ.
         raise AMQPPreconditionFailed(PARTIAL)
     lanes = dict.fromkeys(queue.lane for queue in used)
     if delayed:

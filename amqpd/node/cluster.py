@@ -60,6 +60,10 @@ class Cluster(ABC):
         """The name of the node that leads the source, as far as that is known; empty: none does."""
 
     @abstractmethod
+    def moves(self, source: int) -> bool:
+        """This node hands the source over, or takes it over, now: who leads it is decided within moments."""
+
+    @abstractmethod
     def holds_lease(self, source: int) -> bool:
         """This node leads the source, and nobody else can by now: it may deliver to the only consumer of a queue
         (`replication/leader_lease.py`)."""
@@ -110,6 +114,9 @@ class Alone(Cluster):
 
     def leader_of(self, source: int) -> str:
         return ""
+
+    def moves(self, source: int) -> bool:
+        return False
 
     def holds_lease(self, source: int) -> bool:
         return True

@@ -28,6 +28,7 @@ from amqpd.flow.alarms import Alarms
 from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.congestion import Congestion, MemoryShares
 from amqpd.flow.disk_space import DiskSpace
+from amqpd.flow.leader_moves import MOVED, LeaderMoves
 from amqpd.flow.quotas import Quotas
 from amqpd.flow.turns import Turns
 from amqpd.journal.buffer import JournalBuffer
@@ -80,7 +81,6 @@ from amqpd.vocabulary.records import BindingRecord, Change, Delete, Put, QueueRe
 DUE_QUEUES_MAX: Final = 1_000
 
 CUT_OFF: Final = "a majority of the nodes that keep a queue has not answered: connect to another node"
-MOVED: Final = "the leader of a queue has moved while a confirm, or tx.commit-ok, was waited for"
 
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 """what does each method, by its class: called with the channel and the method"""
@@ -151,6 +151,7 @@ class Node(LeaderNode):
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self.turns = Turns(self.quotas.waiting)
+        self.leader_moves = LeaderMoves(self.cluster.moves, self.sources.serving, self.turns)
         self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
         self.wakes = Wakes()
@@ -265,6 +266,7 @@ class Node(LeaderNode):
         """This node leads the source, which has these messages."""
         self.registry.source_begins(source, recovered)
         self.topology.forget_routes()
+        self.leader_moves.look(self.now_ms)
 
     def source_ends(self, source: int, lane: Lane) -> None:
         """It is the leader no more. What was published and waits for the source's lane may be committed by the next

@@ -185,6 +185,7 @@ class QueueRegistry:
         is parked at the next start."""
         node = self._node
         del node.queues[record.vhost, record.name]
+        node.leader_moves.count += 1
         self._stop(queue, record)
         for answer in queue.abandoned():
             answer(None)
@@ -198,7 +199,8 @@ class QueueRegistry:
         node.congestion.forget(queue)
         queue.enter(QueueState.MOVED)
         node.totals.queue_gone(queue.record.vhost, queue.type, queue.facts)
-        node.remote[record.vhost, record.name] = RemoteQueue(record, node.journal.lane)
+        remote = node.remote[record.vhost, record.name] = RemoteQueue(record, node.journal.lane)
+        queue.left_at = remote.left_at = node.leader_moves.count
         self._note_node((record.vhost, record.name), record)
 
     def apply(self, queue: Queue, record: QueueRecord) -> None:
@@ -297,6 +299,7 @@ class QueueRegistry:
         if source not in node.sources.serving:
             return
         del node.sources.serving[source]
+        node.leader_moves.count += 1
         self.beginning.pop(source, None)
         ended: list[Queue] = []
         unmade = waiting = 0

@@ -5,7 +5,8 @@ the channel's confirms must know.
 Rules: 1. A run that goes to few queues goes into all of them at once; one that goes to many in steps, with others'
 turns between them, and is confirmed when the last one has it. 2. Whatever happens meanwhile, a publish that has begun
 goes to all of its queues. 3. It has its numbers before the first of them is offered it: one that another node leads
-may refuse it later, and names them then (`session/durability.py`).
+may refuse it later, and names them then (`session/durability.py`). 4. What meets a queue whose leader is about to
+be this node, or another one, waits: it is neither taken nor refused before that is decided.
 Not here: checks and routes (`publish.py`), what a queue does with it (`queues/`).
 
 Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/docs/publishers.
@@ -13,12 +14,13 @@ Source: AMQP 0-9-1 section 1.8.3.7 of the reference; https://www.rabbitmq.com/do
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 
-from pamqp.exceptions import AMQPPreconditionFailed
+from pamqp.exceptions import AMQPConnectionForced, AMQPPreconditionFailed
 
 from amqpd.audit.publication import Publication
 from amqpd.flow.disk_space import LARGE_BYTES_MIN
+from amqpd.flow.leader_moves import MOVED, WAIT_MS
 from amqpd.flow.turns import COPY_WORK
 from amqpd.journal.lane import NONE, Lanes, joined
 from amqpd.kernel import Run, encode_content
@@ -32,6 +34,7 @@ from amqpd.publishing.unroutable import NACK, UnroutableOutcome
 from amqpd.queues.port import QueuePort
 from amqpd.session.confirms import Confirms
 from amqpd.session.durability import CommonReceipt, ConfirmReceipt
+from amqpd.session.ports import ConnectionBase
 
 # A run goes into at most this number of queues in one step, about a millisecond.
 COPIES_AT_ONCE = 500
@@ -133,13 +136,16 @@ def accept_slowly(
             node, part, run, properties, publication, channel.connection, receipt=receipt or common
         )
         waits, taken = joined(waits, part_waits), max(0, min(taken, part_taken))
-    if any(queue.is_away for queue in queues):
+    moved = has_left(channel.connection, queues)
+    if moved or any(queue.is_away for queue in queues):
         taken = 0  # its leader has moved meanwhile: what it took before may be in no log
     for reply in replies:
         node.replies.deliver(reply, run)
     if publication is not None:
         node.audit.end(publication, run.body_size, True, route.mandatory)
     if not channel.closed:
+        if moved:
+            raise AMQPConnectionForced(MOVED)
         for lane in waits:
             # The copies that wait may have an earlier number of it than the one that gathers now.
             lane.force()
@@ -166,6 +172,33 @@ def _refuse_unconfirmed(channel: PublishingChannel, run: Run, queues: tuple[Queu
         raise AMQPPreconditionFailed(
             f"message of {run.body_size} bytes for {len(queues)} queues is larger than the disk"
         )
+
+
+def once_led(
+    node: PublishingNode, channel: PublishingChannel, queues: tuple[QueuePort, ...]
+) -> Generator[None, None, tuple[QueuePort, ...] | None]:
+    """The queues as they are when none of them is on its way to another node or to this one; None: the client is
+    gone. Raises AMQPConnectionForced if one has left since the client connected, or is on its way for too long: it
+    finds the leader when it connects again."""
+    connection, moves, until_ms = channel.connection, node.leader_moves, node.now_ms + WAIT_MS
+    vhost, names = connection.vhost, [queue.record.name for queue in queues]
+    while True:
+        away = [queue for queue in queues if queue.is_away]
+        moving = next((queue.record.source for queue in away if moves.moves(queue.record.source)), None)
+        if moving is None or node.now_ms >= until_ms:
+            break
+        yield from moves.wait(connection, moving, until_ms)
+        if channel.closed or connection.ended:
+            return None
+        queues = node.queues_named(vhost, names)
+    if moving is not None or has_left(connection, away):
+        raise AMQPConnectionForced(MOVED)
+    return queues
+
+
+def has_left(connection: ConnectionBase, queues: Iterable[QueuePort]) -> bool:
+    """One of them was led by this node when the connection was opened, or after that, and is not any more."""
+    return any(queue.is_away and queue.left_at > connection.opened_at for queue in queues)
 
 
 def accepted(

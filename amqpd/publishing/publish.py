@@ -32,11 +32,11 @@ from amqpd.message.properties import REPLY_TO, X_DEATH, Properties
 from amqpd.message.propertylist import REPLY_TO as REPLY_TO_FLAG
 from amqpd.message.propertylist import PropertyList
 from amqpd.message.rewriting import mark_of, unmarked, with_properties
-from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept, accept_slowly
+from amqpd.publishing.acceptance import COPIES_AT_ONCE, accept, accept_slowly, once_led
 from amqpd.publishing.ports import PublishingChannel, PublishingNode
 from amqpd.publishing.replies import PREFIX, ReplyConsumer
 from amqpd.publishing.routes import ROUTE_BYTES, Route
-from amqpd.publishing.routing import Steps, parts, queue_steps, resolve, resolve_alone
+from amqpd.publishing.routing import Steps, parts, queue_steps, remote_of, resolve, resolve_alone
 from amqpd.publishing.transaction import ChannelTransaction, Routed
 from amqpd.queues.port import QueuePort
 from amqpd.tracing.tracer import SPAN_WORK, Publishing
@@ -211,23 +211,27 @@ def _charged(
 
 
 def _take(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None] | None:
-    """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues."""
+    """It is accepted, or held for its transaction; the steps that are left to do, if it goes to very many queues, or
+    to one whose leader is not this node."""
     if channel.traced_publish is not None:
         _tell_routed(node, channel.traced_publish, routed)
     taken = True
     if channel.tx is not None:
         _hold(channel, routed)
-    elif len(routed.queues) <= COPIES_AT_ONCE:
-        taken = accept(node, channel, *routed)
-    else:
+    elif (node.remote and remote_of(routed.queues) is not None) or len(routed.queues) > COPIES_AT_ONCE:
         return _accept_slowly(node, channel, routed)
+    else:
+        taken = accept(node, channel, *routed)
     if channel.traced_publish is not None:
         _tell_published(node, channel, channel.traced_publish, routed, taken)
     return None
 
 
 def _accept_slowly(node: PublishingNode, channel: PublishingChannel, routed: Routed) -> Iterator[None]:
-    taken = yield from accept_slowly(node, channel, *routed)
+    queues = yield from once_led(node, channel, routed.queues)
+    if queues is None:
+        return
+    taken = yield from accept_slowly(node, channel, *routed._replace(queues=queues))
     if channel.traced_publish is not None:
         _tell_published(node, channel, channel.traced_publish, routed, taken)
 
@@ -298,8 +302,9 @@ def _resolved(node: PublishingNode, channel: PublishingChannel, key: bytes, rout
 
 def _remember(node: PublishingNode, channel: PublishingChannel, key: bytes, route: Route) -> None:
     routes = channel.routes
-    if channel.traced or (not route.exchange and route.routing_key.startswith(PREFIX)):
-        # Every publish is looked at; a requester comes and goes without a change of the topology.
+    requests = not route.exchange and route.routing_key.startswith(PREFIX)
+    if channel.traced or requests or (node.remote and remote_of(route.queues or ()) is not None):
+        # Every publish is looked at; a requester comes and goes without a change of the topology, and so do moves.
         route.queues = None
     # The names are there twice: as they came, and as text.
     nbytes = ROUTE_BYTES + 2 * len(key) + route.share_queues(routes.queues)

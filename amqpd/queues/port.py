@@ -118,6 +118,8 @@ class QueuePort(Dispatchable):
         """of its messages, that the audit log has"""
         self.refusal_told_ms = -1 << 62
         """when the log last said that somebody was refused because of its damage, or because it is away"""
+        self.left_at = 0
+        """`LeaderMoves.count` since its leader is not this node any more; 0: it has not been since the start"""
         self.know(settings)
 
     def know(self, settings: QueueSettings) -> None:

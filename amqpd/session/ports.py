@@ -23,6 +23,7 @@ from amqpd.faults import Faults
 from amqpd.flow.alarms import Alarms
 from amqpd.flow.client_counters import ClientCounters
 from amqpd.flow.congestion import Congestion
+from amqpd.flow.leader_moves import LeaderMoves
 from amqpd.flow.quotas import Quotas
 from amqpd.flow.turns import Turns
 from amqpd.journal.buffer import JournalBuffer
@@ -92,6 +93,7 @@ class SessionNode(ABC):
     turns: Turns
     quotas: Quotas
     client_counters: ClientCounters
+    leader_moves: LeaderMoves
     congestion: Congestion
     durability: Durability
     waking: Waking
@@ -212,6 +214,8 @@ class ConnectionBase(LoginClient):
     """consumers that wait for space in it"""
     transaction_bytes: int
     """of the transactions of its channels together"""
+    opened_at: int
+    """`LeaderMoves.count` when it was opened"""
     connected_at: float
     """seconds of the shell's clock"""
     bytes_in: int

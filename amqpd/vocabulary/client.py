@@ -39,7 +39,8 @@ class ClientTurn(ABC):
         self.unfinished: deque[Iterator[None]] | None = None
         """what one turn could not do, in order; each step charges what it did; None for none yet"""
         self.parked = False
-        """what it has begun waits for the journal (`session/holds.py`), without turns"""
+        """what it has begun waits for the journal (`session/holds.py`), or for the leader of a queue
+        (`flow/leader_moves.py`), without turns"""
         self.told_slowed = False
         """that it was throttled is in the log"""
 

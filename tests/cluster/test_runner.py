@@ -152,6 +152,19 @@ def test_what_was_read_for_an_epoch_that_has_ended_is_not_served() -> None:
     assert runner.served_with == []
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_was_won_just_before_the_end_is_not_served(leaves: bool) -> None:
+    """The queues of all sources stand still by then: what would come into these is in no copy when the node goes."""
+    runner = Runner()
+    own: Any = SimpleNamespace(begun_s=0.0, vote=NO_VOTE)
+    runner.forwarder.led_sources.sources[5] = own
+    runner.forwarder.stops = lambda source: leaves
+    runner._node.sources = SimpleNamespace(queues={5: 0})
+    runner._events = SimpleNamespace(log=lambda event, fields: None)  # type: ignore[assignment]
+    runner._serve(5, own, Recovered(1, {}))
+    assert len(runner.served_with) == (0 if leaves else 1)
+
+
 def test_a_source_is_looked_for_again_while_somebody_waits() -> None:
     runner = Runner("abc", "abc")
     runner.taken = True

@@ -21,6 +21,8 @@ class ClusterByHand(Cluster):
         """its incarnation"""
         self.members: Callable[[str], bool] = lambda name: True
         self.leaders: Callable[[int], str] = lambda source: ""
+        self.moving: set[int] = set()
+        """sources"""
         self.lease = True
         self.isolated = ""
         self.cut_off = 0
@@ -42,6 +44,9 @@ class ClusterByHand(Cluster):
 
     def leader_of(self, source: int) -> str:
         return self.leaders(source)
+
+    def moves(self, source: int) -> bool:
+        return source in self.moving
 
     def holds_lease(self, source: int) -> bool:
         return self.lease

@@ -48,6 +48,8 @@ class Connected:
     """its user or its virtual host has a limit on what may be published in a second"""
     commit_waits: bool
     """a tx.commit of it waits for its turn"""
+    leader_waits: bool
+    """it uses a queue whose leader moves"""
     journal: FullBecause | None
     """why it waits for the journal"""
     slowed_by: Sequence[str]
@@ -80,7 +82,8 @@ def _connected(on: Running, connection: ConnectionBase, consumers: int, full: Se
     return Connected(
         alarms=kinds(on) if intake.blocked else (),
         over_rate=connection in shared.quotas.waiting,
-        commit_waits=intake.parked,
+        commit_waits=intake.parked and connection not in shared.leader_moves.waiting,
+        leader_waits=connection in shared.leader_moves.waiting,
         journal=shared.journal.full_because if connection.publishing else None,
         slowed_by=[queue.record.name for queue in list(intake.congested) if shared.congestion.slows(queue)],
         held_bytes=intake.held_bytes,
@@ -107,6 +110,8 @@ def _publishing(found: Connected) -> Iterator[str]:
             "its tx.commit waits until the transaction in front of it is carried out and written, and nothing "
             "behind it is read before"
         )
+    if found.leader_waits:
+        yield "what it asks of a queue waits until it is decided which node leads that"
     if found.journal is not None:
         yield JOURNAL[found.journal]
     if found.slowed_by:

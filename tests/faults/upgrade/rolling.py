@@ -2,13 +2,15 @@
 tests.faults.upgrade.rolling --before ../before`.
 
 What comes in: a checkout of the version before. What goes out: what clients saw, and what the logs say of versions;
-the exit code is 1 if a confirmed message is lost, a client saw an error other than the end of its connection, or the
-nodes did not talk in both versions.
-Rules: 1. A publisher has one message in the air, waits for its confirm, and sends it again over the next connection
-if that does not come, or is a refusal, as while its queue goes to another node: so a message may come twice, and none
-is unknown at the end. 2. A client whose connection has
-ended connects where its queue is led by then, as a proxy would have it, and does nothing else. 3. The next node is
-restarted when every copy is there again. 4. With `--back` the nodes go back to the version before, one by one.
+the exit code is 1 if a confirmed message is lost or out of order, a client saw anything but the end of its connection
+(320, or none at all) and the cancel of its consumer, or the nodes did not talk in both versions.
+Rules: 1. Each node has a quorum queue and a classic one that were declared there. Each queue has a publisher with one
+message in the air, one with `WINDOW` of them, and a consumer. What is not confirmed when a connection ends is sent
+again over the next one, in order: so a message may come twice. 2. A client whose
+connection has ended, or whose consumer was cancelled, connects where its queue is led by then, as a proxy would have
+it, and does nothing else. 3. The next node is restarted when every copy is there again. 4. With `--back` the nodes go
+back to the version before, one by one. 5. What a node of the version before refuses is counted apart if that version
+does not let publishers wait for a leader that moves.
 Not here: what is on the disk (`__main__.py`).
 """
 
@@ -25,20 +27,30 @@ from pathlib import Path
 from typing import Any
 
 import pika
+from pamqp import commands
 from pika.exceptions import AMQPConnectionError, AMQPError, NackError
 
 from amqpd.management.control.socket import call
 
-from ...clients.broker_process import REPOSITORY
+from ...clients.broker_process import REPOSITORY, BrokerProcess
+from ...clients.wire import ClosedByBroker, Wire, described, publish_bytes
 from ..cluster import Cluster
 
-QUEUES = ("rolling1", "rolling2")
+QUORUM, CLASSIC = "rolling-quorum-", "rolling-classic-"
+"""names of queues, before that of their node"""
 COPIES_DEADLINE_S = 300.0
 PHASE_MESSAGES = 50
 """of each publisher, confirmed between two restarts"""
 PHASE_DEADLINE_S = 300.0
+WINDOW = 100
+PACE_S, WINDOW_PACE_S = 0.02, 0.2
+"""between two messages, and between two looks at a window: the nodes and all clients share a machine"""
+AGAIN_S = 0.1
 ENDED_CODES = (320,)
-"""CONNECTION_FORCED: the node is about to end"""
+"""CONNECTION_FORCED: the node is about to end, or the leader of a queue has moved"""
+PERSISTENT = commands.Basic.Properties(delivery_mode=2)
+WAITS_FOR_LEADERS = "amqpd/flow/leader_moves.py"
+"""of a checkout in which a publish waits while the leader of its queue moves"""
 
 
 class Client(threading.Thread):
@@ -49,55 +61,119 @@ class Client(threading.Thread):
         self.cluster, self.queue = cluster, queue
         self.ending = threading.Event()
         self.reconnects = self.moved = 0
-        """because the connection has ended; because the queue is led elsewhere"""
-        self.errors: list[str] = []
+        """because the connection has ended; because its consumer was cancelled"""
+        self.errors: list[tuple[Path, str]] = []
+        """with the checkout of the node that told them"""
         self.failure: BaseException | None = None
+        self.at: BrokerProcess
+        """where it is connected"""
+        self.version = REPOSITORY
+        """the checkout of that"""
 
     def run(self) -> None:
         try:
             while not self.ending.is_set():
-                url = self.cluster.brokers[self.cluster.leader_of([self.queue])].url
+                self.at = self.cluster.brokers[self._leader()]
+                self.version = self.at.checkout
                 try:
-                    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-                        self.work(connection.channel())
+                    self.use()
                     self.moved += not self.ending.is_set()
                 except AMQPConnectionError as error:
-                    self._ended(error)
+                    self.ended(getattr(error, "reply_code", None), repr(error))
+                except TimeoutError as error:
+                    self.note(f"no answer: {error!r}")
+                except (ClosedByBroker, OSError) as error:
+                    self.ended(None, repr(error))
                 except AMQPError as error:
-                    self.errors.append(f"{type(self).__name__} of {self.queue}: {error!r}")
+                    self.note(repr(error))
         except BaseException as error:  # of the thread: whoever joins it raises it
             self.failure = error
             raise
 
-    def _ended(self, error: AMQPConnectionError) -> None:
-        self.reconnects += 1
-        code = getattr(error, "reply_code", None)
-        if code is not None and code not in ENDED_CODES:
-            self.errors.append(f"{type(self).__name__} of {self.queue}: {error!r}")
+    def _leader(self) -> str:
+        if self.queue.startswith(CLASSIC):
+            return self.queue.removeprefix(CLASSIC)
+        return self.cluster.leader_of([self.queue])
 
-    def work(self, channel: Any) -> None:
-        """Until `ending`. Raises AMQPError."""
+    def ended(self, code: int | None, text: str) -> None:
+        """The connection has; or there was none, since nobody listens there now."""
+        self.reconnects += 1
+        if code is not None and code not in ENDED_CODES:
+            self.note(text)
+        self.ending.wait(AGAIN_S)  # nobody tells when it listens again
+
+    def note(self, text: str) -> None:
+        """An error that a client has to handle."""
+        self.errors.append((self.version, f"{type(self).__name__} of {self.queue} at {self.version.name}: {text}"))
+
+    def use(self) -> None:
+        """Until `ending`, over one connection. Raises AMQPError, ClosedByBroker, OSError."""
         raise NotImplementedError
 
 
 class Publisher(Client):
-    """A client that publishes numbers, the next one when the one before is confirmed."""
+    """A client that publishes numbers, each when the one before is confirmed."""
 
     def __init__(self, cluster: Cluster, queue: str) -> None:
         super().__init__(cluster, queue)
         self.confirmed = self.refused = 0
-        """numbers below this one are; how often the next one was refused first"""
+        """numbers below this one are; how many publishes were refused"""
 
-    def work(self, channel: Any) -> None:
-        channel.confirm_delivery()
-        while not self.ending.is_set():
-            body = b"%d" % self.confirmed
-            try:
-                channel.basic_publish("", self.queue, body, pika.BasicProperties(delivery_mode=2), mandatory=True)
-            except NackError:
-                self.refused += 1
-                return
-            self.confirmed += 1
+    def body(self, number: int) -> bytes:
+        return f"{type(self).__name__} {number}".encode()
+
+    def refuse(self, text: str) -> None:
+        self.refused += 1
+        self.note(text)
+
+    def use(self) -> None:
+        with pika.BlockingConnection(pika.URLParameters(self.at.url)) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            persistent = pika.BasicProperties(delivery_mode=2)
+            while not self.ending.wait(PACE_S):
+                try:
+                    channel.basic_publish("", self.queue, self.body(self.confirmed), persistent, mandatory=True)
+                except NackError as error:
+                    self.refuse(repr(error))
+                    return
+                self.confirmed += 1
+
+
+class Window(Publisher):
+    """A client that publishes numbers, and has `WINDOW` of them in the air."""
+
+    def use(self) -> None:
+        with Wire(self.at.port) as wire:
+            wire.open()
+            wire.open_channel()
+            wire.call(commands.Confirm.Select(), channel=1)
+            base = sent = self.confirmed
+            early: set[int] = set()
+            """confirmed above `confirmed`"""
+            while not self.ending.wait(WINDOW_PACE_S):
+                until = self.confirmed + WINDOW
+                wire.send_bytes(
+                    b"".join(
+                        publish_bytes(1, "", self.queue, self.body(number), PERSISTENT, mandatory=True)
+                        for number in range(sent, until)
+                    )
+                )
+                sent = until
+                _, method = wire.read_method()
+                if isinstance(method, commands.Basic.Ack):
+                    number = base + method.delivery_tag - 1
+                    early.update(range(self.confirmed, number + 1) if method.multiple else (number,))
+                    while self.confirmed in early:
+                        early.remove(self.confirmed)
+                        self.confirmed += 1
+                elif isinstance(method, commands.Connection.Close):
+                    wire.send(commands.Connection.CloseOk())
+                    self.ended(method.reply_code, described(method))
+                    return
+                else:
+                    self.refuse(described(method))
+                    return
 
 
 class Consumer(Client):
@@ -105,21 +181,31 @@ class Consumer(Client):
 
     def __init__(self, cluster: Cluster, queue: str) -> None:
         super().__init__(cluster, queue)
-        self.came: Counter[int] = Counter()
+        self.came: dict[str, Counter[int]] = {Publisher.__name__: Counter(), Window.__name__: Counter()}
+        """by publisher"""
+        self.out_of_order = 0
+        """that came for the first time behind a later one"""
         self.again_unmarked = 0
         """that came again without `redelivered`, though this client had acknowledged it: sent twice by the
         publisher"""
 
-    def work(self, channel: Any) -> None:
-        for method, _, body in channel.consume(self.queue, inactivity_timeout=0.5):
-            if method is not None:
-                number = int(body)
-                self.again_unmarked += self.came[number] > 0 and not method.redelivered
-                self.came[number] += 1
-                channel.basic_ack(method.delivery_tag)
-            if self.ending.is_set():
-                break
-        channel.cancel()
+    def use(self) -> None:
+        with pika.BlockingConnection(pika.URLParameters(self.at.url)) as connection:
+            channel = connection.channel()
+            for method, _, body in channel.consume(self.queue, inactivity_timeout=0.5):
+                if method is not None:
+                    self._take(method, body)
+                    channel.basic_ack(method.delivery_tag)
+                if self.ending.is_set():
+                    break
+            channel.cancel()
+
+    def _take(self, method: Any, body: bytes) -> None:
+        publisher, number = body.decode().split()
+        came = self.came[publisher]
+        self.again_unmarked += came[int(number)] > 0 and not method.redelivered
+        self.out_of_order += not came[int(number)] and int(number) < max(came, default=0)
+        came[int(number)] += 1
 
 
 def wait_copies(cluster: Cluster) -> None:
@@ -140,7 +226,7 @@ def _lacks(facts: dict[str, Any], nodes: int) -> bool:
     return bool(len(facts["members"]) < nodes or facts["sources_under_replicated"] or facts["sources_cut_off"])
 
 
-def wait_published(publishers: list[Publisher]) -> None:
+def wait_published(cluster: Cluster, publishers: list[Publisher]) -> None:
     """Until each one has `PHASE_MESSAGES` more confirmed. Raises AssertionError, or what a client has."""
     wanted = {each: each.confirmed + PHASE_MESSAGES for each in publishers}
     deadline_s = time.monotonic() + PHASE_DEADLINE_S
@@ -148,20 +234,23 @@ def wait_published(publishers: list[Publisher]) -> None:
         for each in publishers:
             if each.failure is not None:
                 raise each.failure
-        assert time.monotonic() < deadline_s, f"no more is confirmed: {[each.errors for each in publishers]}"
+        slow = [f"{each.queue}: {each.errors}" for each, count in wanted.items() if each.confirmed < count]
+        assert time.monotonic() < deadline_s, f"no more is confirmed: {slow}\n{cluster.log}"
         time.sleep(0.1)  # publishers count, and tell nobody
 
 
 def restarted(cluster: Cluster, checkout: Path, publishers: list[Publisher]) -> None:
     """One node after the other, in this checkout."""
     for name, broker in cluster.brokers.items():
-        wait_published(publishers)
+        wait_published(cluster, publishers)
         broker.terminate()
         broker.checkout = checkout
         broker.start()
         wait_copies(cluster)
-        print(f"{name} runs {checkout.name}: {[each.confirmed for each in publishers]} confirmed", flush=True)
-    wait_published(publishers)
+        confirmed = sum(each.confirmed for each in publishers)
+        refused = sum(each.refused for each in publishers)
+        print(f"{name} runs {checkout.name}: {confirmed} confirmed, {refused} refused", flush=True)
+    wait_published(cluster, publishers)
 
 
 def versions_of(cluster: Cluster) -> set[int]:
@@ -174,12 +263,17 @@ def roll(folder: Path, before: Path, *, back: bool = False) -> list[str]:
     cluster = Cluster(folder)
     for broker in cluster.brokers.values():
         broker.checkout = before
-    publishers = [Publisher(cluster, queue) for queue in QUEUES]
-    consumers = [Consumer(cluster, queue) for queue in QUEUES]
-    clients: list[Client] = [*publishers, *consumers]
+    quorum = {name: f"{QUORUM}{name}" for name in cluster.brokers}
+    classic = {name: f"{CLASSIC}{name}" for name in cluster.brokers}
+    queues = [*quorum.values(), *classic.values()]
+    publishers = [kind(cluster, queue) for queue in queues for kind in (Publisher, Window)]
+    consumers = {queue: Consumer(cluster, queue) for queue in queues}
+    clients: list[Client] = [*publishers, *consumers.values()]
     try:
         cluster.start()
-        cluster.declare_quorum("a", QUEUES)
+        for name in cluster.brokers:
+            cluster.declare_quorum(name, [quorum[name]])
+            cluster.declare_classic(name, [classic[name]])
         wait_copies(cluster)
         for client in clients:
             client.start()
@@ -188,6 +282,7 @@ def roll(folder: Path, before: Path, *, back: bool = False) -> list[str]:
         if back:
             restarted(cluster, before, publishers)
         wrong = _ended(publishers, consumers)
+        wrong += _told(clients, before)
     finally:
         for client in clients:
             client.ending.set()
@@ -197,32 +292,52 @@ def roll(folder: Path, before: Path, *, back: bool = False) -> list[str]:
     return wrong
 
 
-def _ended(publishers: list[Publisher], consumers: list[Consumer]) -> list[str]:
+def _ended(publishers: list[Publisher], consumers: dict[str, Consumer]) -> list[str]:
+    """All messages have come, or will not. What is wrong with them."""
     wrong: list[str] = []
     for publisher in publishers:
         publisher.ending.set()
+    for publisher in publishers:
         publisher.join(PHASE_DEADLINE_S)
-    for publisher, consumer in zip(publishers, consumers, strict=True):
+    for publisher in publishers:
+        consumer = consumers[publisher.queue]
+        came = consumer.came[type(publisher).__name__]
         deadline_s = time.monotonic() + PHASE_DEADLINE_S
-        confirmed = range(publisher.confirmed)
-        while any(number not in consumer.came for number in confirmed) and time.monotonic() < deadline_s:
+        while any(number not in came for number in range(publisher.confirmed)) and time.monotonic() < deadline_s:
             time.sleep(0.5)  # the consumer counts, and tells nobody
-        lost = [number for number in confirmed if number not in consumer.came]
-        consumer.ending.set()
-        consumer.join(PHASE_DEADLINE_S)
+        lost = [number for number in range(publisher.confirmed) if number not in came]
         if lost:
-            wrong.append(f"{publisher.queue}: {len(lost)} of {len(confirmed)} confirmed messages lost: {lost[:10]}")
-        again = sum(count - 1 for count in consumer.came.values())
+            wrong.append(f"{publisher.queue}: {len(lost)} confirmed messages are lost: {lost[:10]}")
         print(
-            f"{publisher.queue}: {len(confirmed)} confirmed, {len(lost)} lost, {again} came again "
-            f"({consumer.again_unmarked} of them published again), {publisher.refused} refused and sent again, "
-            f"{publisher.reconnects} and {consumer.reconnects} connections ended, {publisher.moved} and "
-            f"{consumer.moved} followed their queue",
+            f"{publisher.queue}, {type(publisher).__name__}: {publisher.confirmed} confirmed, {len(lost)} lost, "
+            f"{publisher.refused} refused, {publisher.reconnects} connections ended, "
+            f"{sum(came.values()) - len(came)} came again",
             flush=True,
         )
-        wrong += publisher.errors + consumer.errors
-        wrong += [repr(each.failure) for each in (publisher, consumer) if each.failure is not None]
+    for queue, consumer in consumers.items():
+        consumer.ending.set()
+        consumer.join(PHASE_DEADLINE_S)
+        print(
+            f"{queue}, Consumer: {consumer.reconnects} connections ended, {consumer.moved} cancels, "
+            f"{consumer.again_unmarked} published again",
+            flush=True,
+        )
+        if consumer.out_of_order:
+            wrong.append(f"{queue}: {consumer.out_of_order} came out of order")
     return wrong
+
+
+def _told(clients: list[Client], before: Path) -> list[str]:
+    """What clients were told that is more than to connect again, and what they failed with."""
+    wrong = [repr(each.failure) for each in clients if each.failure is not None]
+    errors = [error for each in clients for error in each.errors]
+    if not (before / WAITS_FOR_LEADERS).exists():
+        of_before = [text for version, text in errors if version == before]
+        errors = [error for error in errors if error[0] != before]
+        print(f"{len(of_before)} publishes were refused by nodes of {before.name}, which lets none wait", flush=True)
+    confirmed = sum(each.confirmed for each in clients if isinstance(each, Publisher))
+    print(f"{confirmed} confirmed in all, {len(errors)} errors beyond a reconnect", flush=True)
+    return wrong + [text for _, text in errors]
 
 
 def main() -> int:

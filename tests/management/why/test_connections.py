@@ -14,8 +14,8 @@ from amqpd.management.why.connections import JOURNAL, Connected, Full, sentences
 
 def connected(**given: Any) -> Connected:
     free: dict[str, Any] = {
-        "alarms": (), "over_rate": False, "commit_waits": False, "journal": None, "slowed_by": (), "held_bytes": 0,
-        "unread_bytes": 0, "choked": False, "consumers": 0, "full": (),
+        "alarms": (), "over_rate": False, "commit_waits": False, "leader_waits": False, "journal": None,
+        "slowed_by": (), "held_bytes": 0, "unread_bytes": 0, "choked": False, "consumers": 0, "full": (),
     }  # fmt: skip
     return Connected(**{**free, **given})
 

@@ -217,7 +217,7 @@ class Process(Shell):
         self._answer(self.own.queues_of(source), partial(self._serve, source, own))
 
     def _serve(self, source: int, own: Own, recovered: Recovered) -> None:
-        if self.there.led_sources.sources.get(source) is own and not self.there.changes.stops(source):
+        if self.there.led_sources.sources.get(source) is own and not self.there.stops(source):
             self.clock.counts["source served"] += 1
             if not self.machine.drive.damaged:
                 self.cluster.law.stands(self.name, source, self.disk)
