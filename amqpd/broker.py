@@ -70,6 +70,7 @@ from amqpd.scrub import scrub_of
 from amqpd.security.access import Access
 from amqpd.security.authentication.logins import WAIT_MAX_S, Logins
 from amqpd.security.sasl import certificate_user
+from amqpd.session.handshake import SHUTDOWN
 from amqpd.session.ports import ConnectionBase
 from amqpd.session.services import Read
 from amqpd.topology.metadata.bootstrap import bootstrap
@@ -423,8 +424,7 @@ class Broker:
         now = trio.current_time()
         with trio.move_on_at(now + (self._stop_by - now) * CLIENTS_SHARE):
             for connection in list(self.node.connections.values()):
-                reason = "broker forced connection closure with reason 'shutdown'"
-                connection.guard(partial(connection.force_close, reason))
+                connection.guard(partial(connection.force_close, SHUTDOWN))
             self.pump.settle()
             await self.pump.wait_empty()
         left = self.pump.link_count

@@ -44,7 +44,7 @@ ARROWS = {
     "node": "faults kernel vocabulary message exchanges topology journal audit tracing security queues "
     "audit.coverage flow session publishing events",
     "declarations": "vocabulary wire exchanges topology security queues node",
-    "channels": "kernel vocabulary wire message audit queues session publishing node",
+    "channels": "kernel vocabulary wire message audit queues session flow publishing node declarations",
     "methods": "kernel vocabulary wire message audit tracing queues flow session publishing node declarations "
     "channels",
     "connection": "faults kernel vocabulary wire flow session publishing node methods",

@@ -42,7 +42,7 @@ class LeaderMoves:
         yield
 
     def look(self, now_ms: int) -> None:
-        """Let those go on whose wait is over. To be called when a source is served here, and some times a second."""
+        """Let those go on whose wait has ended. Called when a source is served here, and some times a second."""
         for client, (source, until_ms) in list(self.waiting.items()):
             waits = self.moves(source) and source not in self._serving and now_ms < until_ms
             if not waits or client.state is not ConnectionState.RUNNING:

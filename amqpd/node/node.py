@@ -138,7 +138,7 @@ class Node(LeaderNode):
         self.work_left = QUEUES_WORK_MAX  # see `QueueHost`
         self.to_dispatch = ToDispatch()
         self.dispatching = Dispatching(self)
-        self.waking = Waking()
+        self.waking, self.wakes = Waking(), Wakes()
         # A set that keeps its order: equal input gives equal output.
         self.touched: dict[ConnectionBase, None] = {}
         self.faults = Faults(services.bug, self.log)
@@ -154,7 +154,6 @@ class Node(LeaderNode):
         self.leader_moves = LeaderMoves(self.cluster.moves, self.sources.serving, self.turns)
         self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
-        self.wakes = Wakes()
         self.routes = Routes(topology)
         self.outboxes = Outboxes(limits)
         self.replies = Replies(services.token, self._process_part)

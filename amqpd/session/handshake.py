@@ -13,7 +13,7 @@ Source: AMQP 0-9-1 sections 2.2.4, 4.2.2; https://www.rabbitmq.com/docs/auth-not
 from __future__ import annotations
 
 from pamqp import base, commands
-from pamqp.exceptions import AMQPCommandInvalid, AMQPNotAllowed
+from pamqp.exceptions import AMQPCommandInvalid, AMQPConnectionForced, AMQPNotAllowed
 
 from amqpd.session.ports import ConnectionBase
 from amqpd.topology.sizes import arguments_bytes
@@ -28,6 +28,7 @@ HANDSHAKE_FRAME_BYTES_MAX = 8192
 CLIENT_PROPERTIES_BYTES_MAX = 16 * 1024
 SHOWN_PROPERTIES = ("connection_name", "product", "version", "platform", "information", "copyright")
 # What clients may say of themselves that matters to us.
+SHUTDOWN = "broker forced connection closure with reason 'shutdown'"
 CAPABILITIES = ("authentication_failure_close", "connection.blocked", "consumer_cancel_notify")
 
 
@@ -133,7 +134,7 @@ class Handshake:
         connection = self._connection
         node, vhost = connection.shared, method.virtual_host or ""
         if node.draining:
-            raise AMQPNotAllowed("this broker is shutting down")
+            raise AMQPConnectionForced(SHUTDOWN)
         node.client_counters.require_node()
         if vhost not in node.topology.vhosts:
             raise AMQPNotAllowed(f"vhost {vhost} not found")

@@ -202,3 +202,13 @@ def test_what_comes_while_a_closed_connection_still_leaves_is_thrown_away(harnes
     client.raw(CLOSE_OK)
     assert client.connection.state is ConnectionState.CLOSED
     assert not harness.bugs
+
+
+def test_who_is_still_logging_in_when_the_node_ends_is_told_to_connect_again(
+    harness: Harness,
+) -> None:
+    """Not that it may not: libraries take 530 for a missing permission, and do not try again."""
+    client = Client(harness)
+    harness.node.draining = True
+    with pytest.raises(AssertionError, match=r"320.*CONNECTION_FORCED"):
+        client.open()

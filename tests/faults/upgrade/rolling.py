@@ -6,9 +6,9 @@ the exit code is 1 if a confirmed message is lost or out of order, a client saw 
 (320, or none at all) and the cancel of its consumer, or the nodes did not talk in both versions.
 Rules: 1. Each node has a quorum queue and a classic one that were declared there. Each queue has a publisher with one
 message in the air, one with `WINDOW` of them, and a consumer. What is not confirmed when a connection ends is sent
-again over the next one, in order: so a message may come twice. 2. A client whose
-connection has ended, or whose consumer was cancelled, connects where its queue is led by then, as a proxy would have
-it, and does nothing else. 3. The next node is restarted when every copy is there again. 4. With `--back` the nodes go
+again over the next one, in order: so a message may come twice. 2. A client whose connection has ended, or whose
+consumer was cancelled, connects where its queue is led by then, as a proxy would have it, asks for its queue there,
+and does nothing else. 3. The next node is restarted when every copy is there again. 4. With `--back` the nodes go
 back to the version before, one by one. 5. What a node of the version before refuses is counted apart if that version
 does not let publishers wait for a leader that moves.
 Not here: what is on the disk (`__main__.py`).
@@ -22,13 +22,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pika
 from pamqp import commands
-from pika.exceptions import AMQPConnectionError, AMQPError, NackError
+from pika.exceptions import AMQPConnectionError, AMQPError, ChannelClosedByBroker, NackError
 
 from amqpd.management.control.socket import call
 
@@ -46,8 +46,13 @@ WINDOW = 100
 PACE_S, WINDOW_PACE_S = 0.02, 0.2
 """between two messages, and between two looks at a window: the nodes and all clients share a machine"""
 AGAIN_S = 0.1
+BACKLOG_MAX = 1_000
+"""that a window's publisher lets gather: its consumer has the slower client library"""
 ENDED_CODES = (320,)
 """CONNECTION_FORCED: the node is about to end, or the leader of a queue has moved"""
+NOT_FOUND = 404
+"""of its first question: between the look for the leader and the connection the queue went to another node"""
+DECLARED = commands.Queue.DeclareOk
 PERSISTENT = commands.Basic.Properties(delivery_mode=2)
 WAITS_FOR_LEADERS = "amqpd/flow/leader_moves.py"
 """of a checkout in which a publish waits while the leader of its queue moves"""
@@ -84,6 +89,9 @@ class Client(threading.Thread):
                     self.note(f"no answer: {error!r}")
                 except (ClosedByBroker, OSError) as error:
                     self.ended(None, repr(error))
+                except ChannelClosedByBroker as error:
+                    if error.reply_code != NOT_FOUND:
+                        self.note(repr(error))
                 except AMQPError as error:
                     self.note(repr(error))
         except BaseException as error:  # of the thread: whoever joins it raises it
@@ -111,78 +119,15 @@ class Client(threading.Thread):
         raise NotImplementedError
 
 
-class Publisher(Client):
-    """A client that publishes numbers, each when the one before is confirmed."""
-
-    def __init__(self, cluster: Cluster, queue: str) -> None:
-        super().__init__(cluster, queue)
-        self.confirmed = self.refused = 0
-        """numbers below this one are; how many publishes were refused"""
-
-    def body(self, number: int) -> bytes:
-        return f"{type(self).__name__} {number}".encode()
-
-    def refuse(self, text: str) -> None:
-        self.refused += 1
-        self.note(text)
-
-    def use(self) -> None:
-        with pika.BlockingConnection(pika.URLParameters(self.at.url)) as connection:
-            channel = connection.channel()
-            channel.confirm_delivery()
-            persistent = pika.BasicProperties(delivery_mode=2)
-            while not self.ending.wait(PACE_S):
-                try:
-                    channel.basic_publish("", self.queue, self.body(self.confirmed), persistent, mandatory=True)
-                except NackError as error:
-                    self.refuse(repr(error))
-                    return
-                self.confirmed += 1
-
-
-class Window(Publisher):
-    """A client that publishes numbers, and has `WINDOW` of them in the air."""
-
-    def use(self) -> None:
-        with Wire(self.at.port) as wire:
-            wire.open()
-            wire.open_channel()
-            wire.call(commands.Confirm.Select(), channel=1)
-            base = sent = self.confirmed
-            early: set[int] = set()
-            """confirmed above `confirmed`"""
-            while not self.ending.wait(WINDOW_PACE_S):
-                until = self.confirmed + WINDOW
-                wire.send_bytes(
-                    b"".join(
-                        publish_bytes(1, "", self.queue, self.body(number), PERSISTENT, mandatory=True)
-                        for number in range(sent, until)
-                    )
-                )
-                sent = until
-                _, method = wire.read_method()
-                if isinstance(method, commands.Basic.Ack):
-                    number = base + method.delivery_tag - 1
-                    early.update(range(self.confirmed, number + 1) if method.multiple else (number,))
-                    while self.confirmed in early:
-                        early.remove(self.confirmed)
-                        self.confirmed += 1
-                elif isinstance(method, commands.Connection.Close):
-                    wire.send(commands.Connection.CloseOk())
-                    self.ended(method.reply_code, described(method))
-                    return
-                else:
-                    self.refuse(described(method))
-                    return
-
-
 class Consumer(Client):
     """A client that acknowledges what comes, and counts how often each number came."""
 
     def __init__(self, cluster: Cluster, queue: str) -> None:
         super().__init__(cluster, queue)
-        self.came: dict[str, Counter[int]] = {Publisher.__name__: Counter(), Window.__name__: Counter()}
+        self.came: defaultdict[str, Counter[int]] = defaultdict(Counter)
         """by publisher"""
+        self._next: Counter[str] = Counter()
+        """behind the highest number that came, by publisher"""
         self.out_of_order = 0
         """that came for the first time behind a later one"""
         self.again_unmarked = 0
@@ -201,11 +146,84 @@ class Consumer(Client):
             channel.cancel()
 
     def _take(self, method: Any, body: bytes) -> None:
-        publisher, number = body.decode().split()
-        came = self.came[publisher]
-        self.again_unmarked += came[int(number)] > 0 and not method.redelivered
-        self.out_of_order += not came[int(number)] and int(number) < max(came, default=0)
-        came[int(number)] += 1
+        publisher, text = body.decode().split()
+        came, number = self.came[publisher], int(text)
+        self.again_unmarked += came[number] > 0 and not method.redelivered
+        self.out_of_order += not came[number] and number < self._next[publisher]
+        self._next[publisher] = max(self._next[publisher], number + 1)
+        came[number] += 1
+
+
+class Publisher(Client):
+    """A client that publishes numbers, each when the one before is confirmed."""
+
+    def __init__(self, cluster: Cluster, consumer: Consumer) -> None:
+        """`consumer`: of the queue that it publishes to."""
+        super().__init__(cluster, consumer.queue)
+        self.came = consumer.came[type(self).__name__]
+        self.confirmed = self.refused = 0
+        """numbers below this one are; how many publishes were refused"""
+
+    def body(self, number: int) -> bytes:
+        return f"{type(self).__name__} {number}".encode()
+
+    def refuse(self, text: str) -> None:
+        self.refused += 1
+        self.note(text)
+
+    def use(self) -> None:
+        with pika.BlockingConnection(pika.URLParameters(self.at.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare(self.queue, passive=True)
+            channel.confirm_delivery()
+            persistent = pika.BasicProperties(delivery_mode=2)
+            while not self.ending.wait(PACE_S):
+                try:
+                    channel.basic_publish("", self.queue, self.body(self.confirmed), persistent, mandatory=True)
+                except NackError as error:
+                    self.refuse(repr(error))
+                    return
+                self.confirmed += 1
+
+
+class Window(Publisher):
+    """A client that publishes numbers, and has `WINDOW` of them in the air."""
+
+    def use(self) -> None:
+        with Wire(self.at.port) as wire:
+            wire.open()
+            wire.open_channel()
+            if not isinstance(wire.call(commands.Queue.Declare(queue=self.queue, passive=True), channel=1), DECLARED):
+                return
+            wire.call(commands.Confirm.Select(), channel=1)
+            base = sent = self.confirmed
+            early: set[int] = set()
+            """confirmed above `confirmed`"""
+            while not self.ending.wait(WINDOW_PACE_S):
+                until = max(sent, min(self.confirmed + WINDOW, len(self.came) + BACKLOG_MAX))
+                wire.send_bytes(
+                    b"".join(
+                        publish_bytes(1, "", self.queue, self.body(number), PERSISTENT, mandatory=True)
+                        for number in range(sent, until)
+                    )
+                )
+                sent = until
+                if sent == self.confirmed:
+                    continue
+                _, method = wire.read_method()
+                if isinstance(method, commands.Basic.Ack):
+                    number = base + method.delivery_tag - 1
+                    early.update(range(self.confirmed, number + 1) if method.multiple else (number,))
+                    while self.confirmed in early:
+                        early.remove(self.confirmed)
+                        self.confirmed += 1
+                elif isinstance(method, commands.Connection.Close):
+                    wire.send(commands.Connection.CloseOk())
+                    self.ended(method.reply_code, described(method))
+                    return
+                else:
+                    self.refuse(described(method))
+                    return
 
 
 def wait_copies(cluster: Cluster) -> None:
@@ -266,9 +284,9 @@ def roll(folder: Path, before: Path, *, back: bool = False) -> list[str]:
     quorum = {name: f"{QUORUM}{name}" for name in cluster.brokers}
     classic = {name: f"{CLASSIC}{name}" for name in cluster.brokers}
     queues = [*quorum.values(), *classic.values()]
-    publishers = [kind(cluster, queue) for queue in queues for kind in (Publisher, Window)]
-    consumers = {queue: Consumer(cluster, queue) for queue in queues}
-    clients: list[Client] = [*publishers, *consumers.values()]
+    consumers = [Consumer(cluster, queue) for queue in queues]
+    publishers = [kind(cluster, consumer) for consumer in consumers for kind in (Publisher, Window)]
+    clients: list[Client] = [*publishers, *consumers]
     try:
         cluster.start()
         for name in cluster.brokers:
@@ -292,7 +310,7 @@ def roll(folder: Path, before: Path, *, back: bool = False) -> list[str]:
     return wrong
 
 
-def _ended(publishers: list[Publisher], consumers: dict[str, Consumer]) -> list[str]:
+def _ended(publishers: list[Publisher], consumers: list[Consumer]) -> list[str]:
     """All messages have come, or will not. What is wrong with them."""
     wrong: list[str] = []
     for publisher in publishers:
@@ -300,8 +318,7 @@ def _ended(publishers: list[Publisher], consumers: dict[str, Consumer]) -> list[
     for publisher in publishers:
         publisher.join(PHASE_DEADLINE_S)
     for publisher in publishers:
-        consumer = consumers[publisher.queue]
-        came = consumer.came[type(publisher).__name__]
+        came = publisher.came
         deadline_s = time.monotonic() + PHASE_DEADLINE_S
         while any(number not in came for number in range(publisher.confirmed)) and time.monotonic() < deadline_s:
             time.sleep(0.5)  # the consumer counts, and tells nobody
@@ -314,16 +331,16 @@ def _ended(publishers: list[Publisher], consumers: dict[str, Consumer]) -> list[
             f"{sum(came.values()) - len(came)} came again",
             flush=True,
         )
-    for queue, consumer in consumers.items():
+    for consumer in consumers:
         consumer.ending.set()
         consumer.join(PHASE_DEADLINE_S)
         print(
-            f"{queue}, Consumer: {consumer.reconnects} connections ended, {consumer.moved} cancels, "
+            f"{consumer.queue}, Consumer: {consumer.reconnects} connections ended, {consumer.moved} cancels, "
             f"{consumer.again_unmarked} published again",
             flush=True,
         )
         if consumer.out_of_order:
-            wrong.append(f"{queue}: {consumer.out_of_order} came out of order")
+            wrong.append(f"{consumer.queue}: {consumer.out_of_order} came out of order")
     return wrong
 
 
