@@ -4,7 +4,8 @@ What comes in: connections, channels and consumers as they come and go, queues a
 What goes out: RabbitMQ's refusals.
 Rules: 1. Limits are looked up at the moment of asking: one that was lowered refuses the next, and closes nothing. 2.
 What is on its way to the metadata store counts already, so that declarations on many channels at once do not get past
-a limit together.
+a limit together. 3. A process counts what it alone has, so that censuses of several add up; queues that exist are in
+the topology, which all of them know.
 Not here: the limits' names and values (`topology/limit_keys.py`), how fast somebody publishes (`quotas.py`), sockets
 (`pump.py`: `connections_max`).
 
@@ -14,8 +15,10 @@ Source: rabbit_reader.erl, rabbit_queue_type.erl, rabbit_exchange.erl.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
@@ -31,8 +34,27 @@ from amqpd.vocabulary.records import BindingRecord, Change, ExchangeRecord, Put,
 # and a thousand times what applications need.
 ARGUMENTS_BYTES_MAX = 64 * 1024
 
-
 Resume = Callable[[bool], None]
+
+CONNECTIONS, CHANNELS, CONSUMERS, DECLARING = "connections", "channels", "consumers", "declaring"
+"""connections that have opened a virtual host, and are not closed; new queues on their way to the metadata store"""
+VHOST, USER, NODE = "vhost", "user", "node"
+Subject = tuple[str, str, str]
+"""what is counted, the kind of its owner, and the owner's name"""
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Counts by subject, of one process or of several: the census of all is the sum of theirs."""
+
+    counts: Mapping[Subject, int]
+    """without zeros, so that equal counts are equal values"""
+
+    def __add__(self, other: Census) -> Census:
+        return Census(MappingProxyType(Counter(self.counts) + Counter(other.counts)))
+
+
+NOBODY: Final = Census(MappingProxyType({}))
 
 
 class LimitReached(AMQPPreconditionFailed):
@@ -55,76 +77,81 @@ class ClientCounters:
         self._limits = limits
         self._topology = topology
         self._queues = queues
-        self.connections = 0
-        """that have opened a virtual host, and are not closed"""
-        self.connections_by_vhost: Counter[str] = Counter()
-        self.connections_by_user: Counter[str] = Counter()
-        self.channels = 0
-        self.channels_by_user: Counter[str] = Counter()
-        self.consumers_by_vhost: Counter[str] = Counter()
+        self._own: Counter[Subject] = Counter()
+        """of this process, without zeros"""
+        self.others = NOBODY
+        """of the other processes that count towards the same limits"""
         self.unfinished = Unfinished(limits)
-        self._declaring: Counter[str] = Counter()
-        """new queues on their way to the metadata store, by virtual host"""
         self._coming_bytes: Counter[str] = Counter()
         """of all that is on its way there, by virtual host"""
+
+    def census(self) -> Census:
+        """Of this process, now."""
+        return Census(MappingProxyType(dict(self._own)))
+
+    def count(self, what: str, of: str = NODE, name: str | None = None) -> int:
+        """What limits and operators hold for the count, of all processes. Without a name of this node."""
+        subject = what, of, self._node_name if name is None else name
+        return self._own[subject] + self.others.counts.get(subject, 0)
+
+    def _add(self, what: str, change: int, *owners: tuple[str, str]) -> None:
+        """To the counts of these owners, and of the node."""
+        for of, name in (*owners, (NODE, self._node_name)):
+            self._own[what, of, name] += change
+            if not self._own[what, of, name]:
+                del self._own[what, of, name]  # names come and go
 
     def require_entry(self, user: str, vhost: str) -> None:
         """connection.open of a virtual host that exists. Raises AMQPNotAllowed."""
         topology = self._topology
         limit = limit_of(topology, "vhost", vhost, MAX_CONNECTIONS)
-        if _reached(limit, self.connections_by_vhost[vhost]):
+        if _reached(limit, self.count(CONNECTIONS, VHOST, vhost)):
             raise AMQPNotAllowed(
                 f"access to vhost '{vhost}' refused for user '{user}': connection limit ({limit}) is reached"
             )
         limit = limit_of(topology, "user", user, MAX_CONNECTIONS)
-        if _reached(limit, self.connections_by_user[user]):
+        if _reached(limit, self.count(CONNECTIONS, USER, user)):
             raise AMQPNotAllowed(f"connection refused for user '{user}': user connection limit ({limit}) is reached")
 
     def require_node(self) -> None:
         """connection.open, before the virtual host is looked at. Raises AMQPNotAllowed."""
         limit = self._limits.node_connections_max
-        if 0 <= limit <= self.connections:
+        if 0 <= limit <= self.count(CONNECTIONS):
             raise AMQPNotAllowed(f"connection refused: node connection limit ({limit}) is reached")
 
     def entered(self, connection: Client) -> None:
-        self.connections += 1
-        self.connections_by_vhost[connection.vhost] += 1
-        self.connections_by_user[connection.user] += 1
+        self._add(CONNECTIONS, 1, (VHOST, connection.vhost), (USER, connection.user))
 
     def left(self, connection: Client) -> None:
         """The connection is closed; maybe it never entered a virtual host."""
         if connection.vhost:
-            self.connections -= 1
-            _less(self.connections_by_vhost, connection.vhost)
-            _less(self.connections_by_user, connection.user)
+            self._add(CONNECTIONS, -1, (VHOST, connection.vhost), (USER, connection.user))
 
     def open_channel(self, user: str) -> None:
         """Raises AMQPNotAllowed."""
         limit = limit_of(self._topology, "user", user, MAX_CHANNELS)
-        if _reached(limit, self.channels_by_user[user]):
+        if _reached(limit, self.count(CHANNELS, USER, user)):
             raise AMQPNotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed user limit of {limit}"
             )
         most = self._limits.node_channels_max
-        if 0 <= most <= self.channels:
+        if 0 <= most <= self.count(CHANNELS):
             raise AMQPNotAllowed(
                 f"number of channels opened on node '{self._node_name}' has reached the maximum allowed "
                 f"limit of {most}"
             )
-        self.channels += 1
-        self.channels_by_user[user] += 1
+        self._add(CHANNELS, 1, (USER, user))
 
     def channel_gone(self, channel: UnfinishedChannel) -> None:
         """Called once or more before the channel is marked as closed."""
         if not channel.closed:
-            self.channels -= 1
-            _less(self.channels_by_user, channel.client.user)
+            self._add(CHANNELS, -1, (USER, channel.client.user))
 
     def consumer_added(self, vhost: str) -> None:
-        self.consumers_by_vhost[vhost] += 1
+        self._add(CONSUMERS, 1, (VHOST, vhost))
 
     def consumer_gone(self, vhost: str) -> None:
-        _less(self.consumers_by_vhost, vhost)
+        self._add(CONSUMERS, -1, (VHOST, vhost))
 
     def declare_queue(
         self, record: QueueRecord, resume: Resume, submit: Callable[[Sequence[Change], Resume], None]
@@ -137,15 +164,15 @@ class ClientCounters:
                 f"cannot declare queue '{record.name}': queue limit in vhost '{vhost}' ({limit}) is reached"
             )
         most = self._limits.node_queues_max
-        if 0 <= most <= len(self._queues) + self._declaring.total():
+        if 0 <= most <= len(self._queues) + self.count(DECLARING):
             raise LimitReached(f"cannot declare queue '{record.name}': queue limit in cluster ({most}) is reached")
 
         def done(created: bool) -> None:
-            _less(self._declaring, vhost)
+            self._add(DECLARING, -1, (VHOST, vhost))
             resume(created)
 
         submit([Put(record, create=True)], done)
-        self._declaring[vhost] += 1
+        self._add(DECLARING, 1, (VHOST, vhost))
 
     def submit(self, changes: Sequence[Change], resume: Resume, submit: Callable[[Resume], None]) -> None:
         """Submit the changes (which is what `submit` does), if their virtual host has space for them. Raises
@@ -156,10 +183,8 @@ class ClientCounters:
                 coming[change.record.vhost] += self._require_capacity(change.record, coming[change.record.vhost])
 
         def done(made: bool) -> None:
-            for vhost, nbytes in coming.items():
-                self._coming_bytes[vhost] -= nbytes
-                if not self._coming_bytes[vhost]:
-                    del self._coming_bytes[vhost]
+            self._coming_bytes.subtract(coming)
+            self._coming_bytes += Counter()  # names come and go
             resume(made)
 
         submit(done if coming else resume)
@@ -185,7 +210,7 @@ class ClientCounters:
     def _queues_in(self, vhost: str, limit: int) -> int:
         """Queues that ended by themselves are gone at once, and their records follow."""
         names = self._topology.vhosts[vhost].queues
-        coming = self._declaring[vhost]
+        coming = self.count(DECLARING, VHOST, vhost)
         if len(names) + coming < limit:
             return len(names) + coming
         return sum((vhost, name) in self._queues for name in names) + coming
@@ -213,10 +238,3 @@ def described(record: QueueRecord | ExchangeRecord | BindingRecord) -> str:
 
 def _reached(limit: int | None, count: int) -> bool:
     return limit is not None and count >= limit
-
-
-def _less(counter: Counter[str], key: str) -> None:
-    """Without leaving a zero: names come and go."""
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from amqpd.audit.acts import Acts
 from amqpd.config import Settings
 from amqpd.flow.alarms import AlarmBoard
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS, USER
 from amqpd.management.across_nodes.rows import PeerRows
 from amqpd.management.control.answers import Commands
 from amqpd.management.face import BrokerParts, ClusterState
@@ -124,9 +125,9 @@ class Inside:
         connection, client_counters = client.connection, self.node.client_counters
         connection.name, connection.vhost = f"{user}:1 -> broker:5672", vhost
         # A harness takes everybody for guest, and puts them into "/".
-        for counter in (client_counters.connections_by_user, client_counters.channels_by_user):
-            counter[connection.user] -= 1
-            counter[user] += 1
+        for what in (CONNECTIONS, CHANNELS):
+            client_counters._own[what, USER, connection.user] -= 1
+            client_counters._own[what, USER, user] += 1
         connection.user = user
         return client
 

@@ -8,6 +8,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.connection import Connection
+from amqpd.flow.client_counters import CHANNELS, DECLARING, NOBODY, USER
 from amqpd.topology import plans
 from amqpd.vocabulary.limits import Limits
 from amqpd.vocabulary.records import Delete, ParameterRecord, Put, UserRecord
@@ -109,12 +110,7 @@ def test_who_is_refused_or_never_came_in_is_not_counted(harness: Harness) -> Non
     refused = [refusal(harness, "missing") for _ in range(2)]
     assert {close.reply_code for close in refused} == {530}
     Connection(harness.node, PeerAddress("silent", True), "silent", 0.0).lost()
-    client_counters = harness.node.client_counters
-    assert (
-        client_counters.connections,
-        client_counters.connections_by_vhost,
-        client_counters.connections_by_user,
-    ) == (0, {}, {})
+    assert harness.node.client_counters.census() == NOBODY
     harness.client()
 
 
@@ -148,16 +144,16 @@ def test_channels_are_counted_however_they_end(harness: Harness) -> None:
     client = harness.client()
     for number in range(2, 6):
         client.channel(number)
-    assert (client_counters.channels, client_counters.channels_by_user) == (5, {"guest": 5})
+    assert (client_counters.count(CHANNELS), client_counters.count(CHANNELS, USER, "guest")) == (5, 5)
     client.send(commands.Basic.Get(queue="missing"), 2)  # the broker closes it
     client.expect(commands.Channel.Close)
-    assert client_counters.channels == 5
+    assert client_counters.count(CHANNELS) == 5
     client.send(commands.Channel.CloseOk(), 2)
     client.call(commands.Channel.Close(200, "", 0, 0), commands.Channel.CloseOk, 3)
     client.send(commands.Channel.CloseOk(), 4)
-    assert client_counters.channels == 2
+    assert client_counters.count(CHANNELS) == 2
     client.lose()
-    assert (client_counters.channels, client_counters.channels_by_user) == (0, {})
+    assert client_counters.census() == NOBODY
 
 
 # -- queues and exchanges
@@ -211,7 +207,7 @@ def test_declarations_on_many_channels_at_once_do_not_get_past_the_limit_togethe
     harness.automatic = True
     harness.step()
     assert len(client.take(commands.Queue.DeclareOk)) == 3
-    assert not harness.node.client_counters._declaring
+    assert not harness.node.client_counters.count(DECLARING)
 
 
 def test_a_declaration_whose_channel_is_gone_does_not_stay_counted(harness: Harness) -> None:
@@ -222,7 +218,7 @@ def test_a_declaration_whose_channel_is_gone_does_not_stay_counted(harness: Harn
     client.lose()
     harness.automatic = True
     harness.step()
-    assert not harness.node.client_counters._declaring
+    assert not harness.node.client_counters.count(DECLARING)
     other.declare("r")
 
 

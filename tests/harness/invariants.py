@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from amqpd.connection import WAIT_BYTES_MAX, Connection
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS, NODE, USER, VHOST, Subject
 from amqpd.node.node import Node
 from amqpd.queues.messages import Messages
 from amqpd.queues.queue import Queue
@@ -56,11 +57,14 @@ def check_node(node: Node) -> None:
 def check_census(node: Node) -> None:
     """The numbers that limits are held against, counted again."""
     client_counters, entered = node.client_counters, [each for each in node.connections.values() if each.vhost]
-    assert client_counters.connections == len(entered)
-    assert client_counters.connections_by_vhost == Counter(each.vhost for each in entered)
-    assert client_counters.connections_by_user == Counter(each.user for each in entered)
-    channels = Counter(each.user for each in entered for _ in each.channels)
-    assert (client_counters.channels, client_counters.channels_by_user) == (channels.total(), channels)
+    counts: Counter[Subject] = Counter()
+    for each in entered:
+        node_name = (NODE, node.identity.name)
+        counts.update((CONNECTIONS, *owner) for owner in ((VHOST, each.vhost), (USER, each.user), node_name))
+        counts.update((CHANNELS, *owner) for owner in ((USER, each.user), node_name) for _ in each.channels)
+    census = client_counters.census().counts.items()
+    found = {subject: count for subject, count in census if subject[0] in (CONNECTIONS, CHANNELS)}
+    assert found == counts
     for connection in entered:
         waits = connection in node.quotas.waiting or connection in node.turns.waiting
         assert waits or not connection.intake.throttled, "it would wait for ever"

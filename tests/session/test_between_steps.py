@@ -14,6 +14,7 @@ from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd import KERNEL, channels
 from amqpd.flow import turns
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS
 from amqpd.kernel import scan_publishes
 from amqpd.node import dispatching
 from amqpd.node import node as node_module
@@ -386,7 +387,8 @@ def everybody_leaves(scene: Scene) -> None:
         connection.lost()
     harness.step()
     client_counters = node.client_counters
-    assert (client_counters.connections, client_counters.channels, client_counters.unfinished.nbytes) == (0, 0, 0)
+    counts = [client_counters.count(what) for what in (CONNECTIONS, CHANNELS)]
+    assert (counts, client_counters.unfinished.nbytes) == ([0, 0], 0)
     assert not client_counters.unfinished._connections
     assert not node.connections
     assert node.turns.holder is None

@@ -15,6 +15,7 @@ import pytest
 from pamqp import base, commands
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed, AMQPSoftError
 
+from amqpd.flow.client_counters import CONSUMERS, VHOST
 from amqpd.queues.port import DeclareCounts
 from amqpd.session.intake import HELD_BYTES_MAX
 from tests.harness.harness import Harness, Message, publish_bytes
@@ -55,7 +56,7 @@ class Scene:
         """What the node counts."""
         client_counters = self.harness.node.client_counters
         return (
-            dict(client_counters.consumers_by_vhost),
+            client_counters.count(CONSUMERS),
             client_counters.unfinished.nbytes,
             self.harness.node.holds.waiting,
         )
@@ -237,10 +238,10 @@ def test_what_is_delivered_comes_behind_consume_ok_and_is_acknowledged_to_the_qu
 def test_a_consumer_is_counted_and_listed_when_it_is_taken(scene: Scene) -> None:
     client_counters = scene.harness.node.client_counters
     scene.client.send(Basic.Consume(queue="late", consumer_tag="t"))
-    assert not client_counters.consumers_by_vhost["/"]
+    assert not client_counters.count(CONSUMERS, VHOST, "/")
     assert not scene.channel.consumers
     scene.answer("consume", None)
-    assert client_counters.consumers_by_vhost["/"] == 1
+    assert client_counters.count(CONSUMERS, VHOST, "/") == 1
     assert list(scene.channel.consumers) == ["t"]
 
 

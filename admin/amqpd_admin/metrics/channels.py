@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import trio
 
+from amqpd.flow.client_counters import CHANNELS as OPEN
 from amqpd.node.node import Node
 from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Family, Part, one
@@ -75,7 +76,7 @@ OF_CHANNELS: tuple[OfChannel, ...] = (
 def totals(node: Node, look: Look) -> Iterator[Part]:
     """Of all of them together."""
     gauges = (
-        ("connection_channels", "Channels of all connections", node.client_counters.channels),
+        ("connection_channels", "Channels of all connections", node.client_counters.count(OPEN)),
         ("channel_consumers", "Consumers of all channels", look.consumers),
         ("channel_messages_unacked", "Deliveries that are not acknowledged", look.channels["unacked"]),
         ("channel_messages_unconfirmed", "Publishes that are not confirmed yet", look.channels["unconfirmed"]),

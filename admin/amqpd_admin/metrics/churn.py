@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS
 from amqpd.node.node import Node
 from amqpd_admin.metrics.families import COUNTER, GAUGE, Part, one
 from amqpd_admin.metrics.look import Look
@@ -17,8 +18,8 @@ from amqpd_admin.metrics.look import Look
 
 def totals(node: Node) -> Iterator[Part]:
     """What is there; without consumers (`consumers`), which are counted one by one."""
-    yield one("rabbitmq_connections", GAUGE, "Connections that are open", node.client_counters.connections)
-    yield one("rabbitmq_channels", GAUGE, "Channels that are open", node.client_counters.channels)
+    yield one("rabbitmq_connections", GAUGE, "Connections that are open", node.client_counters.count(CONNECTIONS))
+    yield one("rabbitmq_channels", GAUGE, "Channels that are open", node.client_counters.count(CHANNELS))
     yield one("rabbitmq_queues", GAUGE, "Queues of this node", len(node.queues))
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS, VHOST
 from amqpd.node.quarantine import fenced, quarantined
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def overview(node: Node) -> dict[str, Any]:
         "node": node.identity.name,
         "incarnation": node.identity.incarnation,
         "connections": len(node.connections),
-        "channels": node.client_counters.channels,
+        "channels": node.client_counters.count(CHANNELS),
         "vhosts": len(node.topology.vhosts),
         "queues": len(node.ports),
         "messages_ready": sum(queue.ready_count for queue in queues) + sum(_waiting_in(node).values()),
@@ -56,7 +57,7 @@ def vhosts(node: Node, filters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         queues = [queue for queue in node.ports.ports() if queue.record.vhost == name]
         yield {
             "vhost": name,
-            "connections": node.client_counters.connections_by_vhost[name],
+            "connections": node.client_counters.count(CONNECTIONS, VHOST, name),
             "queues": len(queues),
             "messages_ready": sum(queue.ready_count for queue in queues) + waiting[name],
             "messages_unacknowledged": sum(queue.unacked_count for queue in queues),

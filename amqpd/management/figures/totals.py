@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import trio
 
+from amqpd.flow.client_counters import CHANNELS, CONNECTIONS, CONSUMERS, USER, VHOST
 from amqpd.management.pacing import WalkPace
 from amqpd.node.node import Node
 from amqpd.node.totals import LOST, NOTHING, SENT, SUMS, TAKEN
@@ -122,7 +123,7 @@ class QueueSums:
                     counts[f"{counted} rate"] = rated.rate(node.now_ms)  # type: ignore[assignment]
             counts.update(dict(zip(SUMS, node.totals.sums_by_vhost.get(name, NOTHING), strict=True)))
             counts["queues"] = len(vhost.queues)
-            counts["consumers"] = node.client_counters.consumers_by_vhost[name]
+            counts["consumers"] = node.client_counters.count(CONSUMERS, VHOST, name)
         for begun in list(node.remote.values()) if node.registry.beginning else ():
             await pace.step()
             looked_at += 1
@@ -135,15 +136,15 @@ async def of_clients(node: Node, user: str | None) -> Counts:
     """Connections and channels, of all users or one; of one its consumers, too: those of all are in the sums."""
     client_counters = node.client_counters
     if user is None:
-        return Counter(connections=len(node.connections), channels=client_counters.channels)
+        return Counter(connections=len(node.connections), channels=client_counters.count(CHANNELS))
     consumers, pace = 0, WalkPace()
     for connection in list(node.connections.values()):
         await pace.step()
         if connection.user == user:
             consumers += sum(len(channel.consumers) for channel in list(connection.channels.values()))
     return Counter(
-        connections=client_counters.connections_by_user[user],
-        channels=client_counters.channels_by_user[user],
+        connections=client_counters.count(CONNECTIONS, USER, user),
+        channels=client_counters.count(CHANNELS, USER, user),
         consumers=consumers,
     )
 
