@@ -3,7 +3,7 @@
 What comes in: events, ascending. What goes out: the same, to each watch from where it stands.
 Rules: 1. No gap is ever silent: a watch that stands before the oldest kept event gets `Compacted`.
 2. The log is bounded, in events and in bytes that were read; it never waits for a slow watch.
-Not here: where events come from (`memory.py`, `sqlite/store.py`).
+Not here: where events come from (`sqlite/store.py`).
 """
 
 from __future__ import annotations
