@@ -56,7 +56,6 @@ LEVELS = {
     "forgotten_asks": "warning",
     "set_version": "info",
     "metadata_behind": "warning",
-    "metadata_caught_up": "info",
     "isolated": "warning",
     "member_isolated": "warning",
     "isolated_no_more": "info",

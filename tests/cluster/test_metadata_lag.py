@@ -21,7 +21,7 @@ class Node:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.revision = 50
+        self.revision = self.heard_revision = 50
         self.asked = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.lag = MetadataLag(self, LEASE_S)  # type: ignore[arg-type]
@@ -38,20 +38,41 @@ class Node:
             self.lag.beat()
 
 
-def test_a_node_that_is_behind_for_a_lease_asks_its_store_and_says_so_once() -> None:
+def test_a_node_that_is_behind_for_a_lease_asks_its_store_and_says_so_if_that_has_more() -> None:
     node = Node()
     node.lag.heard("b", 50)
     node.lag.heard("c", 57)
     node.beats(1.9)
-    assert (node.asked, node.events) == (0, []), "a watch may be as late"
+    assert node.asked == 0, "a watch may be as late"
     node.beats(6.0)
-    assert node.asked == 3
-    assert node.events == [("metadata_behind", {"revision": 50, "behind": 7, "peer": "c"})]
+    assert (node.asked, node.events) == (3, []), "nobody knows yet whether c says what is"
     node.revision = 57
     node.beats(0.1)
-    assert node.events[1:] == [("metadata_caught_up", {"revision": 57})]
+    assert node.events == [("metadata_behind", {"revision": 57, "told": 50, "peer": "c"})]
     node.beats(10)
-    assert node.asked == 3
+    assert (node.asked, len(node.events)) == (3, 1)
+
+
+def test_a_watch_that_was_late_is_no_reason_to_warn() -> None:
+    node = Node()
+    node.lag.heard("c", 57)
+    node.beats(3.0)
+    assert node.asked == 1
+    node.revision = node.heard_revision = 57
+    node.beats(10)
+    assert (node.asked, node.events) == (1, [])
+
+
+def test_a_store_that_is_read_in_part_is_asked_again_and_told_of_once() -> None:
+    node = Node()
+    node.lag.heard("c", 57)
+    node.beats(3.0)
+    node.revision = 55
+    node.beats(3.0)
+    assert node.events == []
+    node.revision = 60
+    node.beats(10)
+    assert [event for event, _ in node.events] == ["metadata_behind"]
 
 
 def test_a_revision_counts_as_long_as_there_is_a_link_to_who_said_it() -> None:
