@@ -21,9 +21,6 @@ from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import StoreDamaged, unreadable_because
 
 PREFIX = "cluster/"
-_MEMBER, _KNOWN, _SOURCE = f"{PREFIX}member/", f"{PREFIX}known/", f"{PREFIX}source/"
-_DESIRED_SET, _LINKS = f"{PREFIX}desired_set/", f"{PREFIX}links/"
-_FORGOTTEN, _ASKING = f"{PREFIX}forgotten/", f"{PREFIX}asking/"
 # Sources are numbered from 1; how many there are is fixed, so that a forwarder knows them without the store.
 SOURCES = 256
 # Generations are columns of SQLite's type INTEGER.
@@ -149,50 +146,52 @@ ClusterRecord = (
 OfSource = SourceRecord | DesiredSetRecord
 
 
+PREFIXES: Mapping[type[ClusterRecord], str] = {
+    MemberRecord: f"{PREFIX}member/",
+    KnownRecord: f"{PREFIX}known/",
+    SourceRecord: f"{PREFIX}source/",
+    DesiredSetRecord: f"{PREFIX}desired_set/",
+    LinksRecord: f"{PREFIX}links/",
+    ForgottenRecord: f"{PREFIX}forgotten/",
+    AskingRecord: f"{PREFIX}asking/",
+}
+
+
 def member_key(name: str) -> str:
-    return _MEMBER + name
+    return PREFIXES[MemberRecord] + name
 
 
 def known_key(name: str) -> str:
-    return _KNOWN + name
+    return PREFIXES[KnownRecord] + name
 
 
 def forgotten_key(name: str) -> str:
-    return _FORGOTTEN + name
+    return PREFIXES[ForgottenRecord] + name
 
 
 def asking_key(name: str) -> str:
-    return _ASKING + name
+    return PREFIXES[AskingRecord] + name
 
 
 def links_key(name: str) -> str:
-    return _LINKS + name
+    return PREFIXES[LinksRecord] + name
 
 
 def source_key(source: int) -> str:
-    return f"{_SOURCE}{source}"
+    return f"{PREFIXES[SourceRecord]}{source}"
 
 
 def desired_set_key(source: int) -> str:
-    return f"{_DESIRED_SET}{source}"
+    return f"{PREFIXES[DesiredSetRecord]}{source}"
+
+
+def name_of(record: ClusterRecord) -> str | int:
+    """Of the node or the source that it is of, as its key ends."""
+    return record.source if isinstance(record, OfSource) else record.name
 
 
 def key_of(record: ClusterRecord) -> str:
-    match record:
-        case MemberRecord():
-            return member_key(record.name)
-        case KnownRecord():
-            return known_key(record.name)
-        case LinksRecord():
-            return links_key(record.name)
-        case SourceRecord():
-            return source_key(record.source)
-        case DesiredSetRecord():
-            return desired_set_key(record.source)
-        case ForgottenRecord():
-            return forgotten_key(record.name)
-        case AskingRecord():
-            return asking_key(record.name)
+    return f"{PREFIXES[type(record)]}{name_of(record)}"
 
 
 def encode(record: ClusterRecord) -> str:
@@ -230,9 +229,9 @@ def encode(record: ClusterRecord) -> str:
 def decode(key: str, text: str, revision: int) -> ClusterRecord | None:
     """None for a key of another kind. `revision`: of the store, at which it was put. Raises StoreDamaged."""
     try:
-        for prefix, read in _READERS.items():
+        for kind, prefix in PREFIXES.items():
             if key.startswith(prefix):
-                return read(_name(key.removeprefix(prefix)), json.loads(text), revision)
+                return _READERS[kind](_name(key.removeprefix(prefix)), json.loads(text), revision)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         said = _shortened(unreadable_because(error))
         raise StoreDamaged(f"the metadata's record {key} cannot be read ({said})") from error
@@ -242,7 +241,8 @@ def decode(key: str, text: str, revision: int) -> ClusterRecord | None:
 def source_of_key(key: str) -> int:
     """The source whose record has this key; 0: it is another key."""
     try:
-        return _source_number(key.removeprefix(_SOURCE)) if key.startswith(_SOURCE) else 0
+        prefix = PREFIXES[SourceRecord]
+        return _source_number(key.removeprefix(prefix)) if key.startswith(prefix) else 0
     except ValueError:
         return 0
 
@@ -361,12 +361,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= QUOTED_MAX else f"{text[:QUOTED_MAX]}..."
 
 
-_READERS: dict[str, Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
-    _MEMBER: _member,
-    _KNOWN: _known,
-    _LINKS: _links,
-    _SOURCE: _source,
-    _DESIRED_SET: _desired_set,
-    _FORGOTTEN: _forgotten,
-    _ASKING: _asking,
+_READERS: Mapping[type[ClusterRecord], Callable[[str, Mapping[str, Any], int], ClusterRecord]] = {
+    MemberRecord: _member,
+    KnownRecord: _known,
+    LinksRecord: _links,
+    SourceRecord: _source,
+    DesiredSetRecord: _desired_set,
+    ForgottenRecord: _forgotten,
+    AskingRecord: _asking,
 }

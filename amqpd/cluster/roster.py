@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import copy
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from amqpd.cluster.linkage import Linkage, linkage_of
 from amqpd.cluster.records import (
     PREFIX,
+    PREFIXES,
     AskingRecord,
     ClusterRecord,
     DesiredSetRecord,
@@ -28,6 +29,7 @@ from amqpd.cluster.records import (
     MemberRecord,
     decode,
     key_of,
+    name_of,
 )
 from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.store import Event, PutKey, Snapshot, StoreDamaged
@@ -51,8 +53,21 @@ class Changed:
     asking: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        of_sources = self.sources or self.desired_sets
-        return bool(self.members or self.known or of_sources or self.unreadable or self.links or self.asking)
+        return any(getattr(self, each.name) for each in fields(self))
+
+
+_TABLES: Mapping[type[ClusterRecord], str] = {
+    MemberRecord: "members",
+    KnownRecord: "known",
+    SourceRecord: "records",
+    DesiredSetRecord: "desired_sets",
+    LinksRecord: "links",
+    ForgottenRecord: "forgotten",
+    AskingRecord: "asking",
+}
+"""attributes of a roster"""
+_TOLD = {"records": "sources"}
+"""what `Changed` calls such an attribute, if otherwise; of disks that are forgotten it says nothing"""
 
 
 class Roster:
@@ -122,14 +137,13 @@ class Roster:
         for entry in snapshot.entries:
             if (record := found._read(entry.key, entry.value, entry.mod_revision)) is not None:
                 found._take(record)
+        tables = *_TABLES.values(), "unreadable"
         changed = Changed(
-            _differing(self.members, found.members),
-            _differing(self.known, found.known),
-            _differing(self.records, found.records),
-            _differing(self.desired_sets, found.desired_sets),
-            _differing(self.unreadable, found.unreadable),
-            _differing(self.links, found.links),
-            _differing(self.asking, found.asking),
+            **{
+                _TOLD.get(each, each): _differing(getattr(self, each), getattr(found, each))
+                for each in tables
+                if each != "forgotten"
+            }
         )
         taken = set(found.addresses.values())
         before = {
@@ -141,19 +155,13 @@ class Roster:
         self.lapsed = {
             name: record for name, record in before_it.items() if name in found.known and name not in found.members
         }
-        self.members, self.known, self.records = found.members, found.known, found.records
-        self.desired_sets, self.forgotten = found.desired_sets, found.forgotten
-        self.unreadable, self.links, self.asking = found.unreadable, found.links, found.asking
+        for each in tables:
+            setattr(self, each, getattr(found, each))
         return changed
 
     def apply(self, event: Event) -> Changed:
         """What this revision changed."""
-        members: set[str] = set()
-        known: set[str] = set()
-        sources: set[int] = set()
-        desired_sets: set[int] = set()
-        links: set[str] = set()
-        asking: set[str] = set()
+        changed: dict[str, set[str | int]] = {}
         unreadable = dict(self.unreadable)
         for operation in event.operations:
             if not operation.key.startswith(PREFIX):
@@ -168,23 +176,13 @@ class Roster:
                 self._take(record)
             elif before is not None:
                 self._drop(before)
-            match record or before:
-                case SourceRecord(source=source):
-                    sources.add(source)
-                case DesiredSetRecord(source=source):
-                    desired_sets.add(source)
-                case KnownRecord(name=name):
-                    known.add(name)
-                case LinksRecord(name=name):
-                    links.add(name)
-                case AskingRecord(name=name):
-                    asking.add(name)
-                case MemberRecord(name=name):
-                    members.add(name)
+            now = record or before
+            if now is not None and not isinstance(now, ForgottenRecord):
+                table = _TABLES[type(now)]
+                changed.setdefault(_TOLD.get(table, table), set()).add(name_of(now))
         self.revision = self.heard_revision = event.revision
-        differing = _differing(unreadable, self.unreadable)
-        named = frozenset(members), frozenset(known), frozenset(sources), frozenset(desired_sets)
-        return Changed(*named, differing, frozenset(links), frozenset(asking))
+        differing: dict[str, Any] = {each: frozenset(names) for each, names in changed.items()}
+        return Changed(unreadable=_differing(unreadable, self.unreadable), **differing)
 
     def _read(self, key: str, value: str, revision: int) -> ClusterRecord | None:
         """None: it is none, or cannot be read and is named from now on."""
@@ -194,40 +192,25 @@ class Roster:
             self.unreadable[key] = str(error)
             return None
 
+    def _table(self, kind: type[ClusterRecord]) -> dict[str | int, Any]:
+        found: dict[str | int, Any] = getattr(self, _TABLES[kind])
+        return found
+
     def _of(self, key: str) -> ClusterRecord | None:
-        kind, _, name = key.removeprefix(PREFIX).partition("/")
-        if kind in ("source", "desired_set"):
-            # Its name is a number; what is no number is no source.
-            of: Mapping[int, ClusterRecord] = self.records if kind == "source" else self.desired_sets
-            found = of.get(int(name)) if name.isdecimal() else None
-            return found if found is not None and key == key_of(found) else None
-        by_name: dict[str, Mapping[str, ClusterRecord]] = {
-            "member": self.members,
-            "known": self.known,
-            "links": self.links,
-            "forgotten": self.forgotten,
-            "asking": self.asking,
-        }
-        return by_name[kind].get(name) if kind in by_name else None
+        for kind, prefix in PREFIXES.items():
+            name = key.removeprefix(prefix)
+            if name != key:
+                # A source's name is a number; what is no number is no source.
+                is_number = kind in (SourceRecord, DesiredSetRecord) and name.isdecimal()
+                found: ClusterRecord | None = self._table(kind).get(int(name) if is_number else name)
+                return found if found is not None and key == key_of(found) else None
+        return None
 
     def _take(self, record: ClusterRecord) -> None:
-        match record:
-            case MemberRecord():
-                self.members[record.name] = record
-                self.lapsed.pop(record.name, None)
-                self._is_at(record.name, (record.host, record.port))
-            case KnownRecord():
-                self.known[record.name] = record
-            case LinksRecord():
-                self.links[record.name] = record
-            case SourceRecord():
-                self.records[record.source] = record
-            case DesiredSetRecord():
-                self.desired_sets[record.source] = record
-            case ForgottenRecord():
-                self.forgotten[record.name] = record
-            case AskingRecord():
-                self.asking[record.name] = record
+        self._table(type(record))[name_of(record)] = record
+        if isinstance(record, MemberRecord):
+            self.lapsed.pop(record.name, None)
+            self._is_at(record.name, (record.host, record.port))
 
     def _is_at(self, name: str, address: tuple[str, int]) -> None:
         """Another node that was there is there no more: nobody looks for it at this node's door."""
@@ -236,24 +219,13 @@ class Roster:
         self.addresses[name] = address
 
     def _drop(self, record: ClusterRecord) -> None:
-        match record:
-            case MemberRecord():
-                self.lapsed[record.name] = self.members.pop(record.name)
-            case KnownRecord():
-                del self.known[record.name]
-                self.lapsed.pop(record.name, None)
-                if record.name not in self.members:
-                    self.addresses.pop(record.name, None)
-            case LinksRecord():
-                del self.links[record.name]
-            case SourceRecord():
-                del self.records[record.source]
-            case DesiredSetRecord():
-                del self.desired_sets[record.source]
-            case ForgottenRecord():
-                del self.forgotten[record.name]
-            case AskingRecord():
-                del self.asking[record.name]
+        del self._table(type(record))[name_of(record)]
+        if isinstance(record, MemberRecord):
+            self.lapsed[record.name] = record
+        elif isinstance(record, KnownRecord):
+            self.lapsed.pop(record.name, None)
+            if record.name not in self.members:
+                self.addresses.pop(record.name, None)
 
 
 def _differing(before: Mapping[N, object], after: Mapping[N, object]) -> frozenset[N]:
