@@ -33,7 +33,6 @@ from amqpd.cluster.claims import Claim
 from amqpd.cluster.records import (
     PREFIX,
     ClusterRecord,
-    DesiredSetRecord,
     ForgottenRecord,
     KnownRecord,
     LinksRecord,
@@ -49,8 +48,6 @@ from amqpd.cluster.records import (
 from amqpd.cluster.roster import Changed, Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.errors import NodeFailure, NotYet, StartupError
-from amqpd.peers.entry import NO_VOTE
-from amqpd.replication.take_over import SourceRecord
 from amqpd.topology.metadata.own_time import DID_NOT_RUN, OwnTime, RanOut
 from amqpd.topology.metadata.store import (
     Compacted,
@@ -134,8 +131,9 @@ class Directory:
         self._draw = draw
         self._draw_nonce = draw_nonce
         self._lease = 0
-        self._swaps = Swaps(store)
-        self._roster = Roster()
+        self.swaps = Swaps(store)
+        self.roster = Roster()
+        """for readers"""
         self._applied = trio.Event()
         self._joined = False
         self._missing = trio.Event()
@@ -147,44 +145,6 @@ class Directory:
         self._renewed_at = -math.inf
         self._doubtful_until = -math.inf
         self._ends = trio.Event()
-
-    @property
-    def members(self) -> Mapping[str, MemberRecord]:
-        return self._roster.members
-
-    @property
-    def known(self) -> Mapping[str, KnownRecord]:
-        return self._roster.known
-
-    @property
-    def addresses(self) -> Mapping[str, tuple[str, int]]:
-        """See `Roster`."""
-        return self._roster.addresses
-
-    @property
-    def roster(self) -> Roster:
-        """For readers."""
-        return self._roster
-
-    @property
-    def records(self) -> Mapping[int, SourceRecord]:
-        """By source."""
-        return self._roster.records
-
-    @property
-    def desired_sets(self) -> Mapping[int, DesiredSetRecord]:
-        """By source."""
-        return self._roster.desired_sets
-
-    @property
-    def revision(self) -> int:
-        """Of the store, that all of it is as of."""
-        return self._roster.revision
-
-    @property
-    def heard_revision(self) -> int:
-        """Of the last change that the watch told."""
-        return self._roster.heard_revision
 
     @property
     def silent_s(self) -> float:
@@ -215,7 +175,7 @@ class Directory:
                 nursery.cancel_scope.cancel()
             else:
                 self._joined = True
-                self._tell(self._roster.load(snapshot))
+                self._tell(self.roster.load(snapshot))
                 self._look_at_own()
                 nursery.start_soon(self._follow)
                 task_status.started()
@@ -245,34 +205,8 @@ class Directory:
         """Returns when everything that was committed before the call, by whichever process, is here. `run` must be
         running. Raises StoreUnavailable."""
         revision = await self._store.refresh()
-        while self.revision < revision:
+        while self.roster.revision < revision:
             await self._applied.wait()
-
-    async def read(self, source: int) -> SourceRecord | None:
-        """The record as the store has it now, which may be newer than the one in `records`; None: there is none.
-        Raises StoreUnavailable."""
-        return await self._swaps.read(source)
-
-    async def swap(self, record: SourceRecord) -> SourceRecord | None:
-        """Put the record if the store's is still of its revision (0: there is none). Returns it with its new
-        revision; None if another one was put meanwhile. Raises StoreUnavailable: then, as when it is cancelled, it
-        may have been carried out, and the same swap again tells."""
-        return await self._swaps.swap(record)
-
-    async def put_desired_set(self, desired_set: DesiredSetRecord) -> DesiredSetRecord | None:
-        """As `swap`, of a desired set."""
-        return await self._swaps.swap(desired_set)
-
-    async def drop_desired_set(self, desired_set: DesiredSetRecord) -> bool:
-        """It is fulfilled, or not desired any more: it goes, if the store's is still of its revision. False: another
-        one was put meanwhile. Raises StoreUnavailable, as `swap`."""
-        return await self._swaps.drop(desired_set)
-
-    async def drop_source(self, record: SourceRecord) -> bool:
-        """A source that nobody has ever led goes, if the store's is still of its revision. False: somebody was
-        faster. Raises StoreUnavailable, as `swap`."""
-        assert record.leader == NO_VOTE
-        return await self._swaps.drop(record)
 
     async def say_links(self, missing: Sequence[MissingLink]) -> None:
         """What this member says of its links from now on; it goes with its lease. Raises LeaseGone,
@@ -495,8 +429,8 @@ class Directory:
     async def _follow(self) -> None:
         while True:
             try:
-                async for event in self._store.watch(self.revision):
-                    self._tell(self._roster.apply(event))
+                async for event in self._store.watch(self.roster.revision):
+                    self._tell(self.roster.apply(event))
             except _UNREACHED as error:
                 log.warning("changes of the cluster wait", reason=str(error), retry_s=RETRY_S)
                 await trio.sleep(RETRY_S)
@@ -507,14 +441,14 @@ class Directory:
     async def _load_again(self) -> None:
         while True:
             try:
-                return self._tell(self._roster.load(await self._store.range(PREFIX)))
+                return self._tell(self.roster.load(await self._store.range(PREFIX)))
             except _UNREACHED as error:
                 log.warning("the cluster cannot be read", reason=str(error), retry_s=RETRY_S)
                 await trio.sleep(RETRY_S)
 
     def _tell(self, changed: Changed) -> None:
         for key in changed.unreadable:
-            if (reason := self._roster.unreadable.get(key)) is not None:
+            if (reason := self.roster.unreadable.get(key)) is not None:
                 log.error("a record of the cluster is left out", reason=reason)
             else:
                 log.info("a record of the cluster can be read again", key=key)
@@ -527,7 +461,10 @@ class Directory:
 
     def _look_at_own(self) -> None:
         """Should it be lost, or another process be there, `_stay` finds out which."""
-        lost = self.members.get(self.me.name) != self.me or self.known.get(self.me.name) != self._as_known()
+        lost = (
+            self.roster.members.get(self.me.name) != self.me
+            or self.roster.known.get(self.me.name) != self._as_known()
+        )
         if lost and not self._ends.is_set():
             self._missing.set()
 

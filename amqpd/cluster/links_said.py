@@ -47,18 +47,18 @@ class LinksSaid:
         node has a link to, which it dialed."""
         directory = self._directory
         me, links = directory.me, directory.roster.links
-        self._missing = self._watch.look(directory.members, linked, troubles, now_s)
+        self._missing = self._watch.look(directory.roster.members, linked, troubles, now_s)
         heard = links.get(me.name)
         said = heard.missing if heard is not None and heard.incarnation == me.incarnation else ()
         if said != self._missing and now_s >= self._again_s:
             self._again_s = now_s + SAY_S
             self._start(self._say)
-        seen = directory.revision, self._missing
+        seen = directory.roster.revision, self._missing
         if seen == self._seen:
             return False
         before, self._seen = self.linkage, seen
         mine = {me.name: LinksRecord(me.name, me.incarnation, self._missing)}
-        self.linkage = linkage_of(directory.members, {**links, **mine}, directory.records.values())
+        self.linkage = linkage_of(directory.roster.members, {**links, **mine}, directory.roster.records.values())
         return self.linkage != before
 
     @property

@@ -191,11 +191,11 @@ class ClusterRunner(Shell, Cluster):
 
     @property
     def revision(self) -> int:
-        return self._directory.revision
+        return self._directory.roster.revision
 
     @property
     def heard_revision(self) -> int:
-        return self._directory.heard_revision
+        return self._directory.roster.heard_revision
 
     def catch_up_with_store(self) -> None:
         async def refreshing() -> None:
@@ -215,7 +215,7 @@ class ClusterRunner(Shell, Cluster):
     def swap(self, record: SourceRecord, answered: Callable[[SourceRecord | None], None]) -> None:
         async def swapping() -> None:
             try:
-                found = await self._directory.swap(record)
+                found = await self._directory.swaps.swap(record)
             except StoreUnreached as error:
                 self._forwarder.counters.swaps_unanswered += 1
                 self.log("swap_unanswered", source=record.source, reason=str(error))
@@ -282,10 +282,10 @@ class ClusterRunner(Shell, Cluster):
         self._node.source_stops(source)
 
     def put_desired_set(self, desired_set: DesiredSetRecord) -> None:
-        self._desired_set(desired_set, self._directory.put_desired_set)
+        self._desired_set(desired_set, self._directory.swaps.swap)
 
     def drop_desired_set(self, desired_set: DesiredSetRecord) -> None:
-        self._desired_set(desired_set, self._directory.drop_desired_set)
+        self._desired_set(desired_set, self._directory.swaps.drop)
 
     def _desired_set(
         self, desired_set: DesiredSetRecord, change: Callable[[DesiredSetRecord], Awaitable[object]]
@@ -339,7 +339,7 @@ class ClusterRunner(Shell, Cluster):
     def view(self) -> NodeClusterView:
         """As of now. Only of a member."""
         roster, copies, directory = self._roster_seen(), self._settings.cluster_copies, self._directory
-        lapsed = roster.members.keys() - directory.members.keys()
+        lapsed = roster.members.keys() - directory.roster.members.keys()
         of_store = store_sentences(directory.silent_s, lapsed, directory.store_replaced)
         linkage, link_state = self._said.linkage, self._link_state
         classic = self._node.registry.other_nodes()
@@ -440,7 +440,7 @@ class ClusterRunner(Shell, Cluster):
 
     def _knows(self, name: str) -> bool:
         """The store has a forwarder of this name."""
-        return name in self._directory.members or name in self._directory.known
+        return name in self._directory.roster.members or name in self._directory.roster.known
 
     def _close(self, link: PeerLink, why: str) -> None:
         self._forwarder.counters.links_closed += 1
@@ -453,15 +453,15 @@ class ClusterRunner(Shell, Cluster):
         self._unclaimed_queues.look()
         if self.forwarder is None:
             return
-        members = self._directory.members
+        members = self._directory.roster.members
         now = {name: member.incarnation for name, member in members.items()}
         self.forwarder.members_are(now, self._members)
         self._members = now
-        self._links.peers_are(self._directory.addresses)
-        self.forwarder.desired_sets_are(self._directory.desired_sets)
-        for source in changed.sources & self._directory.records.keys():
-            self.forwarder.record_is(self._directory.records[source])
-        for source in changed.sources - self._directory.records.keys():
+        self._links.peers_are(self._directory.roster.addresses)
+        self.forwarder.desired_sets_are(self._directory.roster.desired_sets)
+        for source in changed.sources & self._directory.roster.records.keys():
+            self.forwarder.record_is(self._directory.roster.records[source])
+        for source in changed.sources - self._directory.roster.records.keys():
             self.forwarder.record_gone(source)
         for key in changed.unreadable & self._directory.roster.unreadable.keys():
             if source := source_of_key(key):
@@ -501,7 +501,7 @@ class ClusterRunner(Shell, Cluster):
             self._links = Links(hello, self, self._place.listeners, self._place.trust, knows=self._knows)
             await nursery.start(self._links.run)
             unreadable = frozenset(directory.roster.unreadable)
-            self._changed(Changed(sources=frozenset(directory.records), unreadable=unreadable))
+            self._changed(Changed(sources=frozenset(directory.roster.records), unreadable=unreadable))
             nursery.start_soon(self._beats)
             task_status.started()
 

@@ -96,7 +96,7 @@ class SourceSearch:
     def _heard(self) -> Heard:
         directory = self._directory
         me, linkage = directory.me.name, self._linkage()
-        return Heard(me, directory.members, directory.known, directory.records, linkage)
+        return Heard(me, directory.roster.members, directory.roster.known, directory.roster.records, linkage)
 
     @property
     def _choices(self) -> Choices:
@@ -166,7 +166,7 @@ class SourceSearch:
             self._again_s.pop((leader, copies), None)  # links of a node that starts take a moment
             return
         try:
-            created = await self._directory.swap(record)
+            created = await self._directory.swaps.swap(record)
         except StoreUnreached as error:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             return
@@ -186,7 +186,7 @@ class SourceSearch:
     def _take_back(self, now_s: float) -> None:
         """What nobody has become the leader of: no queue names it, and nothing is in it."""
         for source, (revision, until_s) in list(self._leaderless.items()):
-            record = self._directory.records.get(source)
+            record = self._directory.roster.records.get(source)
             is_same = record is not None and record.revision == revision
             if now_s < until_s and (record is None or is_same):
                 continue  # what this node put it hears of a little later
@@ -195,8 +195,9 @@ class SourceSearch:
                 self._start(partial(self._drop, record))
 
     async def _drop(self, record: SourceRecord) -> None:
+        assert record.leader == NO_VOTE
         try:
-            await self._directory.drop_source(record)
+            await self._directory.swaps.drop(record)
         except StoreUnreached as error:
             log.warning("the metadata store does not answer", source=record.source, reason=str(error))
             self._leaderless[record.source] = record.revision, self._now_s() + TAKEN_BACK_S

@@ -88,19 +88,23 @@ class Swaps:
         self._waiting: list[_Swap] = []
 
     async def read(self, source: int) -> SourceRecord | None:
-        """See `Directory.read`."""
+        """The record as the store has it now, which may be newer than what was heard; None: there is none. Raises
+        StoreUnavailable."""
         record = await self._read(source_key(source))
         assert record is None or isinstance(record, SourceRecord)
         return record
 
     async def swap(self, record: Record) -> Record | None:
-        """See `Directory.swap`; of desired sets, too."""
+        """Put the record if the store's is still of its revision (0: there is none). Returns it with its new
+        revision; None if another one was put meanwhile. Raises StoreUnavailable: then, as when it is cancelled, it
+        may have been carried out, and the same swap again tells."""
         found = await self._carry(_Swap(record, False))
         assert found is None or isinstance(found, type(record))
         return found
 
     async def drop(self, record: OfSource) -> bool:
-        """See `Directory.drop_desired_set` and `drop_source`."""
+        """It goes, if the store's is still of its revision: a desired set that is fulfilled, a source that nobody has
+        ever led. False: another one was put meanwhile. Raises StoreUnavailable, as `swap`."""
         return await self._carry(_Swap(record, True)) is not None
 
     async def _found(self, key: str) -> OfSource | None:

@@ -74,26 +74,28 @@ async def test_a_member_hears_of_itself_before_it_has_started(store: MetadataSto
     await store.transact([], [PutKey("topology/x", "?"), PutKey("cluster/newer", "?")])
     member = await joined(nursery, store, A)
     assert member.told == [Changed(frozenset({"a@x"}), frozenset({"a@x"}))]
-    assert dict(member.directory.members) == {"a@x": A}
-    assert dict(member.directory.known) == {"a@x": known_record(A)}
+    assert dict(member.directory.roster.members) == {"a@x": A}
+    assert dict(member.directory.roster.known) == {"a@x": known_record(A)}
     assert member.directory.me == A
 
 
 async def test_a_swap_is_carried_out_once(store: MetadataStore, nursery: trio.Nursery) -> None:
     member = await joined(nursery, store, A)
-    first = await member.directory.swap(source_record())
+    first = await member.directory.swaps.swap(source_record())
     assert first is not None
     assert first == replace(source_record(), revision=first.revision)
-    assert await member.directory.read(1) == first
-    assert await member.directory.read(2) is None
-    assert await member.directory.swap(source_record(epoch=2)) is None, "the key is there"
-    assert await member.directory.swap(replace(first, revision=first.revision + 1)) == first, "it is there as desired"
-    second = await member.directory.swap(replace(source_record(epoch=2), revision=first.revision))
+    assert await member.directory.swaps.read(1) == first
+    assert await member.directory.swaps.read(2) is None
+    assert await member.directory.swaps.swap(source_record(epoch=2)) is None, "the key is there"
+    assert await member.directory.swaps.swap(replace(first, revision=first.revision + 1)) == first, (
+        "it is there as desired"
+    )
+    second = await member.directory.swaps.swap(replace(source_record(epoch=2), revision=first.revision))
     assert second is not None
     assert second.revision > first.revision
-    assert await member.directory.swap(replace(source_record(epoch=3), revision=first.revision)) is None
+    assert await member.directory.swaps.swap(replace(source_record(epoch=3), revision=first.revision)) is None
     await member.directory.refresh()
-    assert dict(member.directory.records) == {1: second}
+    assert dict(member.directory.roster.records) == {1: second}
     assert [change.sources for change in member.told[1:]] == [{1}, {1}]
 
 
@@ -102,14 +104,14 @@ async def test_several_swaps_at_once_have_one_winner(store: MetadataStore, nurse
     won = []
 
     async def swap(epoch: int) -> None:
-        if (record := await member.directory.swap(source_record(epoch=epoch))) is not None:
+        if (record := await member.directory.swaps.swap(source_record(epoch=epoch))) is not None:
             won.append(record)
 
     async with trio.open_nursery() as swapping:
         for epoch in range(1, 6):
             swapping.start_soon(swap, epoch)
     [record] = won
-    assert await member.directory.read(1) == record
+    assert await member.directory.swaps.read(1) == record
 
 
 async def test_a_key_that_somebody_deleted_is_put_again(store: MetadataStore, nursery: trio.Nursery) -> None:
@@ -117,8 +119,8 @@ async def test_a_key_that_somebody_deleted_is_put_again(store: MetadataStore, nu
     await store.transact([], [DeleteKey(member_key("a@x")), DeleteKey(known_key("a@x"))])
     await member.until(lambda _: len(member.told) == 3)
     assert [bool(change.members) for change in member.told] == [True, True, True]
-    assert dict(member.directory.members) == {"a@x": A}
-    assert dict(member.directory.known) == {"a@x": known_record(A)}
+    assert dict(member.directory.roster.members) == {"a@x": A}
+    assert dict(member.directory.roster.known) == {"a@x": known_record(A)}
 
 
 # What an embedded store does not show to other processes
@@ -130,24 +132,24 @@ BETWEEN = pytest.mark.parametrize("stores", ["memory", "etcd"], indirect=True)
 async def test_two_directories_see_each_other(stores: Stores, nursery: trio.Nursery) -> None:
     first = await joined(nursery, await stores(), A)
     second = await joined(nursery, await stores(), B)
-    await first.until(lambda it: len(it.members) == 2)
-    assert dict(first.directory.members) == dict(second.directory.members) == {"a@x": A, "b@x": B}
-    record = await second.directory.swap(source_record(leader="b@x"))
-    await first.until(lambda it: it.records)
-    await second.until(lambda it: it.records)
-    assert first.directory.records[1] == second.directory.records[1] == record
-    assert await first.directory.swap(source_record()) is None
+    await first.until(lambda it: len(it.roster.members) == 2)
+    assert dict(first.directory.roster.members) == dict(second.directory.roster.members) == {"a@x": A, "b@x": B}
+    record = await second.directory.swaps.swap(source_record(leader="b@x"))
+    await first.until(lambda it: it.roster.records)
+    await second.until(lambda it: it.roster.records)
+    assert first.directory.roster.records[1] == second.directory.roster.records[1] == record
+    assert await first.directory.swaps.swap(source_record()) is None
 
 
 @BETWEEN
 async def test_a_member_that_ends_in_order_is_gone_at_once(stores: Stores, nursery: trio.Nursery) -> None:
     ending = await stores()
     first, second = await joined(nursery, await stores(), A), await joined(nursery, ending, B)
-    await first.until(lambda it: len(it.members) == 2)
+    await first.until(lambda it: len(it.roster.members) == 2)
     second.scope.cancel()
     await ending.aclose()
-    await first.until(lambda it: len(it.members) == 1)
-    assert dict(first.directory.known) == {"a@x": known_record(A), "b@x": known_record(B)}
+    await first.until(lambda it: len(it.roster.members) == 1)
+    assert dict(first.directory.roster.known) == {"a@x": known_record(A), "b@x": known_record(B)}
 
 
 @BETWEEN
@@ -219,8 +221,8 @@ async def test_a_disk_that_is_not_what_it_was_gets_a_new_generation(
     now = await joined(nursery, MemoryStore(space), replace(A, nonce=6), disk=disk)
     incarnation = max(disk.claim.incarnation, 6)
     expected = replace(A, incarnation=incarnation, generation=100 if drawn else 1, nonce=6)
-    assert now.directory.me == now.directory.members["a@x"] == expected
-    assert now.directory.known["a@x"] == known_record(expected)
+    assert now.directory.me == now.directory.roster.members["a@x"] == expected
+    assert now.directory.roster.known["a@x"] == known_record(expected)
     assert (now.disk.claim.generation, now.disk.claim.incarnation) == (expected.generation, expected.incarnation)
 
 
@@ -234,7 +236,7 @@ async def test_a_copy_of_a_disk_from_before_its_node_was_stopped_gets_a_new_gene
     if not copied:
         await disk.keep(before.directory.ending)
     await before.directory.end_incarnation()
-    await before.until(lambda directory: directory.known["a@x"].incarnation == 6)
+    await before.until(lambda directory: directory.roster.known["a@x"].incarnation == 6)
     before.scope.cancel()
     await ended.aclose()
     now = await joined(nursery, MemoryStore(space), replace(A, nonce=7), disk=disk)
@@ -269,7 +271,7 @@ async def test_a_process_that_ends_while_its_lost_key_is_put_again_finds_nobody_
     await member.directory.end_incarnation()
     store.goes_on.set()
     await trio.testing.wait_all_tasks_blocked()
-    assert member.directory.known["a@x"].incarnation == A.incarnation + 1
+    assert member.directory.roster.known["a@x"].incarnation == A.incarnation + 1
 
 
 async def test_the_end_of_an_incarnation_is_put_also_when_another_record_got_ahead(
@@ -285,7 +287,7 @@ async def test_the_end_of_an_incarnation_is_put_also_when_another_record_got_ahe
     member = await joined(nursery, Ahead(space), A)
     ahead.append((known_key("a@x"), encode(known_record(A))))
     await member.directory.end_incarnation()
-    assert member.directory.known["a@x"].incarnation == A.incarnation + 1
+    assert member.directory.roster.known["a@x"].incarnation == A.incarnation + 1
 
 
 async def test_generations_are_positive_and_differ() -> None:
@@ -305,7 +307,7 @@ async def test_to_become_a_member_may_take_two_tries(space: MemorySpace, nursery
     store.fates = [fate]
     member = await joined(nursery, store, A)
     assert member.directory.me.generation == 100
-    assert member.directory.members["a@x"] == member.directory.me
+    assert member.directory.roster.members["a@x"] == member.directory.me
 
 
 async def test_a_member_does_not_begin_without_its_store(
@@ -333,7 +335,7 @@ async def test_a_start_goes_on_when_its_store_answers_again(
     nursery.start_soon(come_back)
     with structlog.testing.capture_logs() as lines:
         member = await joined(nursery, store, A)
-    assert member.directory.members.keys() == {A.name}
+    assert member.directory.roster.members.keys() == {A.name}
     told = [line for line in lines if line["event"].startswith("the start waits for the metadata store")]
     assert all(line["reason"] == "it does not answer" for line in told)
     assert 3 < len(told) < 10, "repeated, and not each half second"
@@ -345,18 +347,18 @@ async def test_a_lost_lease_is_granted_again(
     store = Unsure(space)
     first = await joined(nursery, store, A)
     second = await joined(nursery, MemoryStore(space), B)
-    await first.until(lambda it: len(it.members) == 2)
+    await first.until(lambda it: len(it.roster.members) == 2)
     store.away = True
     entry = await store.get(member_key("a@x"))
     assert entry is not None
     store._end_leases({entry.lease})
-    await second.until(lambda it: "a@x" not in it.members)
+    await second.until(lambda it: "a@x" not in it.roster.members)
     await trio.sleep(60)
-    assert "a@x" not in second.directory.members
+    assert "a@x" not in second.directory.roster.members
     store.away = False
-    await second.until(lambda it: "a@x" in it.members)
+    await second.until(lambda it: "a@x" in it.roster.members)
     assert first.directory.me == A
-    assert second.directory.members["a@x"] == A
+    assert second.directory.roster.members["a@x"] == A
 
 
 async def test_a_key_that_is_put_again_with_a_lost_answer_is_there(
@@ -368,7 +370,7 @@ async def test_a_key_that_is_put_again_with_a_lost_answer_is_there(
     await store.transact([], [DeleteKey(member_key("a@x"))])
     await member.until(lambda it: len(member.told) == 3)
     await trio.sleep(10)
-    assert dict(member.directory.members) == {"a@x": A}
+    assert dict(member.directory.roster.members) == {"a@x": A}
 
 
 async def test_a_reader_that_is_too_far_behind_reads_again(
@@ -378,9 +380,9 @@ async def test_a_reader_that_is_too_far_behind_reads_again(
     member = await joined(nursery, store, A)
     other = MemoryStore(space)
     gone = await joined(nursery, other, B)
-    await member.until(lambda it: len(it.members) == 2)
-    record = await member.directory.swap(source_record(2))
-    await member.until(lambda it: it.records)
+    await member.until(lambda it: len(it.roster.members) == 2)
+    record = await member.directory.swaps.swap(source_record(2))
+    await member.until(lambda it: it.roster.records)
     operations: list[Operation] = [DeleteKey(source_key(2)), PutKey(source_key(1), encode(source_record()))]
     gone.scope.cancel()
     # What the log of this store has not told, it does not tell.
@@ -390,10 +392,12 @@ async def test_a_reader_that_is_too_far_behind_reads_again(
     store.away = True
     store._log.reset(space.revision)
     await trio.sleep(5)
-    assert (len(member.directory.members), member.directory.records[2]) == (2, record), "what was heard last"
+    assert (len(member.directory.roster.members), member.directory.roster.records[2]) == (2, record), (
+        "what was heard last"
+    )
     store.away = False
-    await member.until(lambda it: len(it.members) == 1)
-    assert list(member.directory.records) == [1]
+    await member.until(lambda it: len(it.roster.members) == 1)
+    assert list(member.directory.roster.records) == [1]
     assert member.told[-1] == Changed(frozenset({"b@x"}), frozenset(), frozenset({1, 2}))
 
 
@@ -420,11 +424,11 @@ async def test_the_embedded_store_serves_one_process_alone(tmp_path: Path, nurse
     """Its members do not see each other: keys with a lease are in the process."""
     first, second = [await SqliteStore.open(tmp_path / "metadata.db", poll_s=0.01) for _ in range(2)]
     one, two = await joined(nursery, first, A), await joined(nursery, second, B)
-    record = await one.directory.swap(source_record())
-    await two.until(lambda it: it.records)
-    assert two.directory.records[1] == record
-    assert list(two.directory.members) == ["b@x"]
-    assert set(two.directory.known) == {"a@x", "b@x"}
+    record = await one.directory.swaps.swap(source_record())
+    await two.until(lambda it: it.roster.records)
+    assert two.directory.roster.records[1] == record
+    assert list(two.directory.roster.members) == ["b@x"]
+    assert set(two.directory.roster.known) == {"a@x", "b@x"}
     nursery.cancel_scope.cancel()
     with trio.CancelScope(shield=True):
         await first.aclose()
@@ -435,18 +439,18 @@ async def test_a_desired_set_is_heard_of_by_all_and_goes_when_it_is_fulfilled(
     stores: Stores, nursery: trio.Nursery
 ) -> None:
     member = await joined(nursery, await stores(), A)
-    desired_set = await member.directory.put_desired_set(DesiredSetRecord(3, ("a@x", "b@x"), "b@x"))
+    desired_set = await member.directory.swaps.swap(DesiredSetRecord(3, ("a@x", "b@x"), "b@x"))
     assert desired_set is not None
-    await member.until(lambda it: it.desired_sets)
-    assert dict(member.directory.desired_sets) == {3: desired_set}
-    assert await member.directory.put_desired_set(DesiredSetRecord(3)) is None, "another one is there"
-    waiting = await member.directory.put_desired_set(replace(desired_set, reason="b@x does not live"))
+    await member.until(lambda it: it.roster.desired_sets)
+    assert dict(member.directory.roster.desired_sets) == {3: desired_set}
+    assert await member.directory.swaps.swap(DesiredSetRecord(3)) is None, "another one is there"
+    waiting = await member.directory.swaps.swap(replace(desired_set, reason="b@x does not live"))
     assert waiting is not None
-    assert not await member.directory.drop_desired_set(desired_set), "it is another one by now"
-    assert await member.directory.drop_desired_set(waiting)
-    await member.until(lambda it: not it.desired_sets)
+    assert not await member.directory.swaps.drop(desired_set), "it is another one by now"
+    assert await member.directory.swaps.drop(waiting)
+    await member.until(lambda it: not it.roster.desired_sets)
     assert [change.desired_sets for change in member.told[1:]] == [{3}, {3}, {3}]
-    assert await member.directory.drop_desired_set(waiting), "it is gone, as was asked for"
+    assert await member.directory.swaps.drop(waiting), "it is gone, as was asked for"
 
 
 # A process that was stopped

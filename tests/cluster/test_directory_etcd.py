@@ -81,7 +81,7 @@ async def relay(shared_etcd: EtcdProcess) -> AsyncIterator[Relay]:
 
 async def pair(nursery: trio.Nursery, first: EtcdStore, second: EtcdStore) -> tuple[Member, Member]:
     one, two = await joined(nursery, first, A), await joined(nursery, second, B)
-    await one.until(lambda it: len(it.members) == 2)
+    await one.until(lambda it: len(it.roster.members) == 2)
     return one, two
 
 
@@ -99,13 +99,13 @@ async def test_a_member_whose_process_is_gone_is_gone_with_its_lease(shared_etcd
         one, two = await pair(nursery, await open_store(), await open_store())
         two.scope.cancel()
         began = trio.current_time()
-        await one.until(lambda it: "b@x" not in it.members)
+        await one.until(lambda it: "b@x" not in it.roster.members)
         # etcd looks for leases that ran out twice a second.
         assert directory.LEASE_S / 2 < trio.current_time() - began < directory.LEASE_S + 3
-        assert one.directory.known["b@x"] == known_record(B)
+        assert one.directory.roster.known["b@x"] == known_record(B)
         expected = replace(B, incarnation=2, nonce=3)
         again = await joined(nursery, await open_store(), replace(B, nonce=3), disk=two.disk)
-        await one.until(lambda it: it.members.get("b@x") == expected)
+        await one.until(lambda it: it.roster.members.get("b@x") == expected)
         assert again.directory.me == expected
 
 
@@ -116,23 +116,23 @@ async def test_a_lease_that_etcd_ended_is_granted_again(shared_etcd: EtcdProcess
         entry = await store.get(member_key("a@x"))
         assert entry is not None
         await trio.to_thread.run_sync(shared_etcd.ask, REVOKE, {"ID": str(entry.lease)})
-        await two.until(lambda it: "a@x" not in it.members)
-        await two.until(lambda it: "a@x" in it.members)
-        assert two.directory.members["a@x"] == one.directory.me == A
+        await two.until(lambda it: "a@x" not in it.roster.members)
+        await two.until(lambda it: "a@x" in it.roster.members)
+        assert two.directory.roster.members["a@x"] == one.directory.me == A
 
 
 async def test_a_member_that_was_cut_off_is_one_again(shared_etcd: EtcdProcess, relay: Relay) -> None:
     async with cluster_at(shared_etcd.port) as (open_store, nursery):
         one, two = await pair(nursery, await open_store(relay.port), await open_store())
         relay.cut()
-        await two.until(lambda it: "a@x" not in it.members)
-        record = await two.directory.swap(source_record())
-        assert set(one.directory.members) == {"a@x", "b@x"}, "what was heard last"
+        await two.until(lambda it: "a@x" not in it.roster.members)
+        record = await two.directory.swaps.swap(source_record())
+        assert set(one.directory.roster.members) == {"a@x", "b@x"}, "what was heard last"
         relay.mend()
-        await two.until(lambda it: "a@x" in it.members)
-        await one.until(lambda it: it.records)
-        assert one.directory.records[1] == record
-        assert dict(one.directory.members) == dict(two.directory.members) == {"a@x": A, "b@x": B}
+        await two.until(lambda it: "a@x" in it.roster.members)
+        await one.until(lambda it: it.roster.records)
+        assert one.directory.roster.records[1] == record
+        assert dict(one.directory.roster.members) == dict(two.directory.roster.members) == {"a@x": A, "b@x": B}
 
 
 @pytest.mark.parametrize(
@@ -144,30 +144,30 @@ async def test_a_swap_in_a_cut_has_one_outcome(
     """What was cut in a request arrives when the relay is mended, behind the second swap or before it."""
     async with cluster_at(shared_etcd.port) as (open_store, nursery):
         one, two = await pair(nursery, await open_store(relay.port), await open_store())
-        first = await one.directory.swap(source_record())
+        first = await one.directory.swaps.swap(source_record())
         assert first is not None
         relay.cut(answers_only=answers_only)
         outcomes: list[SourceRecord | None] = []
 
         async def swap() -> None:
-            outcomes.append(await one.directory.swap(replace(first, leader=first.leader._replace(epoch=2))))
+            outcomes.append(await one.directory.swaps.swap(replace(first, leader=first.leader._replace(epoch=2))))
 
         async with trio.open_nursery() as swapping:
             swapping.start_soon(swap)
             await trio.sleep(2)
             assert outcomes == []
             # What one wants is there, if its requests came through, else what was there before.
-            now = await two.directory.read(1)
+            now = await two.directory.swaps.read(1)
             assert now is not None
             assert now.leader.epoch == (2 if answers_only else 1)
             if contested:
-                now = await two.directory.swap(replace(now, leader=now.leader._replace(epoch=3)))
+                now = await two.directory.swaps.swap(replace(now, leader=now.leader._replace(epoch=3)))
                 assert now is not None
             relay.mend()
-        assert outcomes == [None if contested else await two.directory.read(1)]
+        assert outcomes == [None if contested else await two.directory.swaps.read(1)]
         await refreshed(one)
-        final = one.directory.records[1]
-        assert final == await two.directory.read(1)
+        final = one.directory.roster.records[1]
+        assert final == await two.directory.swaps.read(1)
         assert final.leader.epoch == (3 if contested else 2)
 
 
@@ -180,59 +180,59 @@ async def test_a_swap_that_reaches_nobody_ends(
         relay.cut()
         began = trio.current_time()
         with pytest.raises(StoreUnavailable, match="whether the record was put is not known"):
-            await one.directory.swap(source_record())
+            await one.directory.swaps.swap(source_record())
         assert trio.current_time() - began < 6
         relay.mend()
         await refreshed(one)
         # The same swap again tells what became of the first.
-        record = await one.directory.swap(source_record())
+        record = await one.directory.swaps.swap(source_record())
         assert record is not None
-        assert record == await one.directory.read(1)
+        assert record == await one.directory.swaps.read(1)
 
 
 @pytest.mark.slow
 async def test_etcd_is_killed_and_comes_back(own_etcd: EtcdProcess) -> None:
     async with cluster_at(own_etcd.port) as (open_store, nursery):
         one, two = await pair(nursery, await open_store(), await open_store())
-        record = await one.directory.swap(source_record())
+        record = await one.directory.swaps.swap(source_record())
         assert record is not None
-        await two.until(lambda it: it.records)
+        await two.until(lambda it: it.roster.records)
         await trio.to_thread.run_sync(own_etcd.kill)
         await trio.sleep(2 * directory.LEASE_S)
         with pytest.raises(StoreUnavailable):
-            await one.directory.read(1)
+            await one.directory.swaps.read(1)
         with pytest.raises(StoreUnavailable):
-            await one.directory.swap(record)
+            await one.directory.swaps.swap(record)
         for each in (one, two):
-            assert set(each.directory.members) == {"a@x", "b@x"}, "nobody is gone because etcd is"
-            assert each.directory.records[1] == record
+            assert set(each.directory.roster.members) == {"a@x", "b@x"}, "nobody is gone because etcd is"
+            assert each.directory.roster.records[1] == record
         await trio.to_thread.run_sync(own_etcd.start)
         await refreshed(one)
-        second = await one.directory.swap(replace(record, leader=record.leader._replace(epoch=2)))
-        await two.until(lambda it: it.records[1] == second)
+        second = await one.directory.swaps.swap(replace(record, leader=record.leader._replace(epoch=2)))
+        await two.until(lambda it: it.roster.records[1] == second)
         # Both have leases again, and go on having them.
         await trio.sleep(2 * directory.LEASE_S)
         await refreshed(one)
         await refreshed(two)
-        assert dict(one.directory.members) == dict(two.directory.members) == {"a@x": A, "b@x": B}
+        assert dict(one.directory.roster.members) == dict(two.directory.roster.members) == {"a@x": A, "b@x": B}
 
 
 async def test_what_etcd_has_compacted_is_read_again(own_etcd: EtcdProcess) -> None:
     async with relay_to(own_etcd.port) as relay, cluster_at(own_etcd.port) as (open_store, nursery):
         one, two = await pair(nursery, await open_store(relay.port), await open_store())
         relay.cut()
-        await two.until(lambda it: "a@x" not in it.members)
-        record = await two.directory.swap(source_record())
+        await two.until(lambda it: "a@x" not in it.roster.members)
+        record = await two.directory.swaps.swap(source_record())
         writer = await open_store()
         for number in range(5):
             await writer.transact([], [PutKey(f"topology/{number}", "?")])
         await trio.to_thread.run_sync(own_etcd.compact)
         relay.mend()
-        await one.until(lambda it: it.records)
-        assert one.directory.records[1] == record
-        await two.until(lambda it: "a@x" in it.members)
+        await one.until(lambda it: it.roster.records)
+        assert one.directory.roster.records[1] == record
+        await two.until(lambda it: "a@x" in it.roster.members)
         await refreshed(one)
-        assert dict(one.directory.members) == dict(two.directory.members) == {"a@x": A, "b@x": B}
+        assert dict(one.directory.roster.members) == dict(two.directory.roster.members) == {"a@x": A, "b@x": B}
 
 
 @pytest.mark.usefixtures("patient")
@@ -254,15 +254,15 @@ async def test_the_topology_and_a_directory_share_one_watch(
         has_seen = trio.Event()
 
         async def follow_as_the_topology_does() -> None:
-            async for event in store.watch(one.directory.revision):
+            async for event in store.watch(one.directory.roster.revision):
                 seen.extend(operation.key for operation in event.operations)
                 has_seen.set()
 
         nursery.start_soon(follow_as_the_topology_does)
         await trio.testing.wait_all_tasks_blocked()
-        record = await one.directory.swap(source_record())
-        await one.until(lambda it: it.records)
-        assert one.directory.records[1] == record
+        record = await one.directory.swaps.swap(source_record())
+        await one.until(lambda it: it.roster.records)
+        assert one.directory.roster.records[1] == record
         await has_seen.wait()
         assert seen == ["cluster/source/1"]
         assert len(watches) == 1
@@ -276,7 +276,7 @@ async def test_two_members_that_take_over_everything_share_it(shared_etcd: EtcdP
 
         async def take(member: Member, source: int) -> None:
             name = member.directory.me.name
-            if (record := await member.directory.swap(source_record(source, name))) is not None:
+            if (record := await member.directory.swaps.swap(source_record(source, name))) is not None:
                 won[name].append(record)
 
         async with trio.open_nursery() as taking:
@@ -285,5 +285,5 @@ async def test_two_members_that_take_over_everything_share_it(shared_etcd: EtcdP
                     taking.start_soon(take, member, source)
         for member in (one, two):
             await refreshed(member)
-            assert dict(member.directory.records) == {each.source: each for each in (*won["a@x"], *won["b@x"])}
-        assert len(one.directory.records) == len(won["a@x"]) + len(won["b@x"]) == SOURCES
+            assert dict(member.directory.roster.records) == {each.source: each for each in (*won["a@x"], *won["b@x"])}
+        assert len(one.directory.roster.records) == len(won["a@x"]) + len(won["b@x"]) == SOURCES

@@ -183,7 +183,7 @@ async def test_while_the_store_does_not_answer_a_node_believes_what_it_sees_and_
         member = await joined(nursery, store, member_record("a"), LEASE_S)
         other = await joined(nursery, MemoryStore(space), member_record("b"), LEASE_S)
         third = await joined(nursery, MemoryStore(space), member_record("c"), LEASE_S)
-        await member.until(lambda directory: len(directory.members) == 3)
+        await member.until(lambda directory: len(directory.roster.members) == 3)
         said = LinksSaid(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
         store.away = True
         for at_s in range(100, 110):
@@ -204,7 +204,7 @@ async def test_what_a_member_said_goes_with_its_lease() -> None:
         store = MemoryStore(space)
         member = await joined(nursery, store, member_record("a"), LEASE_S)
         await joined(nursery, MemoryStore(space), member_record("b"), LEASE_S)
-        await member.until(lambda directory: len(directory.members) == 2)
+        await member.until(lambda directory: len(directory.roster.members) == 2)
         said = LinksSaid(member.directory, LEASE_S, lambda task: nursery.start_soon(task))
         for at_s in range(100, 110):
             said.beat((), {}, float(at_s))

@@ -54,15 +54,16 @@ class Runner(ClusterRunner):
         self._writer: Any = SimpleNamespace(want_commit=lambda: None)
         directory: Any = SimpleNamespace(
             me=member_record("a"),
-            members={name: member_record(name) for name in living},
-            known={name: KnownRecord(name, 1, ord(name)) for name in known},
-            records={},
-            roster=SimpleNamespace(unreadable={}),
-            swap=self._swap,
-            drop_source=self._drop_source,
+            roster=SimpleNamespace(
+                members={name: member_record(name) for name in living},
+                known={name: KnownRecord(name, 1, ord(name)) for name in known},
+                records={},
+                unreadable={},
+            ),
+            swaps=SimpleNamespace(swap=self._swap, drop=self._drop_source),
         )
         self._directory = directory
-        self.records: dict[int, SourceRecord] = directory.records
+        self.records: dict[int, SourceRecord] = directory.roster.records
         self.forwarder: Any = SimpleNamespace(
             led_sources=SimpleNamespace(sources={}),
             record_is=lambda record: None,
@@ -376,7 +377,7 @@ class Seen(Runner):
         source = SourceRecord(7, Vote(3, "a", 1), tuple("abc"), (1, 1, 1))
         roster.records[7] = source
         roster.apply(Event(2, tuple(DeleteKey(member_key(name)) for name in "abc")))
-        self._directory.roster, self._directory.members = roster, roster.members  # type: ignore[misc, assignment]
+        self._directory.roster = roster
         self._directory.is_doubtful, self._directory.silent_s = doubtful, 0.0  # type: ignore[misc]
         self._directory.store_replaced = ""
         self._settings: Any = SimpleNamespace(cluster_copies=3)
@@ -421,7 +422,7 @@ def test_a_node_without_a_lease_and_a_link_is_gone() -> None:
 
 def test_a_silent_store_is_told_of_and_nothing_is_called_well() -> None:
     seen = Seen(linked="bc", doubtful=True)
-    seen._directory.members = seen._directory.roster.with_linked("abc").members  # type: ignore[misc]
+    seen._directory.roster.members = seen._directory.roster.with_linked("abc").members
     seen._directory.silent_s = 4.2  # type: ignore[misc]
     assert seen.facts()["store_silent"]
     assert seen.says()[1] == [

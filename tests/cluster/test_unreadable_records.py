@@ -165,7 +165,7 @@ async def test_a_node_starts_and_lives_whatever_its_own_records_say(value: str, 
         await store.transact([], [PutKey(key, value)])
         await told_of(key, 2)
         assert not member.directory.roster.unreadable
-        assert member.directory.members["a@x"] == me
+        assert member.directory.roster.members["a@x"] == me
 
 
 @pytest.mark.trio
@@ -173,7 +173,7 @@ async def test_a_swap_of_a_record_that_cannot_be_read_is_lost(nursery: trio.Nurs
     store = MemoryStore(MemorySpace())
     member = await joined(nursery, store, member_record("a@x"))
     await store.transact([], [PutKey(source_key(1), "x")])
-    assert await member.directory.swap(source_record()) is None
+    assert await member.directory.swaps.swap(source_record()) is None
 
 
 @pytest.mark.trio
