@@ -50,18 +50,6 @@ class Heard:
         return self.linkage.usable(self.living, leader)
 
 
-def leader_for(wanted: WantedSource, heard: Heard, queues: Mapping[int, int]) -> str:
-    """The node that a new queue is to be led by. `queues`: of each source."""
-    return Choices(heard, queues, (), 0).leader_for(wanted)
-
-
-def choose(
-    wanted: WantedSource, heard: Heard, queues: Mapping[int, int], served: Collection[int], copies: int
-) -> tuple[int, str]:
-    """See `Choices.choose`, for one queue."""
-    return Choices(heard, queues, served, copies).choose(wanted)
-
-
 class Choices:
     """The choices of sources for the queues that are declared at one moment; what these have in common is computed
     once."""
@@ -158,7 +146,7 @@ class ImportedQueues:
             if not able:
                 return None
             heard = replace(self._heard, living=able)
-            source = self._said[queue] = choose(wanted, heard, self._queues, (), self._copies)[0]
+            source = self._said[queue] = Choices(heard, self._queues, (), self._copies).choose(wanted)[0]
             self._queues[source] += 1
         return source
 
@@ -169,6 +157,6 @@ class ImportedQueues:
             able = self._able[wanted.copies] = {
                 name: member
                 for name, member in heard.usable().items()
-                if choose(wanted, replace(heard, living={name: member}), {}, (), self._copies)[0]
+                if Choices(replace(heard, living={name: member}), {}, (), self._copies).choose(wanted)[0]
             }
         return able

@@ -182,7 +182,7 @@ class FollowedSources:
         self._commit()
         heard = self._shell.heard_revision
         self._wait(incoming, message.lane, Answered(message.lane, message.question, answer, heard))
-        self._tell()
+        self.stored()
 
     def _write(self, writes: list[Write]) -> None:
         if writes:
@@ -222,17 +222,14 @@ class FollowedSources:
             if any(receiver.has(source) for receiver in incoming.receivers.values()):
                 incoming.close(f"what it sent of source {source} cannot be written: {reason}")
 
-    def stored(self) -> None:
-        """More transactions are on the own disk."""
-        self._tell()
-
     def _wait(self, incoming: LeaderLink, lane: int, answer: Message) -> None:
         waiting = self._waiting
         if not waiting or waiting[-1][0] != self._index:
             waiting.append((self._index, {}))
         waiting[-1][1][incoming, lane] = answer
 
-    def _tell(self) -> None:
+    def stored(self) -> None:
+        """More transactions are on the own disk, or something new is to be answered."""
         stored, waiting = self._journal.stored_index, self._waiting
         last: dict[tuple[LeaderLink, int], Message] = {}
         while waiting and waiting[0][0] <= stored:
@@ -277,7 +274,7 @@ class FollowedSources:
         ballot = self._ballot(asked.source, granted)
         # Who asks for another vote of the source over this connection has given up the one before.
         self._wait(incoming, -asked.source, Voted(asked.request, asked.vote, ballot))
-        self._tell()
+        self.stored()
 
     def _tell_vote(self, asked: RequestVote, before: Vote, granted: bool) -> None:
         if granted:

@@ -87,7 +87,7 @@ class Forwarder:
         )
         self.changes = SetChanges(name, shell, journal, self.led_sources)
         self.changes.take_over = self.take_over
-        self._spreading = Spreading(name, shell.put_desired_set, shell.drop_desired_set) if spreads else None
+        self._spreading = Spreading(name, shell) if spreads else None
         self._leftovers = Leftovers(name, shell, replicas, self.copies, self.records)
         self._succession = Succession(name, me.incarnation, lease_s, chance, shell.now_s)
         self._incarnations: dict[str, int] = {}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from amqpd.cluster.log_events import Counters, place_of
-from amqpd.cluster.own_lane import LaneKey, Own, OwnLane, SourceLane
+from amqpd.cluster.own_lane import LaneKey, OpenQuestions, Own, OwnLane, SourceLane
 from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import LaneWatch
 from amqpd.journal.buffer import JournalBuffer
@@ -233,7 +233,7 @@ class LedSources:
         return of_set((each for each in (*lane.members, *lane.learners) if each != self._name), self._versions)
 
     def _connect(self, lane: OwnLane, peer: str) -> None:
-        lane.connected(peer)
+        lane.questions[peer] = OpenQuestions()
         mine = [source for source, own in self.sources.items() if own.lane is lane]
         uncounted = [source for source in mine if not self._counts(self.sources[source].record, peer)]
         self._open(lane, peer, lane.leader.open(peer, uncounted))

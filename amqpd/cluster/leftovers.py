@@ -62,11 +62,10 @@ class Leftovers:
             source = record.source
             if not self._is_leftover(record):
                 self._since_s.pop(source, None)
-            elif now_s - self._since_s.setdefault(source, now_s) >= DROP_S and self._may_ask(source):
+                continue
+            lasted_s = now_s - self._since_s.setdefault(source, now_s)
+            if lasted_s >= DROP_S and source not in self._asked and len(self._asked) < DROPS_MAX:
                 self._ask(record)
-
-    def _may_ask(self, source: int) -> bool:
-        return source not in self._asked and len(self._asked) < DROPS_MAX
 
     def _is_leftover(self, record: SourceRecord) -> bool:
         replica = self._replicas[record.source]

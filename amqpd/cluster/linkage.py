@@ -101,7 +101,7 @@ class Linkage:
                 mine.setdefault((link.kind, link.reason), []).append(of)
         said = [f"{_lacks(kind, by, [name])}: {reason}" for (kind, reason), by in others.items()]
         for (kind, reason), whom in mine.items():
-            lacks = f"{name} is refused by {_and(whom)}" if kind in REFUSALS else _lacks(kind, [name], whom)
+            lacks = f"{name} is refused by {named_together(whom)}" if kind in REFUSALS else _lacks(kind, [name], whom)
             said.append(f"{lacks}: {reason}")
         return "; ".join(said)
 
@@ -167,14 +167,15 @@ def _lacks(kind: str, who: list[str], whom: list[str]) -> str:
     if kind == CHANGED:
         one = len(who) == len(whom) == 1
         links, breaks = ("link", "breaks") if one else ("links", "break")
-        return f"the {links} from {_and(who)} to {_and(whom)} {breaks} again and again"
+        return f"the {links} from {named_together(who)} to {named_together(whom)} {breaks} again and again"
     one = len(who) == 1
     if kind in REFUSALS:
-        return f"{_and(who)} {'refuses' if one else 'refuse'} {_and(whom)}"
-    return f"{_and(who)} {'does' if one else 'do'} not reach {_and(whom)}"
+        return f"{named_together(who)} {'refuses' if one else 'refuse'} {named_together(whom)}"
+    return f"{named_together(who)} {'does' if one else 'do'} not reach {named_together(whom)}"
 
 
-def _and(names: list[str]) -> str:
+def named_together(names: list[str]) -> str:
+    """For a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 

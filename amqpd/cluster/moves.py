@@ -15,15 +15,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from math import ceil, floor
 from typing import NamedTuple
 
-from amqpd.cluster.placement import bound_of, next_member, ranked
+from amqpd.cluster.placement import EVEN_SLACK, bound_of, even_bound, next_member, ranked
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord
 from amqpd.replication.take_over import SourceRecord
-
-SLACK = Fraction(1, 10)
-"""How far a node may be above its share and is left alone: each copy that moves is sent over the network."""
 
 
 class Aim(NamedTuple):
@@ -68,7 +64,7 @@ def rebalanced(
     records: Mapping[int, SourceRecord],
     desired_sets: DesiredSets,
     living: Mapping[str, MemberRecord],
-    slack: Fraction = SLACK,
+    slack: Fraction = EVEN_SLACK,
     *,
     leaders_only: bool = False,
 ) -> dict[int, Aim]:
@@ -140,18 +136,13 @@ def _least(source: int, names: Iterable[str], loads: Mapping[str, int]) -> str:
     return min(ranked(source, names), key=lambda name: loads.get(name, 0))
 
 
-def _bound(total: int, among: int, slack: Fraction) -> int:
-    share = Fraction(total, max(among, 1))
-    return max(ceil(share), floor((1 + slack) * share))
-
-
 def _even_copies(aims: dict[int, Aim], living: Mapping[str, MemberRecord], slack: Fraction) -> None:
     loads = dict.fromkeys(sorted(living), 0)
     for aim in aims.values():
         for name in aim.members:
             if name in loads:
                 loads[name] += 1
-    bound = _bound(sum(loads.values()), len(loads), slack)
+    bound = even_bound(sum(loads.values()), len(loads), slack)
     while (change := _copy_that_moves(aims, living, loads, bound)) is not None:
         source, old, new = change
         kept = [name for name in aims[source].members if name != old]
@@ -201,7 +192,7 @@ def _even_leaders(aims: dict[int, Aim], living: Collection[str], slack: Fraction
     loads = dict.fromkeys(sorted(living), 0)
     for aim in aims.values():
         loads[aim.leader] += 1
-    bound = _bound(sum(loads.values()), len(loads), slack)
+    bound = even_bound(sum(loads.values()), len(loads), slack)
     for old in sorted(loads, key=lambda name: (-loads[name], name)):
         while loads[old] > bound:
             path = _path(aims, loads, old, bound)

@@ -141,7 +141,7 @@ def store_sentences(silent_s: float, lapsed: Collection[str], replaced: str = ""
     that live, itself among them, of which the store has no lease. `replaced`: what is there in the store's place."""
     said = []
     if replaced:
-        return [f"{_capital(replaced)}. What is said of nodes and leaders is as it was before."]
+        return [f"{replaced[:1].upper()}{replaced[1:]}. What is said of nodes and leaders is as it was before."]
     if silent_s:
         said.append(
             f"The metadata store (etcd) has not answered this node for {silent_s:.0f} s: what is said of nodes and "
@@ -231,10 +231,6 @@ def alike_rows(found: Iterable[SourceStatus], queues: Mapping[int, int]) -> list
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _listed(head: str, names: list[str]) -> str:

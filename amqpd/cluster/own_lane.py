@@ -127,10 +127,6 @@ class OwnLane:
         if sent_s is not None and peer in self.members:
             self.leader_lease.answered(peer, sent_s)
 
-    def connected(self, peer: str) -> None:
-        """Over a new connection."""
-        self.questions[peer] = OpenQuestions()
-
     def lost(self, peer: str) -> None:
         """There is none any more."""
         self.leader.close(peer)

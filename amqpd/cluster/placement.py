@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from fractions import Fraction
 from hashlib import blake2b
-from math import ceil
+from math import ceil, floor
 
 from amqpd.cluster.records import MemberRecord
 
 # How far a member may be above its share. Less is more even, and moves more sources at each change; with a quarter,
 # 256 sources and a handful of members hardly any source meets a full one.
 SLACK = Fraction(1, 4)
+# How far a node may be above its share and is left alone: each copy that moves is sent over the network.
+EVEN_SLACK = Fraction(1, 10)
 
 
 def ranked(source: int | str, names: Iterable[str]) -> list[str]:
@@ -59,6 +61,12 @@ def next_member(
 def bound_of(total: int, among: int, slack: Fraction = SLACK) -> int:
     """How many each of this number may have at most, of this total."""
     return ceil((1 + slack) * Fraction(total, max(among, 1)))
+
+
+def even_bound(total: int, among: int, slack: Fraction) -> int:
+    """How many each of this number may have, of this total, before one is moved to another."""
+    share = Fraction(total, max(among, 1))
+    return max(ceil(share), floor((1 + slack) * share))
 
 
 def _hash(source: int | str, name: str) -> bytes:

@@ -390,16 +390,14 @@ class ClusterRunner(Shell, Cluster):
         """See `LedSources.cut`."""
         return self._forwarder.led_sources.cut(index, payloads)
 
-    # Links
+    # Links (`LinkEvents`)
 
     def dialed(self, link: PeerLink) -> None:
-        """See `LinkEvents`."""
         peer = link.peer
         self._dialed[peer.forwarder] = link
         self._do(partial(self._forwarder.dialed, peer.forwarder, peer.incarnation, peer.generation, link.version))
 
     def lost(self, link: PeerLink, why: str) -> None:
-        """See `LinkEvents`."""
         name = link.peer.forwarder
         if self._dialed.get(name) is link:
             del self._dialed[name]
@@ -408,23 +406,19 @@ class ClusterRunner(Shell, Cluster):
             self._do(partial(self._forwarder.lost, name))
 
     def refused(self, name: str) -> None:
-        """See `LinkEvents`."""
         self._forwarder.refused(name)
 
     def accepted(self, link: PeerLink) -> None:
-        """See `LinkEvents`."""
         incoming = self._incoming[link] = LeaderLink(
             link.peer.forwarder, link.peer.incarnation, link.send, partial(self._close, link)
         )
         self._forwarder.accepted(incoming)
 
     def left(self, link: PeerLink) -> None:
-        """See `LinkEvents`."""
         self._paused.discard(link)
         self._forwarder.left(self._incoming.pop(link))
 
     def received(self, link: PeerLink, message: Message) -> None:
-        """See `LinkEvents`."""
         if isinstance(message, Page):
             self.queries.answered(link, message)
         elif isinstance(message, Query):

@@ -18,7 +18,7 @@ Not here: which step is next (`replication/set_change.py`), lanes (`led_sources.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amqpd.cluster.led_sources import HANDED_OVER, LedSources
 from amqpd.cluster.own_lane import Own
@@ -330,11 +330,7 @@ class SetChanges:
             self._waits[source] = reason, max(at_s, self._shell.now_s + REASON_S)
         elif at_s <= self._shell.now_s:
             self._waits[source] = reason, self._shell.now_s + ANSWER_S
-            self._shell.put_desired_set(
-                DesiredSetRecord(
-                    desired_set.source, desired_set.members, desired_set.leader, reason, desired_set.revision
-                )
-            )
+            self._shell.put_desired_set(replace(desired_set, reason=reason))
 
 
 def _reason(step: SetStep) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqpd.cluster.led_sources import LedSources
-from amqpd.cluster.linkage import Linkage
+from amqpd.cluster.linkage import Linkage, named_together
 from amqpd.cluster.own_lane import Own, OwnLane
 from amqpd.cluster.roster import Roster
 from amqpd.peers.entry import START
@@ -175,7 +175,7 @@ def _leader(found: SourceStatus, roster: Roster, unlinked: Mapping[str, str]) ->
         gone = [name for name in found.members if name not in roster.members]
         there = [name for name in found.members if name in roster.members and name not in found.living]
         reasons = [
-            *([f"{_and(gone)} {_are(gone)} gone"] * bool(gone)),
+            *([f"{named_together(gone)} {'are' if gone[1:] else 'is'} gone"] * bool(gone)),
             *(f"{name} has another disk" for name in there if name not in unlinked),
             *dict.fromkeys(unlinked.values()),
         ]
@@ -251,11 +251,3 @@ def said_bytes(nbytes: int) -> str:
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"
     return f"{nbytes} bytes"
-
-
-def _and(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def _are(names: list[str]) -> str:
-    return "are" if len(names) > 1 else "is"

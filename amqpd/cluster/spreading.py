@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from fractions import Fraction
-from math import ceil, floor
 
-from amqpd.cluster.placement import ranked
+from amqpd.cluster.placement import EVEN_SLACK, even_bound, ranked
 from amqpd.cluster.records import DesiredSetRecord
+from amqpd.cluster.shell import Shell
 from amqpd.replication.take_over import SourceRecord
 
 MOVES_A_MINUTE = 4
@@ -28,8 +27,6 @@ SETTLED_S = 60.0
 TAKEN_BACK_S = 60.0
 """for a move to be carried out"""
 LOOK_S = 5.0
-SLACK = Fraction(1, 10)
-"""as `amqpd quorum rebalance` has it (`moves.py`)"""
 
 
 def next_move(
@@ -45,9 +42,7 @@ def next_move(
     loads = {each: counted[each] for each in living}
     if name not in loads or max(sorted(loads), key=lambda each: loads[each]) != name:
         return None
-    share = Fraction(sum(loads.values()), len(loads))
-    bound = max(ceil(share), floor((1 + SLACK) * share))
-    if loads[name] <= bound:
+    if loads[name] <= even_bound(sum(loads.values()), len(loads), EVEN_SLACK):
         return None
     found = [
         (loads[member], ranked(source, records[source].members).index(member), source, member)
@@ -62,15 +57,9 @@ def next_move(
 class Spreading:
     """Gives the leaders that a failover piled up on one node back to other nodes, one source at a time."""
 
-    def __init__(
-        self,
-        name: str,
-        put_desired_set: Callable[[DesiredSetRecord], None],
-        drop_desired_set: Callable[[DesiredSetRecord], None],
-    ):
+    def __init__(self, name: str, shell: Shell) -> None:
         self._name = name
-        self._put_desired_set = put_desired_set
-        self._drop_desired_set = drop_desired_set
+        self._shell = shell
         self._came: set[int] = set()
         """sources whose leader was another process, which was lost or ended"""
         self._living: frozenset[str] = frozenset()
@@ -110,7 +99,7 @@ class Spreading:
         move = next_move(self._name, records, living, sorted(self._came), has_all)
         if move is not None:
             self._asked = (*move, now_s)
-            self._put_desired_set(DesiredSetRecord(move[0], (), move[1]))
+            self._shell.put_desired_set(DesiredSetRecord(move[0], (), move[1]))
         return move
 
     def _take_back(self, desired_sets: Mapping[int, DesiredSetRecord], now_s: float) -> None:
@@ -119,4 +108,4 @@ class Spreading:
             return
         desired_set = desired_sets.get(self._asked[0])
         if desired_set is not None and desired_set.leader == self._asked[1] and not desired_set.members:
-            self._drop_desired_set(desired_set)
+            self._shell.drop_desired_set(desired_set)

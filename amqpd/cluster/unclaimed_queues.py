@@ -12,7 +12,7 @@ Not here: the claim itself (`topology/metadata/claiming.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -26,18 +26,13 @@ from amqpd.vocabulary.records import QueueRecord
 log = structlog.get_logger(component="cluster")
 
 
-def claimable(roster: Roster) -> Iterator[str]:
-    """Names of nodes whose classic queues others may claim; "": those that no node has claimed."""
-    if not roster.gone:
-        yield ""
-    yield from sorted(roster.forgotten.keys() - roster.known.keys())
-
-
 def share_of(me: str, roster: Roster, of_node: Callable[[str], Collection[QueueRecord]]) -> list[QueueRecord]:
     """The queues that node `me` is to claim now. `of_node`: the classic queues that name this node."""
     if me not in roster.members:
         return []
-    unclaimed = [record for name in claimable(roster) for record in of_node(name)]
+    forgotten = sorted(roster.forgotten.keys() - roster.known.keys())
+    claimable = forgotten if roster.gone else ["", *forgotten]  # "": those that no node has claimed
+    unclaimed = [record for name in claimable for record in of_node(name)]
     return [record for record in unclaimed if ranked(f"{record.vhost}/{record.name}", roster.members)[0] == me]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqpd.cluster.choosing import Heard, choose, leader_for, new_set
+from amqpd.cluster.choosing import Choices, Heard, new_set
 from amqpd.cluster.linkage import linkage_of
 from amqpd.cluster.placement import SLACK
 from amqpd.cluster.records import SOURCES, KnownRecord, LinksRecord, MemberRecord, MissingLink
@@ -44,6 +44,16 @@ def source(number: int, leader: str, members: str) -> SourceRecord:
 
 def among(cluster: Heard, *records: SourceRecord) -> Heard:
     return replace(cluster, records={record.source: record for record in records})
+
+
+def choose(
+    wanted: WantedSource, cluster: Heard, queues: Mapping[int, int], served: Collection[int], copies: int
+) -> tuple[int, str]:
+    return Choices(cluster, queues, served, copies).choose(wanted)
+
+
+def leader_for(wanted: WantedSource, cluster: Heard, queues: Mapping[int, int]) -> str:
+    return Choices(cluster, queues, (), 0).leader_for(wanted)
 
 
 # A queue's source

@@ -412,7 +412,7 @@ async def test_an_exception_of_the_callback_ends_it(space: MemorySpace) -> None:
     async def live() -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(tried.run)
-            await tried.swap(source_record())
+            await tried.swaps.swap(source_record())
             await trio.sleep_forever()
 
     with pytest.raises(ExceptionGroup) as caught:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqpd.cluster.moves import (
-    SLACK,
     Aim,
     MoveImpossible,
     aim_of,
@@ -24,6 +23,7 @@ from amqpd.cluster.moves import (
     shrunk,
     without,
 )
+from amqpd.cluster.placement import EVEN_SLACK
 from amqpd.cluster.records import DesiredSetRecord, MemberRecord
 from amqpd.peers.entry import Vote
 from amqpd.replication.take_over import SourceRecord
@@ -65,7 +65,7 @@ def clusters(draw: st.DrawFn) -> Records:
     return records(*("".join(each) for each in draw(said)))
 
 
-SLACKS = st.sampled_from([Fraction(0), SLACK, Fraction(1, 2)])
+SLACKS = st.sampled_from([Fraction(0), EVEN_SLACK, Fraction(1, 2)])
 
 
 def bound(total: int, slack: Fraction) -> int:

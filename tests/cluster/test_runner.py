@@ -16,7 +16,6 @@ import trio
 import trio.testing
 
 from amqpd.cluster import choosing
-from amqpd.cluster.choosing import leader_for
 from amqpd.cluster.linkage import Linkage
 from amqpd.cluster.own_disk import OwnDisk
 from amqpd.cluster.placement import bound_of, ranked
@@ -220,9 +219,7 @@ def test_sources_for_others_are_bounded_too() -> None:
 def test_each_desired_set_is_answered_when_there_is_a_source_for_it() -> None:
     runner, answers = Runner("ab", "ab"), list[str]()
     one, two = WantedSource(copies=1), HERE
-    name = next(
-        name for name in "abcdefgh" if leader_for(WantedSource(balanced=name), runner.search._heard, {}) == "b"
-    )
+    name = next(name for name in "abcdefgh" if runner.search._choices.leader_for(WantedSource(balanced=name)) == "b")
     elsewhere = WantedSource(balanced=name)
 
     def note(said: str, found: bool) -> None:

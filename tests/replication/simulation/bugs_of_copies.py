@@ -141,11 +141,11 @@ class DelayFromTheReply(NoBug):
 
         def nothing(delay: VoteDelay, connection: Any, now_s: float) -> None: ...
 
-        with patch.object(VoteDelay, "answers", nothing), patch.object(FollowedSources, "_tell", tell):
+        with patch.object(VoteDelay, "answers", nothing), patch.object(FollowedSources, "stored", tell):
             yield
 
 
-_tell = FollowedSources._tell
+_tell = FollowedSources.stored
 _answers = VoteDelay.answers
 
 
