@@ -164,7 +164,7 @@ class FollowedSources:
             elif isinstance(message, Cut):
                 answer = receiver.receive(message.frame, writes)
             elif isinstance(message, Lacked):
-                answer = receiver.repair(message.missed, writes)
+                answer = receiver.repair(message.entries, writes)
             elif isinstance(message, Filled):
                 answer = receiver.replace(message.state, writes)
             else:

@@ -14,39 +14,29 @@ Not here: what the messages mean (`messages.py`), the bytes of what is in them (
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from struct import Struct
 from typing import Any, NamedTuple
 
 from amqpd.peers.entry import NUMBER_MAX
 from amqpd.peers.formats import (
+    ANSWER,
+    BALLOT,
     DRAWN_MAX,
+    ENTRIES,
+    FRAME,
+    FRAME_4,
+    NUMBER,
+    OPENING,
+    POSITION,
+    STATE,
+    VOTE,
     MalformedMessage,
     MessageReader,
+    Part,
     Pieces,
     as_position,
     as_source,
-    read_answer,
-    read_ballot,
-    read_entries,
-    read_frame,
-    read_frame_4,
-    read_number,
-    read_opening,
-    read_position,
-    read_state,
-    read_vote,
-    write_answer,
-    write_ballot,
-    write_behind,
-    write_entries,
-    write_frame,
-    write_frame_4,
-    write_number,
-    write_opening,
-    write_position,
-    write_state,
-    write_vote,
 )
 from amqpd.peers.messages import (
     NONCE_BYTES,
@@ -63,7 +53,6 @@ from amqpd.peers.messages import (
     Hello,
     Lacked,
     Message,
-    Missed,
     OpenLane,
     Page,
     Proof,
@@ -134,7 +123,6 @@ class _Format(NamedTuple):
 
 
 _kind = Struct("<B")
-_lane = Struct("<Iq")
 _hello = Struct("<8sHqqHH")
 _greeted = Struct("<H?")
 _lowest = Struct("<H")
@@ -213,145 +201,56 @@ def _read_text(make: Callable[[int, str], Query | Page]) -> Callable[[MessageRea
     return read
 
 
-def _reads(
-    make: Callable[..., Any], head: Struct, *values: Callable[[MessageReader], Any]
-) -> Callable[[MessageReader], Any]:
-    """A message of the head's numbers, and these values behind them."""
-    return lambda reading: make(*reading.fixed(head), *[value(reading) for value in values])
+def _of_fields(
+    kind: int, made: type, head: Struct, *parts: Part, first: int = LOWEST, last: int = HIGHEST
+) -> _Format:
+    """Of a message whose first fields are the numbers of the head, in their order, and the next ones these parts."""
+    count = len(head.unpack(bytes(head.size)))
+    names = [field.name for field in fields(made)]
+    numbers, values = names[:count], list(zip(names[count:], parts, strict=False))
 
-
-_heartbeat = Struct("<Iqqq")
-_heartbeat_4 = Struct("<Iqq")
-_ended = Struct("<Iqq")
-_ask = Struct("<qq")
-
-
-def _read_of_source(
-    make: Callable[..., Any], head: Struct, *values: Callable[[MessageReader], Any]
-) -> Callable[[MessageReader], Any]:
-    """The last number of the head is a source."""
+    def write(of: Any) -> Pieces:
+        said, payloads = head.pack(*[getattr(of, name) for name in numbers]), Pieces()
+        for name, part in values:
+            piece, *payloads = part.write(getattr(of, name))
+            said += piece
+        return [said, *payloads]
 
     def read(reading: MessageReader) -> Any:
-        *numbers, source = reading.fixed(head)
-        return make(*numbers, as_source(source), *[value(reading) for value in values])
+        message = made(*reading.fixed(head), *[part.read(reading) for part in parts])
+        if "source" in numbers:
+            as_source(message.source)
+        if "epoch" in numbers:
+            as_position(message.epoch, 0)
+        return message
 
-    return read
-
-
-def _read_ended(reading: MessageReader) -> Ended:
-    lane, source, epoch = reading.fixed(_ended)
-    return Ended(lane, as_source(source), as_position(epoch, 0)[0])
-
-
-def _write_cut_4(cut: Cut) -> Pieces:
-    if cut.frame.revision:
-        # A frame is cut for a set, all of whose members are to read what it has.
-        raise ValueError(f"a frame that names revision {cut.frame.revision}, for a node of version 4")
-    return write_behind(_lane.pack(cut.lane, cut.question), write_frame_4(cut.frame))
+    return _Format(kind, made, write, read, first, last)
 
 
+_lane = Struct("<Iq")
+_ask = Struct("<qq")
 _request = Struct("<q")
 
 _FORMATS = (
     _Format(1, Greeting, _write_greeting, _read_greeting),
-    _Format(
-        2,
-        OpenLane,
-        lambda of: [_lane.pack(of.lane, of.question) + write_opening(of.opening)],
-        _reads(OpenLane, _lane, read_opening),
-    ),
-    _Format(
-        3,
-        Cut,
-        lambda of: write_behind(_lane.pack(of.lane, of.question), write_frame(of.frame)),
-        _reads(Cut, _lane, read_frame),
-        first=5,
-    ),
-    _Format(3, Cut, _write_cut_4, _reads(Cut, _lane, read_frame_4), last=4),
-    _Format(
-        4,
-        Lacked,
-        lambda of: write_behind(_lane.pack(of.lane, of.question), write_entries(of.missed.entries)),
-        _reads(Lacked, _lane, lambda reading: Missed(read_entries(reading))),
-    ),
-    _Format(
-        5,
-        Filled,
-        lambda of: write_behind(_lane.pack(of.lane, of.question), write_state(of.state)),
-        _reads(Filled, _lane, read_state),
-    ),
-    _Format(
-        6,
-        Heartbeat,
-        lambda of: [_heartbeat.pack(of.lane, of.question, of.committed, of.revision)],
-        _reads(Heartbeat, _heartbeat),
-        first=5,
-    ),
-    _Format(
-        6,
-        Heartbeat,
-        lambda of: [_heartbeat_4.pack(of.lane, of.question, of.committed)],
-        _reads(Heartbeat, _heartbeat_4),
-        last=4,
-    ),
-    _Format(7, Ended, lambda of: [_ended.pack(of.lane, of.source, of.epoch)], _read_ended),
-    _Format(
-        8,
-        Answered,
-        lambda of: [_lane.pack(of.lane, of.question) + write_answer(of.answer) + write_number(of.revision)],
-        _reads(Answered, _lane, read_answer, read_number),
-        first=5,
-    ),
-    _Format(
-        8,
-        Answered,
-        lambda of: [_lane.pack(of.lane, of.question) + write_answer(of.answer)],
-        _reads(Answered, _lane, read_answer),
-        last=4,
-    ),
-    _Format(9, RequestPreVote, lambda of: [_ask.pack(of.request, of.source)], _read_of_source(RequestPreVote, _ask)),
-    _Format(
-        10,
-        Would,
-        lambda of: [_request.pack(of.request) + write_ballot(of.ballot)],
-        _reads(Would, _request, read_ballot),
-    ),
-    _Format(
-        11,
-        RequestVote,
-        lambda of: [_ask.pack(of.request, of.source) + write_vote(of.vote)],
-        _read_of_source(RequestVote, _ask, read_vote),
-    ),
-    _Format(
-        12,
-        Voted,
-        lambda of: [_request.pack(of.request) + write_vote(of.vote) + write_ballot(of.ballot)],
-        _reads(Voted, _request, read_vote, read_ballot),
-    ),
-    _Format(
-        13,
-        FetchEntries,
-        lambda of: [_ask.pack(of.request, of.source) + write_position(of.after)],
-        _read_of_source(FetchEntries, _ask, read_position),
-    ),
-    _Format(
-        14,
-        Entries,
-        lambda of: write_behind(_request.pack(of.request), write_entries(of.entries)),
-        _reads(Entries, _request, read_entries),
-    ),
-    _Format(
-        15,
-        FetchParts,
-        lambda of: [_ask.pack(of.request, of.source) + write_position(of.after)],
-        _read_of_source(FetchParts, _ask, read_position),
-    ),
-    _Format(
-        16,
-        Fetched,
-        lambda of: write_behind(_request.pack(of.request), write_state(of.state)),
-        _reads(Fetched, _request, read_state),
-    ),
+    _of_fields(2, OpenLane, _lane, OPENING),
+    _of_fields(3, Cut, _lane, FRAME, first=5),
+    _of_fields(3, Cut, _lane, FRAME_4, last=4),
+    _of_fields(4, Lacked, _lane, ENTRIES),
+    _of_fields(5, Filled, _lane, STATE),
+    _of_fields(6, Heartbeat, Struct("<Iqqq"), first=5),
+    _of_fields(6, Heartbeat, Struct("<Iqq"), last=4),
+    _of_fields(7, Ended, Struct("<Iqq")),
+    _of_fields(8, Answered, _lane, ANSWER, NUMBER, first=5),
+    _of_fields(8, Answered, _lane, ANSWER, last=4),
+    _of_fields(9, RequestPreVote, _ask),
+    _of_fields(10, Would, _request, BALLOT),
+    _of_fields(11, RequestVote, _ask, VOTE),
+    _of_fields(12, Voted, _request, VOTE, BALLOT),
+    _of_fields(13, FetchEntries, _ask, POSITION),
+    _of_fields(14, Entries, _request, ENTRIES),
+    _of_fields(15, FetchParts, _ask, POSITION),
+    _of_fields(16, Fetched, _request, STATE),
     _Format(17, Query, _write_text, _read_text(Query)),
     _Format(18, Page, _write_text, _read_text(Page)),
     _Format(19, Proof, _write_proof, _read_proof),

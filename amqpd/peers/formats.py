@@ -13,15 +13,24 @@ Not here: which message has which of them (`encoding.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from amqpd.peers.entry import EPOCH_MAX, NUMBER_MAX, SOURCES_MAX, Frame, LogEntry, Position, Vote
 from amqpd.peers.messages import Acknowledgement, Ballot, OpenedSource, Opening, SnapshotPart
 
 Pieces = list[bytes]
 """to be sent one behind the other"""
+
+
+class Part(NamedTuple):
+    """The way to write, and to read, one value that messages have; of its pieces all but the first are payloads."""
+
+    write: Callable[[Any], Pieces]
+    read: Callable[[MessageReader], Any]
+
+
 ENTRIES_MAX = 1 << 16
 """In one message: a hundredth of a second's work. Who sends what was missed sends less than a megabyte at a time."""
 DRAWN_MAX = (1 << 63) - 1
@@ -88,26 +97,12 @@ _vote = Struct("<qqH")
 _entry = Struct("<qqqqqII")
 
 
-def write_behind(head: bytes, pieces: Pieces) -> Pieces:
-    """These pieces, with the head in front."""
-    return [head + pieces[0], *pieces[1:]]
-
-
-def write_number(number: int) -> bytes:
-    return _number.pack(number)
-
-
 def read_number(reading: MessageReader) -> int:
     [number] = reading.fixed(_number)
     return int(number)
 
 
-def write_position(position: Position) -> bytes:
-    return _position.pack(*position)
-
-
-def read_position(reading: MessageReader) -> Position:
-    return as_position(*reading.fixed(_position))
+NUMBER = Part(lambda number: [_number.pack(number)], read_number)
 
 
 def as_position(epoch: int, idx: int) -> Position:
@@ -115,6 +110,9 @@ def as_position(epoch: int, idx: int) -> Position:
     if epoch > EPOCH_MAX or idx > NUMBER_MAX:
         raise MalformedMessage(f"there is no entry {idx} of epoch {epoch}")
     return epoch, idx
+
+
+POSITION = Part(lambda position: [_position.pack(*position)], lambda reading: as_position(*reading.fixed(_position)))
 
 
 def as_source(number: int) -> int:
@@ -134,6 +132,9 @@ def read_vote(reading: MessageReader) -> Vote:
     if nbytes > NAME_BYTES_MAX:
         raise MalformedMessage(f"a name of {nbytes} bytes is announced, the limit is {NAME_BYTES_MAX}")
     return Vote(as_position(epoch, 0)[0], reading.text(nbytes), incarnation)
+
+
+VOTE = Part(lambda vote: [write_vote(vote)], read_vote)
 
 
 def write_entries(entries: Iterable[LogEntry]) -> Pieces:
@@ -157,16 +158,19 @@ def read_entries(reading: MessageReader) -> tuple[LogEntry, ...]:
     return tuple(found)
 
 
+ENTRIES = Part(write_entries, read_entries)
+
+
 _opening = Struct("<qqI")
 _opened = Struct("<qqqq?Iq")
 
 
-def write_opening(opening: Opening) -> bytes:
+def write_opening(opening: Opening) -> Pieces:
     sources = b"".join(
         _opened.pack(source, epoch, *last, checksum is not None, checksum or 0, since)
         for source, epoch, last, checksum, since in opening.sources
     )
-    return _opening.pack(opening.number, opening.committed, len(opening.sources)) + sources
+    return [_opening.pack(opening.number, opening.committed, len(opening.sources)) + sources]
 
 
 def read_opening(reading: MessageReader) -> Opening:
@@ -184,14 +188,23 @@ def read_opening(reading: MessageReader) -> Opening:
     return Opening(number, sources, committed)
 
 
+OPENING = Part(write_opening, read_opening)
 _frame = Struct("<qqqqI")
 
 
 def write_frame(frame: Frame) -> Pieces:
-    return write_behind(write_number(frame.revision), write_frame_4(frame))
+    head, *payloads = _write_frame(frame)
+    return [_number.pack(frame.revision) + head, *payloads]
 
 
 def write_frame_4(frame: Frame) -> Pieces:
+    if frame.revision:
+        # A frame is cut for a set, all of whose members are to read what it has.
+        raise ValueError(f"a frame that names revision {frame.revision}, for a node of version 4")
+    return _write_frame(frame)
+
+
+def _write_frame(frame: Frame) -> Pieces:
     first, *payloads = write_entries(frame.entries)
     head = _frame.pack(frame.number, frame.after, frame.committed, frame.passed, len(frame.left_out))
     return [head + b"".join(map(_number.pack, frame.left_out)) + first, *payloads]
@@ -207,6 +220,7 @@ def read_frame_4(reading: MessageReader, revision: int = 0) -> Frame:
     return Frame(number, after, read_entries(reading), committed, passed, left_out, revision)
 
 
+FRAME, FRAME_4 = Part(write_frame, read_frame), Part(write_frame_4, read_frame_4)
 _state = Struct("<qqqqqq??")
 
 
@@ -223,10 +237,11 @@ def read_state(reading: MessageReader) -> SnapshotPart:
     return SnapshotPart(as_source(source), transfer, base, reading.rest(), first, last, after)
 
 
+STATE = Part(write_state, read_state)
 _answer = Struct("<qIIIII")
 
 
-def write_answer(answer: Acknowledgement) -> bytes:
+def write_answer(answer: Acknowledgement) -> Pieces:
     lacks, fenced, incomplete, contradicted = answer.lacks, answer.fenced, answer.incomplete, answer.contradicted
     counts = (len(lacks), len(answer.bases), len(fenced), len(incomplete), len(contradicted))
     parts = [_answer.pack(answer.number, *counts)]
@@ -236,7 +251,7 @@ def write_answer(answer: Acknowledgement) -> bytes:
         parts += _number.pack(source), write_vote(vote)
     parts += map(_number.pack, incomplete)
     parts += map(_number.pack, contradicted)
-    return b"".join(parts)
+    return [b"".join(parts)]
 
 
 def read_answer(reading: MessageReader) -> Acknowledgement:
@@ -253,11 +268,12 @@ def read_answer(reading: MessageReader) -> Acknowledgement:
     return Acknowledgement(number, lacks, fenced, incomplete, contradicted, bases)
 
 
+ANSWER = Part(write_answer, read_answer)
 _ballot = Struct("<?qqqqq")
 
 
-def write_ballot(ballot: Ballot) -> bytes:
-    return _ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_vote(ballot.vote)
+def write_ballot(ballot: Ballot) -> Pieces:
+    return [_ballot.pack(ballot.granted, *ballot.last, ballot.generation, *ballot.base) + write_vote(ballot.vote)]
 
 
 def read_ballot(reading: MessageReader) -> Ballot:
@@ -266,3 +282,6 @@ def read_ballot(reading: MessageReader) -> Ballot:
     if base > last:
         raise MalformedMessage(f"a log that ends at {last} is said to be committed up to {base}")
     return Ballot(granted, read_vote(reading), last, generation, base)
+
+
+BALLOT = Part(write_ballot, read_ballot)

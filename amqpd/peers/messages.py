@@ -55,13 +55,6 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Missed:
-    """Entries of one source that a peer was found to lack, in order."""
-
-    entries: tuple[LogEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotPart:
     """The committed state of a source at its leader, for a peer that lacks more than the leader keeps as entries.
     It is a difference: what the peer knows to be committed itself it keeps, except what died since. The parts come
@@ -189,11 +182,11 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Lacked:
-    """The entries that an answer said were lacking."""
+    """Entries of one source that an answer said were lacking, in order."""
 
     lane: int
     question: int
-    missed: Missed
+    entries: tuple[LogEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

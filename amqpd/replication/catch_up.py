@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from amqpd.peers.entry import LogEntry, Position
-from amqpd.peers.messages import Missed
 
 
 class Tail:
@@ -99,6 +98,10 @@ class ResendCounts:
         self.nbytes += nbytes
 
 
+Missed = tuple[LogEntry, ...]
+"""of one source, that a peer was found to lack, in order"""
+
+
 class Transfer:
     """State that is on its way to a peer, and what is sent behind it."""
 
@@ -135,14 +138,14 @@ class Resend:
 
     def sends(self, missed: Missed) -> None:
         nbytes = size_of(missed)
-        self.sent = missed.entries[-1].position
+        self.sent = missed[-1].position
         self._under_way.append((self.sent, nbytes))
         self.nbytes += nbytes
 
 
 def size_of(missed: Missed) -> int:
     """In bytes; entries without a payload count, too."""
-    return sum(1 + len(entry.payload) for entry in missed.entries)
+    return sum(1 + len(entry.payload) for entry in missed)
 
 
 class PeerProgress:

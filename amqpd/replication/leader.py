@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
 from amqpd.peers.entry import START, Frame, LogEntry, Position, new_entry
-from amqpd.peers.messages import Acknowledgement, Missed, OpenedSource, Opening
-from amqpd.replication.catch_up import PeerProgress, Resend, ResendCounts, Tail, Transfer, size_of
+from amqpd.peers.messages import Acknowledgement, OpenedSource, Opening
+from amqpd.replication.catch_up import Missed, PeerProgress, Resend, ResendCounts, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
 
 KEPT_BYTES_MAX = 64 << 20
@@ -313,7 +313,7 @@ class LeaderLane:
                 return None
             if not entries:
                 break
-            missed.append(Missed(tuple(entries)))
+            missed.append(tuple(entries))
             resend.sends(missed[-1])
             nbytes = size_of(missed[-1])
             capacity -= nbytes

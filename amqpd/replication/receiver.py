@@ -11,11 +11,11 @@ Not here: how the leader makes up for what is missing (`leader.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from amqpd.peers.entry import BrokenConnection, Frame, LogEntry, Position, Vote
-from amqpd.peers.messages import Acknowledgement, Missed, Opening, SnapshotPart
+from amqpd.peers.messages import Acknowledgement, Opening, SnapshotPart
 from amqpd.replication.log import Log, Match
 from amqpd.replication.replica import Contradiction, Replica, Replicas, StaleLeader, Write
 
@@ -91,10 +91,10 @@ class Receiver:
         self._passed, self._left_out = frame.passed, frozenset(frame.left_out)
         return self._answer(frame.committed, writes)
 
-    def repair(self, missed: Missed, writes: list[Write]) -> Acknowledgement:
+    def repair(self, missed: Sequence[LogEntry], writes: list[Write]) -> Acknowledgement:
         """Raises BrokenConnection for an entry that is damaged."""
-        _check(missed.entries)
-        for entry in missed.entries:
+        _check(missed)
+        for entry in missed:
             self._take(entry, writes)
         return self._answer(self._committed, writes)
 

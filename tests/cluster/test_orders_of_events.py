@@ -18,7 +18,6 @@ from amqpd.peers.messages import (
     FetchEntries,
     FetchParts,
     Message,
-    Missed,
     RequestPreVote,
     RequestVote,
 )
@@ -85,7 +84,7 @@ def test_what_an_answer_commits_is_told_to_the_journal_when_it_also_asks_for_sta
     answered = lane.leader.answered
     asks = [5, 5]  # each peer once: what is sent is answered, too
 
-    def answers(peer: str, answer: Acknowledgement) -> tuple[list[Missed], list[int]]:
+    def answers(peer: str, answer: Acknowledgement) -> tuple[list[Any], list[int]]:
         return answered(peer, answer)[0], [asks.pop()] if asks else []
 
     lane.leader.answered = answers  # type: ignore[method-assign]

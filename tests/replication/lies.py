@@ -28,7 +28,6 @@ from amqpd.peers.messages import (
     Heartbeat,
     Lacked,
     Message,
-    Missed,
     OpenedSource,
     Opening,
     OpenLane,
@@ -49,7 +48,7 @@ _ballot = Ballot(True, Vote(2, "b", 1), (1, 4), 7, (1, 4))
 FROM_LEADER: list[Message] = [
     OpenLane(1, 1, Opening(8, (OpenedSource(SOURCE, 2, (1, 4), 12345, 0),), 6)),
     Cut(1, 2, Frame(9, 8, (_entry,), 7, 7, (SOURCE,))),
-    Lacked(1, 3, Missed((_entry,))),
+    Lacked(1, 3, (_entry,)),
     Filled(1, 4, _state),
     Heartbeat(1, 5, 6),
     Ended(1, SOURCE, 2),

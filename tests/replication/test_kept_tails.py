@@ -45,7 +45,7 @@ def again_in(
 ) -> tuple[list[Position], list[int]]:
     """What the peer is sent when it says this; and sources whose state it needs."""
     missed, behind = lane.answered(peer, replace(ALL_OF_11, number=number, lacks=lacks))
-    return [entry.position for each in missed for entry in each.entries], behind
+    return [entry.position for each in missed for entry in each], behind
 
 
 def test_a_peer_that_has_not_answered_since_a_source_began_again_may_lack_something_of_it() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqpd.peers.entry import START, BrokenConnection, Frame, Vote
-from amqpd.peers.messages import Acknowledgement, Missed, SnapshotPart
+from amqpd.peers.messages import Acknowledgement, SnapshotPart
 from amqpd.replication.leader import LeaderLane
 from amqpd.replication.log import Log
 from amqpd.replication.receiver import Receiver
@@ -95,7 +95,7 @@ def test_what_was_lost_with_a_connection_comes_over_the_next_one() -> None:
     assert answer.lacks == {1: START}
     missed, behind = lane.answered("b", answer)
     assert lane.committed == 10
-    assert ([each.entries for each in missed], behind) == ([lost.entries], [])
+    assert (missed, behind) == ([lost.entries], [])
     repaired = peer.receiver.repair(missed[0], peer.writes)
     assert repaired.lacks == {}
     lane.answered("b", repaired)
@@ -378,10 +378,10 @@ def test_what_a_peer_lacks_is_sent_once_as_far_as_it_answers() -> None:
         lane.cut(number, {1: b"1"})
     opened = peer.receiver.open(lane.open("b"), peer.writes)
     missed, _ = lane.answered("b", opened)
-    assert [each.entries[0].position[1] for each in missed] == [11, 12, 13, 14]
+    assert [each[0].position[1] for each in missed] == [11, 12, 13, 14]
     assert lane.answered("b", opened) == ([], [])
     more, _ = lane.answered("b", peer.receiver.repair(missed[0], peer.writes))
-    assert [each.entries[0].position[1] for each in more] == [15]
+    assert [each[0].position[1] for each in more] == [15]
 
 
 def test_report_of_a_lower_position_is_answered_from_there() -> None:
@@ -392,7 +392,7 @@ def test_report_of_a_lower_position_is_answered_from_there() -> None:
     lane.open("b")
     for position in ((1, 12), (1, 10)):
         missed, _ = lane.answered("b", replace(ALL_OF_11, lacks={1: position}))
-    assert missed[0].entries[0] == shared.entries[0]
+    assert missed[0][0] == shared.entries[0]
 
 
 def test_entries_of_a_source_apart_at_a_connected_peer_are_bounded() -> None:
@@ -467,5 +467,5 @@ def test_damaged_entry_breaks_the_connection_and_nothing_of_its_frame_is_taken()
     with pytest.raises(BrokenConnection, match=r"entry \(1, 11\) of source 2 is not what its checksum says"):
         peer.receiver.receive(replace(frame, entries=(whole, damaged)), peer.writes)
     with pytest.raises(BrokenConnection):
-        peer.receiver.repair(Missed((damaged,)), peer.writes)
+        peer.receiver.repair((damaged,), peer.writes)
     assert peer.writes == []

@@ -94,7 +94,7 @@ def test_state_catch_up_ends_although_more_is_committed_than_is_kept() -> None:
     assert lane.open_bytes <= 20
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
     missed, behind = lane.answered("b", answer)
-    assert ([each.position[1] for each in missed[0].entries], behind) == ([*range(20, 40)], [])
+    assert ([each.position[1] for each in missed[0]], behind) == ([*range(20, 40)], [])
     assert peer.receiver.repair(missed[0], peer.writes).lacks == {}
 
 
@@ -134,7 +134,7 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
     peer.receiver.receive(frame, peer.writes)
     answer = peer.receiver.replace(SnapshotPart(1, again, (1, 27), b"", False, True, (1, 19)), peer.writes)
     missed, behind = lane.answered("b", answer)
-    assert ([each.position for each in missed[0].entries], behind) == ([(1, 28)], [])
+    assert ([each.position for each in missed[0]], behind) == ([(1, 28)], [])
     answer = peer.receiver.repair(missed[0], peer.writes)
     lane.answered("b", answer)
     assert (answer.lacks, lane.has_all("b", 1)) == ({}, True)

@@ -23,7 +23,7 @@ import structlog
 import trio
 
 from amqpd.peers.links.framing import Incoming
-from amqpd.peers.links.handshake import Proven, accept_hello, stranger
+from amqpd.peers.links.handshake import Proven, accept_hello
 from amqpd.peers.links.link import LinkLimits
 from amqpd.peers.links.sockets import prepare
 from amqpd.peers.links.stream import Broken, Stream
@@ -110,7 +110,7 @@ class LinkAcceptor:
         strangers = self._strangers
         if len(strangers) >= self._limits.strangers_max:
             self._makes_way()
-        stream, incoming = Stream(accepted), stranger()
+        stream, incoming = Stream(accepted), Incoming()
         peer: Proven | None = None
         failure = Broken(
             f"it did not say who it is in {self._limits.handshake_s:g} s, or others came in large numbers"

@@ -18,7 +18,8 @@ from collections.abc import Callable
 import structlog
 import trio
 
-from amqpd.peers.links.handshake import OneVersionOnly, Proven, dial_hello, speaking_only, stranger
+from amqpd.peers.links.framing import Incoming
+from amqpd.peers.links.handshake import OneVersionOnly, Proven, dial_hello, speaking_only
 from amqpd.peers.links.link import LinkEvents, LinkLimits, PeerLink
 from amqpd.peers.links.sockets import Address, connect
 from amqpd.peers.links.stream import Altered, Broken, NotListening, Stream
@@ -110,7 +111,7 @@ class Dialer:
         return link
 
     async def _dial_as(self, me: Hello, address: Address) -> PeerLink | OneVersionOnly | None:
-        stream, incoming = None, stranger()
+        stream, incoming = None, Incoming()
         peer: Proven | None = None
         failure = Broken(f"no answer in {self._limits.handshake_s} s")
         try:

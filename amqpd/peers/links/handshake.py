@@ -160,11 +160,6 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
     return Proven(peer, trust.check(ACCEPTOR, talk.said), version)
 
 
-def stranger() -> Incoming:
-    """For what a peer sends that has not said who it is."""
-    return Incoming()
-
-
 def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> int:
     """What both ends need for a proof; the version that both use. Raises Broken."""
     version = me.versions.common(peer.hello.versions)

@@ -86,11 +86,14 @@ class Broken(Exception):
     has not said it."""
 
     node = ""
+    kind = UNREACHED
+    reason = ""
+    """as it is said of both ends; empty: as the text says it"""
 
     @property
     def trouble(self) -> Trouble:
         """With the peer that was dialed."""
-        return Trouble(UNREACHED, str(self))
+        return Trouble(self.kind, self.reason or str(self))
 
 
 class NotListening(Broken):
@@ -100,17 +103,14 @@ class NotListening(Broken):
 class Altered(Broken):
     """The bytes that came are not those that the peer has sent."""
 
-    @property
-    def trouble(self) -> Trouble:
-        return Trouble(CHANGED, "bytes change on the way")
+    kind = CHANGED
+    reason = "bytes change on the way"
 
 
 class BadTls(Broken):
     """One of the two ends does not take the certificate of the other one, or does not speak TLS."""
 
-    @property
-    def trouble(self) -> Trouble:
-        return Trouble(CERTIFICATE, str(self))
+    kind = CERTIFICATE
 
 
 class Distrusted(Broken):
@@ -119,11 +119,7 @@ class Distrusted(Broken):
     def __init__(self, sentence: str, kind: str = REFUSED, reason: str = "") -> None:
         """`sentence`: for the log of this end; `reason`: as it is said of both, else the sentence."""
         super().__init__(sentence)
-        self._trouble = Trouble(kind, reason or sentence)
-
-    @property
-    def trouble(self) -> Trouble:
-        return self._trouble
+        self.kind, self.reason = kind, reason
 
 
 class Stream:

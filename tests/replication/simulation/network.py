@@ -84,7 +84,7 @@ class SimulatedNetwork:
         """A bit flips on the way, now and then, and no checksum of TCP shows it."""
         if not self.flips or not isinstance(message, Cut | Lacked) or self._clock.chance.random() >= self.flips:
             return message
-        what = message.frame if isinstance(message, Cut) else message.missed
+        what = message.frame if isinstance(message, Cut) else message
         if not what.entries:
             return message
         self._clock.counts["entry damaged on the way"] += 1
@@ -92,4 +92,4 @@ class SimulatedNetwork:
         entries = (replace(first, payload=first.payload + b"0"), *others)
         if isinstance(message, Cut):
             return replace(message, frame=replace(message.frame, entries=entries))
-        return replace(message, missed=replace(message.missed, entries=entries))
+        return replace(message, entries=entries)
