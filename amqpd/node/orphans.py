@@ -79,8 +79,7 @@ class Orphan:
         return self.messages.levels()
 
     def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
-        for level in self.levels():
-            level.store.book = None if open_book is None else open_book(level)
+        self.messages.keep_books(open_book)
 
     def withdrawn(self, count: int) -> None:
         """An operator took this many of its messages out."""

@@ -13,20 +13,20 @@ Not here: what delays a message (`amqpd/message/delays.py`), where it goes then 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from amqpd.audit.book import Book
 from amqpd.audit.kinds import RELEASED
 from amqpd.audit.publication import Publication
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.rewriting import run_names
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadletters import is_dead_letter
 from amqpd.queues.dispatchable import LOOK_WORK, Paged
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import Damage, Fence, damage_of, fence_of, tell
+from amqpd.queues.fences import tell
 from amqpd.queues.host import DispatchingHost, Released
-from amqpd.queues.messages import Messages, RowsWanted
+from amqpd.queues.messages import Messages
 from amqpd.queues.states import SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
 
@@ -69,11 +69,8 @@ class DelayedMessages(Paged):
         self.messages = Messages(number, host.journal, self.record.durable)
         self.messages.transfers(True)
         self.backlog = self.messages.backlog
-        self._reading = False
-        self._damage = False
-        """some of them are damaged, and that was told"""
-        self._damage_told = 0
-        """in this many lines of the log, since there was none"""
+        self.reading = self.damage = False
+        self.damage_told = 0
         self._falling: deque[tuple[int, int, str]] = deque()
         """(first, last) whose time has come, and that must be read first; and the queue that others wait for, too"""
         self._away: OrderedDict[str, deque[tuple[int, int]]] = OrderedDict()
@@ -104,7 +101,9 @@ class DelayedMessages(Paged):
 
     def recover(self, found: RecoveredQueue) -> None:
         """Take over what the journal has."""
-        self.messages.recover(found)
+        messages = self.messages
+        assert isinstance(messages, Messages)
+        messages.recover(found)
         self.facts.begin(self.backlog.ready)
 
     def delete(self) -> None:
@@ -171,7 +170,7 @@ class DelayedMessages(Paged):
             self._look_again()
         while falling and self._goes():
             pass
-        if self._damage:
+        if self.damage:
             self.look_for_damage()
         due_ms = messages.next_due_ms
         if due_ms is not None:
@@ -254,7 +253,9 @@ class DelayedMessages(Paged):
         self.host.work_left -= RELEASE_WORK
         gone, publication, self._stopped_by = self._release(self.record.vhost, run.part(low, high))
         self._stopped = high - low - gone
-        if gone and self.backlog.transferring >= self._known_from:
+        backlog = self.backlog
+        assert isinstance(backlog, Backlog)
+        if gone and backlog.transferring >= self._known_from:
             self._forget(run_names(run)[0], gone)
         if gone and self._dead_letters and is_dead_letter(run):
             self._dead_letters = max(0, self._dead_letters - gone)
@@ -272,48 +273,12 @@ class DelayedMessages(Paged):
     # What the node asks of all that is paged
 
     @property
-    def paged(self) -> Paged | None:
-        return self if self.backlog.ready or self.backlog.unacked else None
-
-    @property
-    def ready_count(self) -> int:
-        return self.backlog.ready
-
-    @property
-    def unacked_count(self) -> int:
-        return self.backlog.unacked
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.messages.memory_bytes
-
-    @property
-    def released_bytes(self) -> int:
-        return self.messages.released_bytes
-
-    @property
     def is_consumed(self) -> bool:
         return False
 
-    def levels(self) -> Iterable[Messages]:
-        return (self.messages,)
-
-    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
-        self.messages.store.book = None if open_book is None else open_book(self.messages)
-
-    def next_read(self, space: bool) -> RowsWanted | None:
-        if self._reading or self.state is QueueState.DELETED or not self.messages.store.segments:
-            return None
-        request = self.messages.next_copies() or self.messages.next_read(0)
-        self._reading = request is not None
-        return request
-
-    def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
-        self._reading = False
-        if self.state is SERVED:
-            request.loaded(rows)
-            if self.messages.damaged:
-                self.look_for_damage()
+    @property
+    def read_ahead(self) -> int:
+        return 0
 
     def shrink(self, bytes_max: int) -> int:
         work = self.messages.shrink(bytes_max)
@@ -321,20 +286,13 @@ class DelayedMessages(Paged):
             self.host.again(self)
         return work
 
-    @property
-    def fence(self) -> Fence | None:
-        return fence_of(self.messages) if self._damage else None
-
-    def damaged(self) -> list[Damage]:
-        return damage_of(self.messages)
-
     def withdrawn(self, count: int) -> None:
         self.facts.withdrawn += count
 
     def look_for_damage(self) -> None:
-        self._damage_told = tell(self.host, self.record, self.messages, self._damage_told)
+        self.damage_told = tell(self.host, self.record, self.messages, self.damage_told)
         damaged = self.messages.damaged
-        if self._damage and not damaged:
-            self._damage_told = 0
+        if self.damage and not damaged:
+            self.damage_told = 0
             self.host.log("queue_fence_cleared", queue=self.record.name, vhost=self.record.vhost)
-        self._damage = damaged
+        self.damage = damaged

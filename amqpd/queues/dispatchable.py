@@ -19,8 +19,10 @@ from mypy_extensions import mypyc_attr, trait
 from amqpd.audit.book import Book
 from amqpd.journal.lane import Lane
 from amqpd.journal.records import Row
+from amqpd.queues.backlog import Backlog
 from amqpd.queues.facts import Facts
-from amqpd.queues.fences import Damage, Fence
+from amqpd.queues.fences import Damage, Fence, damage_of, fence_of
+from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages, RowsWanted
 from amqpd.queues.states import FOLLOWING, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
@@ -85,18 +87,8 @@ class Dispatchable:
 
 @trait
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Paged(Dispatchable):
-    """Messages that this node keeps in its journal, and as many of them in memory as may be."""
-
-    lane: Lane
-    """what makes them safe"""
-    facts: Facts
-    wake_ms: int | None
-    """the host's: when it will look at them by itself"""
-    audit_level: str | None
-    """their own, by a policy"""
-    recorded_share: int
-    """of them, that the audit log has"""
+class MessageHolder(Dispatchable):
+    """Something that has messages, here or at another node."""
 
     @property
     @abstractmethod
@@ -106,30 +98,76 @@ class Paged(Dispatchable):
     @property
     @abstractmethod
     def unacked_count(self) -> int:
-        """Messages that somebody has, or that wait for what is needed to let them go."""
+        """Messages that somebody has, or that wait for what is needed to let them go: to be dead-lettered, say."""
 
     @property
     @abstractmethod
     def memory_bytes(self) -> int:
-        """What they take in memory."""
+        """What its messages take in memory, at its leader."""
 
     @property
     @abstractmethod
+    def fence(self) -> Fence | None:
+        """Its damage, as far as it is known; None: there is none."""
+
+
+@trait
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Paged(MessageHolder):
+    """Messages that this node keeps in its journal, and as many of them in memory as may be."""
+
+    lane: Lane
+    """what makes them safe"""
+    messages: Messages | Levels
+    """all that there is of them; what is asked for each message is the backlog's"""
+    backlog: Backlog | Levels
+    reading: bool
+    """a read of some is under way"""
+    damage: bool
+    """some are damaged, and that was told (`fences.py`)"""
+    damage_told: int
+    """in this many lines of the log, since there was none"""
+    facts: Facts
+    wake_ms: int | None
+    """the host's: when it will look at them by itself"""
+    audit_level: str | None
+    """their own, by a policy"""
+    recorded_share: int
+    """of them, that the audit log has"""
+
+    @property
+    def paged(self) -> Paged | None:
+        return self if self.backlog.ready or self.backlog.unacked else None
+
+    @property
+    def ready_count(self) -> int:
+        return self.backlog.ready
+
+    @property
+    def unacked_count(self) -> int:
+        return self.backlog.unacked
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.messages.memory_bytes
+
+    @property
     def released_bytes(self) -> int:
         """What left memory since the start because it was settled."""
+        return self.messages.released_bytes
 
     @property
     @abstractmethod
     def is_consumed(self) -> bool:
         """Somebody is there who takes them."""
 
-    @abstractmethod
     def levels(self) -> Iterable[Messages]:
         """All of them; of a priority queue, those of each priority that occurred."""
+        return self.messages.levels()
 
-    @abstractmethod
     def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
         """Record them in these books from now on; None: do not."""
+        self.messages.keep_books(open_book)
 
     @abstractmethod
     def delete(self) -> None:
@@ -137,14 +175,30 @@ class Paged(Dispatchable):
 
     # Between memory and disk
 
-    @abstractmethod
     def next_read(self, space: bool) -> RowsWanted | None:
         """What has to be read now, if anything is; no other read until `loaded` is told of it. Without `space` in
         memory nothing is read ahead: it would have to leave again at once."""
+        messages = self.messages
+        if self.reading or self.state is QueueState.DELETED:
+            return None
+        if isinstance(messages, Messages) and not messages.store.segments:
+            return None
+        request = messages.next_copies() or messages.next_read(self.read_ahead if space else 0)
+        self.reading = request is not None
+        return request
 
+    @property
     @abstractmethod
+    def read_ahead(self) -> int:
+        """This many segments of what is not wanted yet are to be in memory."""
+
     def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
         """The rows that were to be read."""
+        self.reading = False
+        if self.state is SERVED:
+            request.loaded(rows)
+            if self.messages.damaged:
+                self.look_for_damage()
 
     @abstractmethod
     def shrink(self, bytes_max: int) -> int:
@@ -154,13 +208,12 @@ class Paged(Dispatchable):
     # Damage
 
     @property
-    @abstractmethod
     def fence(self) -> Fence | None:
-        """Their damage, as far as it is known; None: there is none."""
+        return fence_of(self.messages) if self.damage else None
 
-    @abstractmethod
     def damaged(self) -> list[Damage]:
         """The same row by row, in the order of the line."""
+        return damage_of(self.messages)
 
     @abstractmethod
     def withdrawn(self, count: int) -> None:

@@ -52,7 +52,7 @@ class Levels:
         """Begin or end the ledgers that the audit log needs."""
         self._open_book = open_book
         for level in self.levels():
-            level.store.book = None if open_book is None else open_book(level)
+            level.keep_books(open_book)
 
     def level_of(self, seq: int) -> Messages:
         return self._levels[seq >> LEVEL_BITS]

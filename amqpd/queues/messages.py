@@ -9,9 +9,10 @@ Not here: several priorities (`levels.py`), what the parts do (`store.py`, `back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
+from amqpd.audit.book import Book
 from amqpd.audit.kinds import PURGED
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
@@ -83,6 +84,12 @@ class Messages:
 
     def levels(self) -> tuple[Messages, ...]:
         return (self,)
+
+    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
+        """Record them in this book from now on; None: do not."""
+        if self.backlog.fresh:
+            self.backlog.take_in()
+        self.store.book = None if open_book is None else open_book(self)
 
     def transfers(self, transfers: bool) -> None:
         """What expires goes somewhere, so its body is needed."""

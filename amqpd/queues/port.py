@@ -27,8 +27,7 @@ from amqpd.journal.lane import Lane
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.consumer import Piece, Subscriber
-from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
-from amqpd.queues.fences import Fence
+from amqpd.queues.dispatchable import LOOK_WORK, MessageHolder
 from amqpd.queues.settings import QueueSettings
 from amqpd.queues.states import AWAY, SERVED, QueueState
 from amqpd.vocabulary.records import QueueRecord
@@ -99,7 +98,7 @@ class Statistics(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class QueuePort(Dispatchable):
+class QueuePort(MessageHolder):
     """One queue, as everything outside of this package reaches it, wherever its leader is."""
 
     def __init__(self, record: QueueRecord, settings: QueueSettings, lane: Lane) -> None:
@@ -225,23 +224,8 @@ class QueuePort(Dispatchable):
 
     @property
     @abstractmethod
-    def ready_count(self) -> int:
-        """Messages that nobody has yet."""
-
-    @property
-    @abstractmethod
-    def unacked_count(self) -> int:
-        """Messages that somebody has, or that wait to be dead-lettered."""
-
-    @property
-    @abstractmethod
     def arrived_ms(self) -> int:
         """When what it hands out just now came in, in ms since the epoch; 0: it hands out nothing."""
-
-    @property
-    @abstractmethod
-    def memory_bytes(self) -> int:
-        """What its messages take in memory, at its leader."""
 
     @property
     @abstractmethod
@@ -251,11 +235,6 @@ class QueuePort(Dispatchable):
     @abstractmethod
     def subscribers(self) -> list[Subscriber]:
         """Its consumers now, a copy, for what tells operators of them; none where its leader is another node."""
-
-    @property
-    @abstractmethod
-    def fence(self) -> Fence | None:
-        """Its damage, as far as it is known; None: there is none."""
 
     @abstractmethod
     def statistics(self, now_ms: int) -> Statistics:

@@ -13,7 +13,7 @@ declaration and its arguments (`arguments.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,18 +23,17 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.audit.book import Book
 from amqpd.audit.kinds import ACKED, AUTO_ACKED
 from amqpd.audit.publication import Publication
-from amqpd.journal.records import RecoveredQueue, Row
+from amqpd.journal.records import RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.message.properties import Properties
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.consumer import Piece, Subscriber, cancelling
 from amqpd.queues.deadletters import MAXLEN
-from amqpd.queues.dispatchable import Paged
-from amqpd.queues.fences import FENCED_TOLD_MS, Damage, Fence, QueueFenced, blocked_at, damage_of, fence_of, tell
+from amqpd.queues.fences import FENCED_TOLD_MS, QueueFenced, blocked_at, tell
 from amqpd.queues.host import QueueHost
 from amqpd.queues.leader import LeaderQueue
 from amqpd.queues.levels import SEQ_MASK, Levels
-from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages, RowsWanted
+from amqpd.queues.messages import READ_AHEAD_SEGMENTS, Messages
 from amqpd.queues.port import Getter, Got, Receipt, Statistics
 from amqpd.queues.removal import Removal
 from amqpd.queues.settings import settings_of
@@ -66,9 +65,6 @@ class Queue(LeaderQueue):
         settings, lane = settings_of(record.arguments, policy), host.journal.lane_of(record.id)
         super().__init__(record, settings, lane, policy.get("audit"), host.now_ms)
         self.host = host
-        self.messages: Messages | Levels
-        """all that there is of them; what is asked for each message is the backlog's"""
-        self.backlog: Backlog | Levels
         self._levels: Levels | None = None
         if self.settings.max_priority is not None:
             self.messages = self.backlog = self._levels = Levels(
@@ -83,12 +79,8 @@ class Queue(LeaderQueue):
         # An empty deque takes 760 bytes, and most queues need none.
         self.getters: deque[tuple[bool, Getter]] | None = None
         self.removal = Removal(self.settings, self.messages, self.backlog, self.consumers, self.facts, host)
-        self.reading = False
-        """a read of this queue is under way"""
-        self.damage = False
-        """some of it is damaged, and was told (`fences.py`)"""
+        self.reading = self.damage = False
         self.damage_told = 0
-        """in this many lines of the log, since there was none"""
         self._settings_applied()
 
     # Being
@@ -123,25 +115,8 @@ class Queue(LeaderQueue):
         backlog, plain = self.backlog, not self.quorum and self.settings.message_ttl_ms is None
         self._plain = backlog if plain and isinstance(backlog, Backlog) else None
 
-    def levels(self) -> Iterable[Messages]:
-        return self.messages.levels()
-
-    @property
-    def paged(self) -> Paged | None:
-        return self if self.backlog.ready or self.backlog.unacked else None
-
     def subscribers(self) -> list[Subscriber]:
         return list(self.consumers)
-
-    def keep_books(self, open_book: Callable[[Messages], Book] | None) -> None:
-        if self._levels is not None:
-            self._levels.keep_books(open_book)
-            return
-        level = self.messages
-        assert isinstance(level, Messages)
-        if level.backlog.fresh:
-            level.backlog.take_in()
-        level.store.book = None if open_book is None else open_book(level)
 
     def book_of(self, seq: int) -> Book | None:
         level = self.messages if self._levels is None else self._levels.level_of(seq)
@@ -269,14 +244,6 @@ class Queue(LeaderQueue):
     # Consumers
 
     @property
-    def ready_count(self) -> int:
-        return self.backlog.ready
-
-    @property
-    def unacked_count(self) -> int:
-        return self.backlog.unacked
-
-    @property
     def ready_bytes(self) -> int:
         return self.backlog.ready_bytes
 
@@ -284,14 +251,6 @@ class Queue(LeaderQueue):
     def arrived_ms(self) -> int:
         plain = self._plain
         return plain.fresh_ms if plain is not None and plain.fresh else self.backlog.arrived_ms
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.messages.memory_bytes
-
-    @property
-    def released_bytes(self) -> int:
-        return self.messages.released_bytes
 
     def statistics(self, now_ms: int) -> Statistics:
         backlog, facts, consumers = self.backlog, self.facts, self.consumers
@@ -523,16 +482,9 @@ class Queue(LeaderQueue):
 
     # Between memory and disk
 
-    def next_read(self, space: bool) -> RowsWanted | None:
-        if self.reading or self.state is QueueState.DELETED:
-            return None
-        messages = self.messages
-        if isinstance(messages, Messages) and not messages.store.segments:
-            return None
-        ahead = READ_AHEAD_SEGMENTS if space and (self.consumers or self.getters) else 0
-        request = messages.next_copies() or messages.next_read(ahead)
-        self.reading = request is not None
-        return request
+    @property
+    def read_ahead(self) -> int:
+        return READ_AHEAD_SEGMENTS if self.consumers or self.getters else 0
 
     def shrink(self, bytes_max: int) -> int:
         work = self.messages.shrink(bytes_max)
@@ -540,21 +492,7 @@ class Queue(LeaderQueue):
             self.host.again(self)
         return work
 
-    def loaded(self, request: RowsWanted, rows: list[Row]) -> None:
-        self.reading = False
-        if self.state is SERVED:
-            request.loaded(rows)
-            if self.messages.damaged:
-                self.look_for_damage()
-
     # Damage
-
-    @property
-    def fence(self) -> Fence | None:
-        return fence_of(self.messages) if self.damage else None
-
-    def damaged(self) -> list[Damage]:
-        return damage_of(self.messages)
 
     def _fenced(self) -> QueueFenced | None:
         damage = blocked_at(self.messages) if self.damage else None
