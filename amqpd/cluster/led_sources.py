@@ -21,6 +21,7 @@ from amqpd.cluster.shell import OwnLog, Shell
 from amqpd.cluster.watch import LaneWatch
 from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.numbers import Numbers
+from amqpd.peers.entry import START
 from amqpd.peers.messages import Answered, Cut, Ended, Filled, Heartbeat, Lacked, Opening, OpenLane, SnapshotPart
 from amqpd.peers.versions import NAMES_REVISIONS, of_set
 from amqpd.replication.catch_up import ResendCounts
@@ -159,7 +160,7 @@ class LedSources:
             # A peer of both lanes has left the old one with the opening of the new one.
             if not lane.has(peer):
                 self._shell.send(peer, Ended(before.number, source, own.vote.epoch))
-        self._journal.move(source)
+        self._journal.led_sources[source].numbers.renew()  # the transaction that gathers has an entry of it
         self._forget_unused(before)
 
     def record_is(self, source: int, record: SourceRecord) -> None:
@@ -186,7 +187,7 @@ class LedSources:
 
     def _forget_unused(self, lane: OwnLane) -> None:
         """It has no source."""
-        if lane.leader.empty and self.lanes.get(lane.key) is lane:
+        if not lane.leader.sources and self.lanes.get(lane.key) is lane:
             del self.lanes[lane.key], self._by_number[lane.number]
 
     @property
@@ -320,7 +321,7 @@ class LedSources:
     def _send_state(self, lane: OwnLane, peer: str, source: int) -> None:
         base = self._replicas[source].log.base  # as `_look` has just committed it
         transfer = lane.leader.sends_state(peer, source, base)
-        after = self.sources[source].record.trusted(lane.leader.peer_base(peer, source))
+        after = self.sources[source].record.trusted(lane.leader.peers[peer].bases.get(source, START))
         questions = lane.questions[peer]
         self._shell.log("peer_is_sent_state", peer=peer, source=source, after=place_of(after), base=place_of(base))
 
@@ -434,7 +435,7 @@ class LedSources:
                 lane.open.discard(source)
             if base != before:
                 self._journal.is_committed(source, base)
-                self._journal.source_committed(source, base[1])
+                self._journal.led_sources[source].numbers.committed(base[1])
             if not own.serving and own.first and committed >= own.first:
                 own.serving = True
                 self._shell.served(source)

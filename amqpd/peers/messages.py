@@ -71,8 +71,8 @@ class SnapshotPart:
     first: bool
     last: bool
     after: Position = START
-    """the peer has everything up to this entry as the leader committed it (`LeaderLane.peer_base`); START: nothing of
-    what it has is used"""
+    """the peer has everything up to this entry as the leader committed it (`Acknowledgement.bases`); START: nothing
+    of what it has is used"""
 
 
 @dataclass(frozen=True, slots=True)

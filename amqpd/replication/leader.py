@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from amqpd.peers.entry import START, Frame, LogEntry, Position, new_entry
+from amqpd.peers.entry import Frame, LogEntry, Position, new_entry
 from amqpd.peers.messages import Acknowledgement, OpenedSource, Opening
 from amqpd.replication.catch_up import Missed, PeerProgress, Resend, ResendCounts, Tail, Transfer, size_of
 from amqpd.replication.commit import reached
@@ -68,8 +68,6 @@ class LeaderLane:
         self.outbid: dict[int, int] = {}
         """source -> an epoch that a learner has voted for, as long ago as it was a member, or by a store that was put
         back since: it follows a higher one only"""
-        self.transfers_given_up = 0
-        """because the own disk failed"""
         self.sent = sent or ResendCounts()
         self._tails: dict[int, Tail] = {}
         self._kept_bytes_max = kept_bytes_max
@@ -108,11 +106,6 @@ class LeaderLane:
         `committed`; 0 until there is something to be said of it in this lane."""
         upto, tail = self.left_out.get(source, self.passed), self._tails.get(source)
         return upto if tail is None or upto >= tail.since else 0
-
-    @property
-    def empty(self) -> bool:
-        """It has no source."""
-        return not self._tails
 
     @property
     def sources(self) -> Collection[int]:
@@ -192,8 +185,8 @@ class LeaderLane:
 
     def sends_state(self, peer: str, source: int, base: Position) -> int:
         """What is committed of the source, up to this entry, is about to be sent to the peer, as a difference to what
-        it has up to `peer_base`; the number of this transfer. It need not be gone on with when `sends` is not true
-        any more. What follows the base is kept until the peer has it, if that is not too much."""
+        it has up to `PeerProgress.bases`; the number of this transfer. It need not be gone on with when `sends` is
+        not true any more. What follows the base is kept until the peer has it, if that is not too much."""
         at, tail = self.peers[peer], self._tails[source]
         at.transfers_begun += 1
         self.sent.transfers_begun += 1
@@ -212,12 +205,6 @@ class LeaderLane:
         """What was left of this transfer cannot be read: the peer's next answer asks for the state again."""
         if self.sends(peer, source, transfer):
             del self.peers[peer].transfers[source]
-            self.transfers_given_up += 1
-
-    def peer_base(self, peer: str, source: int) -> Position:
-        """What the peer knows to be committed of a source whose state it needs, as it said in its last answer: what
-        the leader has committed up to there it has, too, on this disk. START: it has nothing, or did not say."""
-        return self.peers[peer].bases.get(source, START)
 
     def lag_of(self, peer: str) -> tuple[int, int]:
         """How many of the frames that are kept it has not answered, and their bytes; of one that is away, all."""

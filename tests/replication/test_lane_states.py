@@ -42,7 +42,7 @@ def test_state_is_a_difference_to_what_the_peer_has_committed() -> None:
     answer = peer.receiver.open(lane.open("b"), peer.writes)
     assert answer.bases == {1: (1, 11)}
     assert lane.answered("b", answer) == ([], [1])
-    assert lane.peer_base("b", 1) == (1, 11)
+    assert lane.peers["b"].bases[1] == (1, 11)
     peer.writes.clear()
     state = SnapshotPart(1, 1, (3, 25), b"what follows", first=True, last=True, after=(1, 11))
     assert peer.receiver.replace(state, peer.writes).lacks == {}
@@ -125,7 +125,7 @@ def test_what_comes_during_a_state_and_is_too_much_to_be_kept_is_in_the_next_one
     answer = peer.receiver.replace(SnapshotPart(1, transfer, (1, 19), b"", first=False, last=True), peer.writes)
     assert peer.writes[-1] == Completed(1)
     assert lane.answered("b", answer) == ([], [1])
-    assert lane.peer_base("b", 1) == (1, 19)
+    assert lane.peers["b"].bases[1] == (1, 19)
     assert not lane.has_all("b", 1)
     again = lane.sends_state("b", 1, (1, 27))
     assert (lane.sends("b", 1, transfer), lane.sends("b", 1, again)) == (False, True)

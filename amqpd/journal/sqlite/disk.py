@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from amqpd.journal.errors import DiskFailure, DiskFull, UnusableWrites
-from amqpd.journal.records import JournalDamaged, Recovered, Row, SourceEntry
+from amqpd.journal.records import JournalDamaged, Recovered, SourceEntry
 from amqpd.journal.sqlite import statements, trust
 from amqpd.journal.sqlite.adoption import Adopts
 from amqpd.journal.sqlite.checkpoints import Checkpoints
@@ -32,7 +32,7 @@ from amqpd.journal.sqlite.payload import encode
 from amqpd.journal.sqlite.queue_marks import QueueMarks
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.recovery import JournalContents, Tell, examine
-from amqpd.journal.sqlite.replica_reading import AsksReplicas, ReplicaReader
+from amqpd.journal.sqlite.replica_reading import ReplicaReader
 from amqpd.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 from amqpd.journal.sqlite.schema import SOURCE
 from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
@@ -47,7 +47,7 @@ RECOVERY_STEPS_MAX = 16
 _log = structlog.get_logger("amqpd.journal")
 
 
-class SqliteDisk(AsksReplicas, Adopts):
+class SqliteDisk(Adopts):
     """The disk of a journal in one SQLite database; it implements `SourcesDisk`. The directory is created when it
     is missing.
 
@@ -76,6 +76,9 @@ class SqliteDisk(AsksReplicas, Adopts):
         self._found: JournalContents | None = None
         self._writer, self._reader = opened.writer, opened.reader
         self._rows, self._replicas = RowReader(self._reader, self.path), ReplicaReader(self.path)
+        self.read, self.replicas = self._rows.read, self._replicas.replicas
+        self.log_entries, self.state_parts = self._replicas.log_entries, self._replicas.state_parts
+        self.recovered_of = self._replicas.recovered_of
         self._reserve = Reserve(directory, reserve_bytes)
         self._mark: Mark | None = None  # on a full disk, too
         self._discards = Discards([], self._sources.is_committed)
@@ -166,9 +169,6 @@ class SqliteDisk(AsksReplicas, Adopts):
     @property
     def prompt(self) -> bool:
         return not (self.checkpoints.lasts() or self._discards.pending or self._noted)
-
-    def read(self, queue_id: int, first_seq: int, last_seq: int, bytes_max: int) -> list[Row]:
-        return self._rows.read(queue_id, first_seq, last_seq, bytes_max)
 
     def vacuum_step(self, rests: bool = False) -> bool:
         """See `Disk`. Deletes what was discarded, gives free pages back to the file system, empties the WAL."""

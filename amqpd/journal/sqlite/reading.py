@@ -13,7 +13,6 @@ import sqlite3
 import struct
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ class RowReader:
 
     def _row(self, queue_id: int, head: Head, body: tuple[Any, ...] | None) -> Row:
         """With `damage`, when what the index says, the body and the deadlines do not belong together."""
-        first, last, nbytes, persistent, body_bytes, published_ms, deadline_bytes, source, epoch, idx, head_crc = head
+        first, last, nbytes, persistent, body_bytes, published_ms, deadline_bytes, *transaction, head_crc = head
         row = Row(queue_id, first, last, b"", bool(persistent), body_bytes, published_ms)
         if body is None:
             why = self._disk_error() or "their row or a page of it is damaged"
@@ -109,19 +108,7 @@ class RowReader:
         crc, data, deadline_crc, deadlines = body
         # SQLite returns what type a damaged record says.
         row.data, row.deadlines = _bytes(data), _bytes(deadlines)
-        said = (
-            queue_id,
-            first,
-            last,
-            persistent,
-            nbytes,
-            source,
-            epoch,
-            idx,
-            body_bytes,
-            published_ms,
-            deadline_bytes,
-        )
+        said = (queue_id, first, last, persistent, nbytes, *transaction, body_bytes, published_ms, deadline_bytes)
         try:
             upper = head_crc >> checksums.HEAD_SHIFT
             whole = (
@@ -142,7 +129,4 @@ class RowReader:
 def _bytes(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
-    with suppress(TypeError):
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
-    return b""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""

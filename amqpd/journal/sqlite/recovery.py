@@ -15,7 +15,7 @@ import sqlite3
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -110,13 +110,14 @@ def find(
     if only is None:
         check_structure(connection)
         replicas.check_tails(connection, heads)
+        check_former(connection)
     ask = _asking(connection, only)
     discards = [discard_of(row) for row in connection.execute(queries.DISCARDS)]
     marks = dict(mark_of(row) for row in connection.execute(queries.QUEUES))
-    if only is None:
-        check_former(connection)
     queues = {
-        queue_id: RecoveredQueue([], max(next_seq, delivered, _reserved(heads, number)), max(0, delivered))
+        queue_id: RecoveredQueue(
+            [], max(next_seq, delivered, heads[number].reserved if number in heads else 0), max(0, delivered)
+        )
         for queue_id, (next_seq, delivered, number, _, _) in marks.items()
     }
     deadlines = _Deadlines(connection)
@@ -129,20 +130,23 @@ def find(
     orphans = _settled(ask(queries.SETTLED, queries.SETTLED_OF), queues, Gone(discards), sides)
     if only is None:
         deadlines.check_all_taken()
-        _check_counts(sides, source)
+        if sides.rows != source.rows:
+            raise JournalDamaged(f"the index has {sides.rows} rows of messages where {source.rows} were written")
+        if sides.settled != source.settled:
+            raise JournalDamaged(
+                f"{sides.settled} records of settled messages are there where {source.settled} were written"
+            )
     counted, lonely = _returned(ask(queries.RETURNED, queries.RETURNED_OF), queues, Gone(discards), sides)
     orphans = (orphans + lonely)[:ORPHANS_MAX]
     dead, held = _dead(queues, sides)
-    recovered = Recovered(source.idx, queues)
-    timed = deadlines.queues
     return JournalContents(
-        recovered=recovered,
+        recovered=Recovered(source.idx, queues),
         heads=heads,
         discards=discards,
         dead=dead,
         held=held,
         orphans=orphans,
-        timed=timed,
+        timed=deadlines.queues,
         counted=counted,
         marks=marks,
         sources=sides.sources,
@@ -182,11 +186,6 @@ class _Sides:
         return head.committed if head.replicated else head.position
 
 
-def _reserved(heads: dict[int, SourceHead], source: int) -> int:
-    head = heads.get(source)
-    return 0 if head is None else head.reserved
-
-
 class _Deadlines:
     """The deadlines of rows, each to be taken by the row that it belongs to."""
 
@@ -209,15 +208,6 @@ class _Deadlines:
             raise JournalDamaged(
                 f"{len(self._left)} lists of deadlines belong to no row, or to one without deadlines"
             )
-
-
-def _check_counts(sides: _Sides, source: Source) -> None:
-    if sides.rows != source.rows:
-        raise JournalDamaged(f"the index has {sides.rows} rows of messages where {source.rows} were written")
-    if sides.settled != source.settled:
-        raise JournalDamaged(
-            f"{sides.settled} records of settled messages are there where {source.settled} were written"
-        )
 
 
 def _rows(
@@ -271,6 +261,13 @@ def _rows(
             sides.transient.add((queue_id, first_seq))
 
 
+def _rows_of(queues: dict[int, RecoveredQueue], queue_id: int) -> tuple[list[RecoveredRow], list[int]]:
+    """With the last message of each. Records are in the order of queues, so those of the last one are kept."""
+    queue = queues.get(queue_id)
+    rows = [] if queue is None else queue.rows
+    return rows, [row.last_seq for row in rows]
+
+
 def _settled(
     found: Iterable[tuple[Any, ...]],
     queues: dict[int, RecoveredQueue],
@@ -279,9 +276,7 @@ def _settled(
 ) -> list[Dead]:
     """Fill in the settled parts, merged and cut at the rows' edges; returns the records that touch no row."""
     orphans: list[Dead] = []
-    known_queue = None
-    rows: list[RecoveredRow] = []
-    lasts: list[int] = []
+    rows_of = lru_cache(1)(partial(_rows_of, queues))
     before = (-SEQ_MAX - 1, 0, 0)
     for queue_id, first_seq, last_seq, number, epoch, idx, crc in found:
         sides.settled += 1
@@ -296,11 +291,7 @@ def _settled(
         position = (epoch, idx)
         if gone.by(queue_id, first_seq, last_seq, position):
             continue
-        if queue_id != known_queue:
-            known_queue = queue_id
-            queue = queues.get(queue_id)
-            rows = [] if queue is None else queue.rows
-            lasts = [row.last_seq for row in rows]
+        rows, lasts = rows_of(queue_id)
         if rows and sides.sources.get(queue_id, SOURCE) != number:
             continue  # it came when nothing here said whose queue that is
         head = sides.heads.get(number)
@@ -325,9 +316,7 @@ def _returned(
     disk, and what touches no row."""
     counted = set()
     orphans: list[Dead] = []
-    known_queue = None
-    rows: list[RecoveredRow] = []
-    lasts: list[int] = []
+    rows_of = lru_cache(1)(partial(_rows_of, queues))
     for queue_id, seq, count, number, epoch, idx, crc in found:
         if checksums.of_returned(queue_id, seq, count, number, epoch, idx) != crc:
             raise JournalDamaged(
@@ -343,11 +332,7 @@ def _returned(
                 f"message {seq} of queue {queue_id} came back {count} times in transaction {idx} of "
                 f"{0 if head is None else head.idx}"
             )
-        if queue_id != known_queue:
-            known_queue = queue_id
-            queue = queues.get(queue_id)
-            rows = [] if queue is None else queue.rows
-            lasts = [row.last_seq for row in rows]
+        rows, lasts = rows_of(queue_id)
         if rows and sides.sources.get(queue_id, SOURCE) != number:
             continue  # as above
         at = bisect_left(lasts, seq)

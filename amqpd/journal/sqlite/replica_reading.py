@@ -43,16 +43,16 @@ class ReplicaReader:
         self._connection: sqlite3.Connection | None = None
 
     def replicas(self) -> list[ReplicaState]:
-        """In the order of their numbers."""
+        """Of each source, the local one aside, in the order of their numbers."""
         return self._asked(self._replicas)
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """Of the tail, those above this position, in order, until they have this many bytes; at least one, if
-        there is any."""
+        """Entries above this position that are not known to be committed, in order, until they have this many bytes;
+        at least one, if there is any."""
         return self._asked(lambda connection: self._entries(connection, source, after, bytes_max))
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """Queues of these sources."""
+        """The queues of these sources, as a leader builds them."""
 
         def read(connection: sqlite3.Connection) -> Recovered:
             record = trust.read_source(self._path, connection)
@@ -61,7 +61,8 @@ class ReplicaReader:
         return self._asked(read)
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
-        """What the source has at `base` beyond `after`: each part is read when it is asked for."""
+        """The state of the source at `base`, beyond `after`, in parts for `StatePart`: each is read when it is asked
+        for."""
 
         def ask(question: Callable[[sqlite3.Connection], SourceState]) -> SourceState:
             return self._asked(question)
@@ -133,26 +134,3 @@ class ReplicaReader:
                 f"{self._path} is damaged: entry {record.position} of source {source} is not as it was made"
             )
         return entry
-
-
-class AsksReplicas:
-    """The part of a disk that asks its `ReplicaReader`."""
-
-    _replicas: ReplicaReader
-
-    def replicas(self) -> list[ReplicaState]:
-        """Of each source, the local one aside, in the order of their numbers."""
-        return self._replicas.replicas()
-
-    def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """Entries above this position that are not known to be committed, in order, until they have this many
-        bytes."""
-        return self._replicas.log_entries(source, after, bytes_max)
-
-    def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:
-        """The state of the source at `base`, beyond `after`, in parts for `StatePart`."""
-        return self._replicas.state_parts(source, after, base)
-
-    def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """The queues of these sources, as a leader builds them."""
-        return self._replicas.recovered_of(sources)
