@@ -366,7 +366,6 @@ class Connection(ConnectionBase):
             self._outbox_filled()
 
     def write_all(self, pieces: Pieces, nbytes: int) -> None:
-        """As `write`, of pieces that have this many bytes together."""
         if not self.outbox:
             self.node.touched[self] = None
         self.outbox += pieces

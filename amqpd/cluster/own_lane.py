@@ -72,7 +72,6 @@ class SourceLane(Lane):
         self._asked = asked
 
     def force(self) -> None:
-        """See `Lane.force`."""
         self.forced = self.gathering
         self.first_asked = self.first_asked or self.forced
         self._asked.add(self._source)

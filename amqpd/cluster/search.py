@@ -103,11 +103,9 @@ class SourceSearch:
         return Choices(self._heard, self._sources.queues, self._sources.serving, self._copies_max)
 
     def choose(self, wanted: WantedSource) -> int:
-        """See `Cluster.source_for`."""
         return self._choices.choose(wanted)[0]
 
     def want(self, wanted: WantedSource, answer: Answer) -> None:
-        """See `Cluster.want_source`."""
         self._wants.append(_Want(wanted, self._now_s() + WANT_S, answer))
         self._is_there(wanted, self._choices)
 

@@ -53,6 +53,7 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, process_part
 from amqpd.publishing.routes import Routes
 from amqpd.publishing.unroutable import Unroutable
+from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Dispatchable, Paged
 from amqpd.queues.host import Released
 from amqpd.queues.leader import LeaderQueue
@@ -222,8 +223,11 @@ class Node(LeaderNode):
         queue = self.queues.get((vhost, name))
         return queue is not None and queue.is_served
 
-    def make_queue(self, record: QueueRecord) -> Queue:
-        return Queue(record, self, self.registry.policy_of(record))
+    def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
+        return Queue(record, self, policy)
+
+    def make_delayed(self, vhost: str, number: int) -> DelayedMessages:
+        return DelayedMessages(vhost, number, self, self.release)
 
     def owned_queues(self, connection_id: str) -> Sequence[QueuePort]:
         return self.registry.owned(connection_id)

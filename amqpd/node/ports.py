@@ -9,13 +9,14 @@ Not here: what publishing knows of the node (`publishing/ports.py`).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
 from mypy_extensions import mypyc_attr
 
 from amqpd.audit.coverage.audited import Audited
 from amqpd.audit.coverage.coverage import Coverage
 from amqpd.flow.congestion import MemoryShares
-from amqpd.kernel import Run
 from amqpd.node.cluster import Cluster
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.sources import ServedSources
@@ -23,7 +24,6 @@ from amqpd.node.totals import Totals
 from amqpd.publishing.ports import PublishingNode
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Dispatchable, Paged
-from amqpd.queues.host import Released
 from amqpd.queues.queue import Queue
 from amqpd.session.holds import Holds
 from amqpd.vocabulary.records import QueueRecord
@@ -49,11 +49,12 @@ class LeaderNode(PublishingNode):
     totals: Totals
 
     @abstractmethod
-    def make_queue(self, record: QueueRecord) -> Queue: ...
+    def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
+        """`policy`: the definition of its effective one."""
 
     @abstractmethod
-    def release(self, vhost: str, run: Run) -> Released:
-        """The delay of the run has passed."""
+    def make_delayed(self, vhost: str, number: int) -> DelayedMessages:
+        """`number`: under which the journal has them."""
 
     @abstractmethod
     def paged(self) -> list[Paged]:

@@ -325,10 +325,10 @@ class QueueRegistry:
         if isinstance(record, UnreadableQueue):
             return self._out_of_service(record)
         try:
-            queue = node.make_queue(record)
+            queue = node.make_queue(record, self.policy_of(record))
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             # There must be something that has the name, keeps others from it, and can be deleted.
-            queue = Queue(replace(record, arguments={}), node, {})
+            queue = node.make_queue(replace(record, arguments={}), {})
             queue.record = record
             node.quarantine(queue, error)
             return queue
@@ -345,7 +345,7 @@ class QueueRegistry:
     def _out_of_service(self, record: UnreadableQueue) -> Queue:
         """What the journal has of it stays there, and is not parked."""
         node = self._node
-        queue = Queue(record, node, {})
+        queue = node.make_queue(record, {})
         queue.quarantine(record.reason)
         node.log("queue_quarantined", queue=record.name, vhost=record.vhost, reason=record.reason, remedy=UNREADABLE)
         node.active[queue] = None
@@ -393,8 +393,8 @@ class QueueRegistry:
         node = self._node
         store = node.delayed.get(vhost)
         if store is None:
-            store = node.delayed[vhost] = DelayedMessages(
-                vhost, delayed_id(node.identity.id, vhost) if number is None else number, node, node.release
+            store = node.delayed[vhost] = node.make_delayed(
+                vhost, delayed_id(node.identity.id, vhost) if number is None else number
             )
             node.books.look_at(store)
         node.to_dispatch.add(store)

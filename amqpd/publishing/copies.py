@@ -111,7 +111,7 @@ class OwnPublishes(Dispatchable):
             if self.dead_letters_under_way:
                 break  # what its copies began goes on first
         if pending or self._steps is not None:
-            node.again(self)
+            node.to_dispatch.add(self)
 
     def _publish(self, item: Any, key: str) -> Iterator[None]:
         """In steps, each of which charges what it does."""

@@ -23,8 +23,7 @@ from amqpd.publishing.histories import Histories
 from amqpd.publishing.replies import Replies, ReplyConsumer
 from amqpd.publishing.routes import RouteCache, Routes
 from amqpd.publishing.unroutable import Unroutable
-from amqpd.queues.dispatchable import Dispatchable, Paged
-from amqpd.queues.leader import LeaderQueue
+from amqpd.queues.dispatchable import Dispatchable
 from amqpd.queues.port import QueuePort
 from amqpd.queues.remote import RemoteQueue
 from amqpd.session.ports import ChannelBase, SessionNode
@@ -111,32 +110,6 @@ class PublishingNode(SessionNode):
     @abstractmethod
     def trace_publish(self, channel: ChannelBase, run: Run, keys: Sequence[str], queues: Sequence[QueuePort]) -> None:
         """A client published it with these routing keys, in a virtual host that is traced."""
-
-    # As the host of queues
-
-    @abstractmethod
-    def later(self, steps: Iterator[None]) -> None:
-        """Carry out these steps in order: the first now, the others as ticks have time for them."""
-
-    @abstractmethod
-    def again(self, queue: Dispatchable) -> None:
-        """Dispatch it in the next tick."""
-
-    @abstractmethod
-    def holds_lease(self, source: int) -> bool:
-        """As the leader of this source the node may still deliver to a consumer that must be the only one."""
-
-    @abstractmethod
-    def wake(self, queue: Paged, at_ms: int) -> None:
-        """Dispatch it when that time has come."""
-
-    @abstractmethod
-    def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
-        """Dead-letter messages low..high-1 of the run, see `QueueHost`."""
-
-    @abstractmethod
-    def keep_dead_letters(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> None:
-        """Keep the dead letters of refused messages, which are nowhere else, until they can go."""
 
 
 class PublishingChannel(ChannelBase):

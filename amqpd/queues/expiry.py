@@ -36,8 +36,8 @@ class Expiry:
     """Takes the ready messages that have expired out of one backlog."""
 
     def __init__(self, backlog: Backlog) -> None:
-        self._backlog = backlog
-        self._store = backlog.store
+        self.backlog = backlog
+        self.store = backlog.store
         self._agenda = backlog.store.agenda
 
     @property
@@ -47,11 +47,11 @@ class Expiry:
 
     def end_instants(self, now_ms: int) -> None:
         """A dispatch has ended: the deadline of what was published with INSTANT is now."""
-        instants, self._backlog.instants = self._backlog.instants, []
+        instants, self.backlog.instants = self.backlog.instants, []
         for first, last in instants:
-            index = self._store.index_of(first)
-            if index < len(self._store.segments) and self._store.segments[index].first <= last:
-                segment = self._store.segments[index]
+            index = self.store.index_of(first)
+            if index < len(self.store.segments) and self.store.segments[index].first <= last:
+                segment = self.store.segments[index]
                 if segment.deadlines is None:
                     segment.deadlines = Deadlines()
                 segment.deadlines.add(now_ms, max(first, segment.first), last)
@@ -85,8 +85,8 @@ class Expiry:
                 continue
             if transfer is not None and segment.runs is None and segment.scattered:
                 # Read now, before its time, so that its messages are in the timetable when it leaves memory again.
-                if self._backlog.wanted is None:
-                    self._backlog.wanted = (segment.first, segment.last)
+                if self.backlog.wanted is None:
+                    self.backlog.wanted = (segment.first, segment.last)
                 break
             self._agenda.remove(segment)
             gone, took = self._expire_in(segment, now_ms, None if transfer is None else leaving)
@@ -97,7 +97,7 @@ class Expiry:
     def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
         """`expire` waits for a read: what consumers could be given meanwhile does not go to them if it has expired.
         What it took, in the unit of `flow/turns.py`."""
-        store, backlog, work = self._store, self._backlog, 0
+        store, backlog, work = self.store, self.backlog, 0
         for index in range(store.at, len(store.segments)):
             segment = store.segments[index]
             if segment.runs is None:
@@ -110,7 +110,7 @@ class Expiry:
 
     def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
         """As `expire_in_line`, of what came back and is the next to be delivered."""
-        returned, store = self._backlog.returned, self._store
+        returned, store = self.backlog.returned, self.store
         while returned:
             segment = store.segments[store.index_of(returned.first[0])]
             if segment.runs is None or segment.due_ms is None or segment.due_ms > now_ms:
@@ -128,9 +128,9 @@ class Expiry:
             for low, high in segment.live_in(first, last) if segment.left else ():
                 for part in self._ready_or(waiting, low, high):
                     if leaving is None:
-                        count += self._backlog.leave(part[0], part[1], EXPIRED)
+                        count += self.backlog.leave(part[0], part[1], EXPIRED)
                     else:
-                        self._backlog.begin_leaving(segment, *part)
+                        self.backlog.begin_leaving(segment, *part)
                         leaving(*part)
                         if not segment.stored:
                             deadlines.leaving.append(part)
@@ -148,8 +148,8 @@ class Expiry:
         count = work = 0
         for first, last, run, low in self._agenda.timetable.due(now_ms):
             work += STRETCH_WORK
-            index = self._store.index_of(first)
-            segment = self._store.segments[index] if index < len(self._store.segments) else None
+            index = self.store.index_of(first)
+            segment = self.store.segments[index] if index < len(self.store.segments) else None
             if segment is None or segment.first > first:
                 if work >= work_max:
                     break
@@ -159,14 +159,14 @@ class Expiry:
             for live in segment.live_in(first, last):
                 for begin, end in self._ready_or(waiting, *live):
                     at = low + begin - first
-                    self._backlog.transferring = begin
+                    self.backlog.transferring = begin
                     moved, instead = (
                         (end - begin + 1, 0) if transfer is None else transfer(run, at, at + end - begin + 1)
                     )
                     if moved:
-                        count += self._backlog.leave(begin, begin + moved - 1, cause, instead)
+                        count += self.backlog.leave(begin, begin + moved - 1, cause, instead)
                     if begin + moved <= end:
-                        self._backlog.begin_leaving(segment, begin + moved, end)
+                        self.backlog.begin_leaving(segment, begin + moved, end)
                         leaving(begin + moved, end)
                         stopped = True
             if waiting:
@@ -182,7 +182,7 @@ class Expiry:
     def _ready_or(self, waiting: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
         """The ready ones among the unsettled messages first..last; the others go to `waiting`, except those behind
         the cursor that die of something else already."""
-        found = self._backlog.ready_in(first, last)
+        found = self.backlog.ready_in(first, last)
         at = first
         for low, high in found:
             if low > at:
@@ -190,13 +190,13 @@ class Expiry:
             at = high + 1
         if at <= last:
             waiting.append((at, last))
-        if self._backlog.leaving:
-            return [part for low, high in found for part in self._backlog.not_leaving(low, high)]
+        if self.backlog.leaving:
+            return [part for low, high in found for part in self.backlog.not_leaving(low, high)]
         return found
 
     def expire_damaged(self) -> None:
         """What is damaged and could not be transferred need not be any more: it may expire."""
-        for segment in self._store.damaged.values():
+        for segment in self.store.damaged.values():
             if segment.deadlines is not None and segment.deadlines.back:
                 self._agenda.add(segment, 0)
             else:
@@ -208,21 +208,21 @@ class Expiry:
         because its body must be read (`wanted`) or it has to stay; last + 1 when none is left."""
         count = back = 0
         while first <= last:
-            segment = self._store.segments[self._store.index_of(first)]
+            segment = self.store.segments[self.store.index_of(first)]
             low = first - segment.first
             if segment.damage:
                 end = min(last, segment.last)
-                back += _put_back(self._backlog, segment, first, end, cause == DEAD_EXPIRED)
+                back += _put_back(self.backlog, segment, first, end, cause == DEAD_EXPIRED)
                 first = end + 1
                 continue
             if segment.runs is None:
-                self._backlog.wanted = (segment.first, segment.last)
+                self.backlog.wanted = (segment.first, segment.last)
                 break
             run, start, stop = segment.alike(low, min(last, segment.last) - segment.first + 1)
-            self._backlog.transferring = first
+            self.backlog.transferring = first
             moved, instead = transfer(run, start, stop)
             if moved:
-                count += self._backlog.settle(first, first + moved - 1, cause, instead)
+                count += self.backlog.settle(first, first + moved - 1, cause, instead)
                 first += moved
             if moved < stop - start:
                 break

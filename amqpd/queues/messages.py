@@ -18,7 +18,7 @@ from amqpd.journal.buffer import JournalBuffer
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.queues.backlog import Backlog
 from amqpd.queues.deadlines import Deadlines
-from amqpd.queues.expiry import Expiry, Leaving, Transfer
+from amqpd.queues.expiry import Expiry
 from amqpd.queues.paging import Paging
 from amqpd.queues.segment import Segment
 
@@ -49,15 +49,13 @@ class RowsWanted:
             self.level.paging.loaded(self.first, rows, self.last)
 
 
-class Messages:
+class Messages(Expiry):
     """The messages of a queue, or of one of its priorities: their backlog, expiry and paging, and what is asked of
     these less than once for each message."""
 
     def __init__(self, queue_id: int, journal: JournalBuffer, durable: bool, fifo_returns: bool = False) -> None:
+        super().__init__(Backlog(queue_id, journal, durable, fifo_returns))
         self.queue_id = queue_id
-        self.backlog = Backlog(queue_id, journal, durable, fifo_returns)
-        self.store = self.backlog.store
-        self.expiry = Expiry(self.backlog)
         self.paging = Paging(self.backlog)
 
     def recover(self, found: RecoveredQueue) -> None:
@@ -99,35 +97,6 @@ class Messages:
         """The queue is deleted."""
         self.backlog.drop()
         self.paging.drop()
-
-    # What expires
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When `expire` has something to do next."""
-        return self.store.agenda.next_ms
-
-    def end_instants(self, now_ms: int) -> None:
-        """A dispatch has ended: what was published with a TTL of 0 is due now."""
-        self.expiry.end_instants(now_ms)
-
-    def expire(
-        self, now_ms: int, transfer: Transfer | None, leaving: Leaving, cause: int, work_max: int
-    ) -> tuple[int, int]:
-        """What is ready and whose deadline is `now_ms` or earlier is not ready any more."""
-        return self.expiry.expire(now_ms, transfer, leaving, cause, work_max)
-
-    def expire_in_line(self, now_ms: int, leaving: Leaving) -> int:
-        """What is due and would be delivered next goes, while `expire` waits for a read."""
-        return self.expiry.expire_in_line(now_ms, leaving)
-
-    def expire_returned(self, now_ms: int, leaving: Leaving) -> None:
-        """As `expire_in_line`, of what came back and is the next to be delivered."""
-        self.expiry.expire_returned(now_ms, leaving)
-
-    def transfer(self, first: int, last: int, transfer: Transfer, cause: int) -> tuple[int, int, int]:
-        """The taken messages first..last are done when `transfer` has taken care of them."""
-        return self.expiry.transfer(first, last, transfer, cause)
 
     def purging(self) -> Iterator[tuple[int, int]]:
         """Settle all that is ready now, in steps (queue.purge): each says how many those were, and what it took, in

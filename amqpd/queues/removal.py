@@ -102,7 +102,7 @@ class Removal:
         self._messages.transfers(transfers)
         if not transfers:
             for level in self._messages.levels():
-                level.expiry.expire_damaged()
+                level.expire_damaged()
         self.always = self._drops or self._expires
         """every dispatch has something to do here"""
         if settings.expires_ms != expires_before_ms:

@@ -124,11 +124,9 @@ class Intake(IntakeBase):
             self._finish()
 
     def carry_out(self, channel: ChannelBase, steps: Iterator[None], method_id: bytes) -> None:
-        """As `begin`; an error that is the channel's closes it for this method."""
         self.begin(_translated(channel, steps, method_id))
 
     def begin_apart(self, steps: Iterator[None]) -> None:
-        """As `begin`, where no turn of the connection is under way: what it does is a turn of its own."""
         turns = self._connection.shared.turns
         self.work_left = work = turns.turn_work
         self.begin(steps)

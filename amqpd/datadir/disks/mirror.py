@@ -171,19 +171,15 @@ class MirroredDisk:
         return self.group.first().sharing()
 
     def payload(self, entry: SourceEntry) -> bytes:
-        """See `SourcesDisk`."""
         return encode(entry)
 
     def replicas(self) -> list[ReplicaState]:
-        """See `SourcesDisk`."""
         return self._questions.ask(lambda disk: disk.replicas())[1]
 
     def log_entries(self, source: int, after: Position, bytes_max: int) -> list[LogEntry]:
-        """See `SourcesDisk`."""
         return self._questions.ask(lambda disk: disk.log_entries(source, after, bytes_max))[1]
 
     def recovered_of(self, sources: Collection[int]) -> Recovered:
-        """See `SourcesDisk`."""
         return self._questions.ask(lambda disk: disk.recovered_of(sources))[1]
 
     def state_parts(self, source: int, after: Position, base: Position) -> Iterator[bytes]:

@@ -1,37 +1,181 @@
 """Reads what a journal in use has of replicated sources: for votes, for others who lack entries, for a leader.
 
 What comes in: a journal that is recovered. What goes out: the state of each replica; entries as they were made;
-queues as a leader builds them.
+queues as a leader builds them; the state of a source for another disk, as a difference (`state.py`), part by part.
 Rules: 1. A connection of its own, which only reads: asked from any thread, one caller after the other, while others
 commit and read. 2. What was written before the call is in the answer. 3. An entry is put together from its record and
-its rows, and held against its checksum.
-Not here: who asks (`amqpd.replication`, and what runs it), the queues of the local source (`recovery.py`, once).
+its rows, and held against its checksum. 4. Of a state one look at the index says what is live at `base`; bodies are
+read in steps of about a part each, and nothing is held open between two. A row that has left the disk since is passed
+over: it died after `base`, and an entry that follows says so.
+Not here: who asks (`amqpd.replication`, and what runs it), the queues of the local source (`recovery.py`, once),
+taking a state in (`staging.py`).
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 from amqpd.journal.disk import ReplicaState
 from amqpd.journal.records import JournalDamaged, Recovered
-from amqpd.journal.sqlite import checksums, queries, trust
+from amqpd.journal.sqlite import checksums, queries, state, trust
 from amqpd.journal.sqlite.database import connect_to_read, meaning
+from amqpd.journal.sqlite.discards import Gone
 from amqpd.journal.sqlite.recovery import find
-from amqpd.journal.sqlite.replicas import TailRecord, read_votes, tail_record
-from amqpd.journal.sqlite.schema import SOURCE
+from amqpd.journal.sqlite.replicas import TailRecord, read_votes, staged_from, tail_record
+from amqpd.journal.sqlite.schema import FORMER_MARK, SOURCE
+from amqpd.journal.sqlite.small_tables import discard_of, mark_of
 from amqpd.journal.sqlite.sources import SourceHead
-from amqpd.journal.sqlite.state import SourceState
-from amqpd.journal.sqlite.state_reading import parts
+from amqpd.journal.sqlite.state import SourceState, StateRow
 from amqpd.peers.entry import NO_VOTE, LogEntry, Position
 from amqpd.replication.log import EntryHead
 
 T = TypeVar("T")
+
+
+Ask = Callable[[Callable[[sqlite3.Connection], SourceState]], SourceState]
+"""`ReplicaReader._asked`"""
+Ranges = list[tuple[int, int]]
+
+
+def parts(ask: Ask, source: int, after: Position, base: Position, reserved: int) -> Iterator[bytes]:
+    """At least one."""
+    rows = array("q")
+    of = SourceState(source, after, base, reserved)
+    yield from _cut(ask(lambda connection: _records(connection, of, rows)))
+    left = iter(rows)
+    while (part := ask(lambda connection: _bodies(connection, of, left))).rows:
+        yield part.encode()
+
+
+def _records(connection: sqlite3.Connection, of: SourceState, rows: array[int]) -> SourceState:
+    """Everything except rows; the numbers of those that go, in `rows`."""
+    found = SourceState(of.source, of.after, of.base, of.reserved)
+    given = {"sources": f"[{of.source}]"}
+    upto: list[tuple[int, ...]] = connection.execute(queries.SETTLED_OF, given).fetchall()
+    upto = [each for each in upto if each[4:6] <= of.base]
+    settled = _merged(upto)
+    discards = map(discard_of, connection.execute(queries.DISCARDS))
+    gone = Gone([each for each in discards if each.source == of.source and each.position <= of.base])
+    staged = staged_from(connection).get(of.source)
+    live: dict[int, Ranges] = defaultdict(list)
+    known: dict[int, int] = {}
+    for item in connection.execute(queries.ROWS_OF, given):
+        queue_id, last, first = item[:3]
+        position, batch_id = item[6:8], item[12]
+        if position > of.base or (staged is not None and batch_id >= staged):
+            continue
+        if gone.by(queue_id, first, last, position):
+            continue
+        known.setdefault(queue_id, 0)
+        if _covers(settled.get(queue_id, []), first, last):
+            continue
+        ranges = live[queue_id]
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+        if position > of.after:
+            rows.append(batch_id)
+    found.live = [(queue_id, *each) for queue_id, ranges in live.items() for each in ranges]
+    found.settled = [
+        (queue_id, first, last, *position, crc)
+        for queue_id, first, last, _, *position, crc in upto
+        if tuple(position) > of.after and _touches(live.get(queue_id, []), first, last)
+    ]
+    marks, returned = _at_base(connection, of)
+    for queue_id, (next_seq, delivered, *position) in marks.items():
+        known[queue_id] = next_seq
+        if of.after < tuple(position) <= of.base:
+            found.marks.append((queue_id, delivered, *position))
+    for (queue_id, seq), (count, *position) in returned.items():
+        if of.after < tuple(position) <= of.base and _touches(live.get(queue_id, []), seq, seq):
+            crc = checksums.of_returned(queue_id, seq, count, of.source, *position)
+            found.returned.append((queue_id, seq, count, *position, crc))
+    found.known = list(known.items())
+    return found
+
+
+def _at_base(
+    connection: sqlite3.Connection, of: SourceState
+) -> tuple[dict[int, tuple[int, ...]], dict[tuple[int, int], tuple[int, ...]]]:
+    """Marks, by queue_id: next_seq, delivered, epoch, idx; and how often messages came back, by queue_id and seq:
+    count, epoch, idx. As they are now, or, if an entry above `base` has written over them, before that."""
+    marks, returned = dict[int, tuple[int, ...]](), dict[tuple[int, int], tuple[int, ...]]()
+    for queue_id, (next_seq, delivered, source, *position) in map(mark_of, connection.execute(queries.QUEUES)):
+        if source == of.source:
+            marks[queue_id] = (next_seq, delivered, *position)
+    for queue_id, seq, count, _, *position, _ in connection.execute(
+        queries.RETURNED_OF, {"sources": f"[{of.source}]"}
+    ):
+        returned[queue_id, seq] = (count, *position)
+    given = {"source": of.source, "epoch": of.base[0], "idx": of.base[1]}
+    # The first version that was replaced above `base` is the one that counted there.
+    for *_, kind, queue_id, one, two, epoch, idx, _ in reversed(
+        connection.execute(queries.FORMER_OF, given).fetchall()
+    ):
+        if kind == FORMER_MARK:
+            marks[queue_id] = (max(one, marks.get(queue_id, (0,))[0]), two, epoch, idx)
+        else:
+            returned[queue_id, one] = (two, epoch, idx)
+    return marks, returned
+
+
+def _cut(of: SourceState) -> Iterator[bytes]:
+    """Its lists, in parts of about `PART_BYTES`."""
+    whole = (of.live, of.settled, of.returned, of.marks, of.known)
+    step = max(1, state.PART_BYTES // 48)
+    for at in range(0, max(1, *map(len, whole)), step):
+        live, settled, returned, marks, known = (each[at : at + step] for each in whole)
+        yield SourceState(of.source, of.after, of.base, of.reserved, live, settled, returned, marks, known).encode()
+
+
+def _bodies(connection: sqlite3.Connection, of: SourceState, rows: Iterator[int]) -> SourceState:
+    """A part with the next ones that are there."""
+    part, nbytes = SourceState(of.source, of.after, of.base, of.reserved), 0
+    for batch_id in rows:
+        given = {"batch_id": batch_id, "source": of.source}
+        found = connection.execute(queries.STATE_ROW, given).fetchone()
+        if found is not None:
+            *facts, data, timed = found
+            row = StateRow(*facts)
+            if of.after < (row.epoch, row.idx) <= of.base:
+                part.rows.append((row, data, timed))
+                nbytes += row.nbytes + row.deadline_bytes
+        if nbytes >= state.PART_BYTES:
+            break
+    return part
+
+
+def _merged(records: list[tuple[int, ...]]) -> dict[int, Ranges]:
+    """Settled records, in the order of queues and messages, as ranges that do not touch each other."""
+    found: dict[int, Ranges] = defaultdict(list)
+    for queue_id, first, last, *_ in records:
+        ranges = found[queue_id]
+        if ranges and first <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+        else:
+            ranges.append((first, last))
+    return found
+
+
+def _covers(ranges: Ranges, first: int, last: int) -> bool:
+    at = bisect_right(ranges, first, key=itemgetter(0))
+    return at > 0 and ranges[at - 1][1] >= last
+
+
+def _touches(ranges: Ranges, first: int, last: int) -> bool:
+    at = bisect_left(ranges, first, key=itemgetter(1))
+    return at < len(ranges) and ranges[at][0] <= last
 
 
 class ReplicaReader:

@@ -6,7 +6,7 @@ Rules: 1. What stands stays as it is until all has come, and nobody can tell tha
 written once: rows that are staged are those from one number on, and stand when that is forgotten. 3. Completing is
 one transaction. What stood above `after` goes, committed or not: the state has it. What stood below and is not live
 goes as a discard. 4. A process that begins forgets what an earlier one had staged.
-Not here: what a leader sends (`state_reading.py`), when it is complete (`amqpd.replication.replica`).
+Not here: what a leader sends (`replica_reading.py`), when it is complete (`amqpd.replication.replica`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Rules: 1. Rows and records go as they are, with their own (epoch, idx) and check
 the ranges go along: what stands at the other disk and is not in one has died. 3. What is not in the state because it
 died or was written over after `base`, the entries above `base` tell. 4. What a start of the disk that takes it would
 not believe (checksums, numbers, positions) is refused where it comes in: it would end that start.
-Not here: reading it (`state_reading.py`), taking it in (`staging.py`).
+Not here: reading it (`replica_reading.py`), taking it in (`staging.py`).
 
 The layout, little-endian: version, number of rows, source, after, base, reserved, bytes of each of the six lists
 below; then live (triples: queue_id, first_seq, last_seq), settled (sextuples: queue_id, first_seq, last_seq, epoch,

@@ -3,7 +3,7 @@
 What comes in: the node, an exchange's name. What goes out: plain values, or nothing where nothing was published.
 Rules: 1. Pure, and nothing is walked that grows with the messages. 2. Figures of several nodes may be added up, name
 by name; `messages_delayed` of all is unknown (None) when it is at one of them.
-Not here: counting (`publishing/exchange_counts.py`, `queues/delayed.py`), sums over nodes (`admin/`).
+Not here: counting (`publishing/routes.py`, `queues/delayed.py`), sums over nodes (`admin/`).
 
 Source for names: https://www.rabbitmq.com/docs/http-api-reference, /api/exchanges; `messages_delayed`: the plugin
 rabbitmq_delayed_message_exchange.
