@@ -160,7 +160,7 @@ class LedSources:
             # A peer of both lanes has left the old one with the opening of the new one.
             if not lane.has(peer):
                 self._shell.send(peer, Ended(before.number, source, own.vote.epoch))
-        self._journal.led_sources[source].numbers.renew()  # the transaction that gathers has an entry of it
+        self._journal.move(source)
         self._forget_unused(before)
 
     def record_is(self, source: int, record: SourceRecord) -> None:
@@ -435,7 +435,7 @@ class LedSources:
                 lane.open.discard(source)
             if base != before:
                 self._journal.is_committed(source, base)
-                self._journal.led_sources[source].numbers.committed(base[1])
+                self._journal.source_committed(source, base[1])
             if not own.serving and own.first and committed >= own.first:
                 own.serving = True
                 self._shell.served(source)

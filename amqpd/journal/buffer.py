@@ -150,6 +150,10 @@ class JournalBuffer:
         self.led_sources[source] = LedSource(epoch, numbers, lane)
         self._lanes = lanes_of(self.led_sources)
 
+    def move(self, source: int) -> None:
+        """It is kept by others from now on: the transaction that gathers has an entry of it."""
+        self.led_sources[source].numbers.renew()
+
     def leave(self, source: int) -> None:
         """This node is not the leader of the source any more: what gathers of its queues, which are gone, is not
         written. A transaction that was cut before may have some, see `JournalWriter`."""
@@ -402,6 +406,10 @@ class JournalBuffer:
         """The transactions up to `index` are committed, of the local source: stored, and nothing can undo them."""
         assert self.committed_index < index <= self.stored_index, (self.committed_index, index, self.stored_index)
         self.committed_index = self.lane.reported = index
+
+    def source_committed(self, source: int, index: int) -> None:
+        """The same of another source, of which this node is the leader. Its lane is not told by this."""
+        self.led_sources[source].numbers.committed(index)
 
     def _forget_counts(self, queue_id: int, segment: PendingRow) -> None:
         """The segment is never written, so no row would take the counts of its messages along when it leaves."""

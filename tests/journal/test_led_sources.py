@@ -167,7 +167,7 @@ async def test_a_message_of_a_queue_comes_to_both_disks_and_leaves_them(
             backlog.publish(run(), True, 0)
             assert one.buffer.full, "nothing is reserved yet"
             await one.wait_stored(one.buffer.index)
-            one.buffer.led_sources[SOURCE].numbers.committed(one.buffer.stored_index)
+            one.buffer.source_committed(SOURCE, one.buffer.stored_index)
             assert not one.buffer.full
             one.buffer.retire(20, 0, 0)
             await one.wait_stored(one.buffer.index)

@@ -84,7 +84,7 @@ def test_an_epoch_for_which_nothing_could_be_reserved_asks_at_once():
     buffer.stored(4)
     buffer.committed(4)
     assert buffer.full
-    buffer.led_sources[5].numbers.committed(4)
+    buffer.source_committed(5, 4)
     assert (buffer.full, buffer.full_because, buffer.pending) == (False, None, False)
 
 

@@ -90,7 +90,7 @@ class Lanes:
         if name == "local":
             self.journal.committed(number)
         else:
-            self.journal.led_sources[SOURCES[name]].numbers.committed(number)
+            self.journal.source_committed(SOURCES[name], number)
             self.journal.led_sources[SOURCES[name]].lane.reported = number
         self.harness.node.reported(self.lanes[name])
         self.harness.tick()
