@@ -76,25 +76,18 @@ class Channel(PublishingChannel):
         self.shared = node
         self.id = channel_id
         self.closing = False
-        """channel.close was sent; everything but its answer is thrown away"""
         self.released = False
-        """what it has of others' is being given back, or was: its consumers get nothing more"""
         self.suspended = False
         self.held: deque[tuple[int, bytes]] | None = None
-        """(kind, payload) of frames that wait until it goes on; None for none yet"""
         self.held_bytes = 0
         self._notices: list[base.Frame] = []
         """what is told behind the answer that a suspended channel waits for"""
         self.content: Content | None = None
         self.plain = True
-        """the kernel's fast path may be used: not closing, not suspended, no content begun"""
         self.last_queue: str | None = None
         self.prefetch = 0
-        """of consumers to come"""
         self.prefetch_shared = 0
-        """of all consumers of the channel together"""
         self.traced = connection.vhost in node.firehose.taps
-        """its publishes and deliveries are copied, see `publishing/firehose.py`"""
         self.watched = self.traced or node.tracer is not None
         """somebody is to know of its deliveries"""
         self.traced_publish = None
@@ -108,14 +101,11 @@ class Channel(PublishingChannel):
         self.unacked = Unacked()
         self._ages = DeliveryAges()
         self.consumed = 0
-        """unacked deliveries to consumers: what prefetch_shared limits; basic.get is not limited"""
         self.shared_queue = CreditQueue(self._shares_prefetch)
-        """consumers that wait for what prefetch_shared leaves"""
         self.getting: Party | None = None
         """in the audit log, who gets messages by basic.get"""
         self.tx = None
         self.ledger_bytes = 0
-        """what was charged for `unacked`"""
         self._current = b"\x00\x00\x00\x00"
         """class and method id of the last method, for an error in its continuation"""
         self._current_bytes = 0
@@ -124,7 +114,6 @@ class Channel(PublishingChannel):
     # Frames, one by one
 
     def frame(self, kind: int, payload: bytes) -> None:
-        """One frame of this channel. Soft errors end here; hard ones are the connection's."""
         if self.suspended or self.connection.choked:
             if self.held is None:
                 self.held = deque()
@@ -360,7 +349,6 @@ class Channel(PublishingChannel):
     # Publishing
 
     def publish(self, run: Run) -> None:
-        """A run from the kernel. Only while `plain`."""
         try:
             publishing.publish(self.node, self, run)
         except AMQPSoftError as error:
@@ -381,7 +369,6 @@ class Channel(PublishingChannel):
     # Settling
 
     def ack(self, first: int, last: int, multiple: bool) -> None:
-        """A range of basic.ack from the kernel. Only while `plain`."""
         try:
             self.settle(first, last, multiple, None)
         except AMQPSoftError as error:

@@ -76,28 +76,22 @@ class Connection(ConnectionBase):
         self.outbox: Pieces = []
         self.outbox_bytes = 0
         self.outbox_large = False
-        """there are large pieces in it: to be sent as they are, not to be joined"""
         self.channels: dict[int, ChannelBase] = {}
         self.channels_closing = 0
-        """of these, that wait for channel.close-ok"""
         self.capabilities: dict[str, Any] = {}
         self.client_properties: dict[str, Any] = {}
         self.routes = RouteCache()
         self.transaction_bytes = 0
-        """of the transactions of its channels together"""
         self.auth_mechanism = ""
         self.may_impersonate = False
         self.frame_max = min(node.limits.frame_max, HANDSHAKE_FRAME_BYTES_MAX)
         self.channel_max = node.limits.channel_max
         self.publishing = False
         self.suspended = False
-        """a log-in is under way: what comes in waits"""
         self.intake = Intake(self)
         self.turn = self.intake
         self.current = b"\x00\x00\x00\x00"
-        """class and method id of what is being handled, for the close that it may cause"""
         self.close_wanted = False
-        """connection.close came; what comes behind it is not read"""
         self._deaf = False
         """framing is lost: nothing that comes in can be understood any more"""
         self._rest = bytearray()
@@ -107,20 +101,17 @@ class Connection(ConnectionBase):
         self.stride = 0
         """bytes of the last publish that was large, or frame of one; 0: none, or the pump saw that they have come"""
         self.choked = False
-        """so much waits for the client that nothing of what it sends is taken"""
         self._handshake = Handshake(self)
         self.liveness = Liveness(self, now)
         self.heartbeat_s = 0
         self.opened_at = 0
         self.connected_at = now
         self.bytes_in = self.bytes_out = 0
-        """through its socket, counted by the pump"""
         self.counted_in = self.counted_out = 0
         self.summed = (0, 0, 0, 0)
         self.closed_to_confirm = self.closed_confirmed = 0
         self.outbox_full = False
         self.outbox_queue = CreditQueue(self._outbox_takes)
-        """consumers that wait for space in it"""
         self.aborted = False
         """the client does not answer any more: nothing is to be sent, the socket is to be reset"""
         node.connections[connection_id] = self
@@ -176,7 +167,6 @@ class Connection(ConnectionBase):
         self.liveness.on_timer(now, heartbeat_only)
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Run a step of this connection's own; every error in it ends here, as a close with the right code."""
         try:
             step()
         except AMQPHardError as error:
@@ -197,7 +187,6 @@ class Connection(ConnectionBase):
         self.node.broken[self] = None
 
     def end_broken(self) -> None:
-        """The end of the tick, after `contain_later`."""
         if self.state not in (_CLOSING, _CLOSED):
             self.fail(AMQPInternalError(), self.current)
 
@@ -318,7 +307,6 @@ class Connection(ConnectionBase):
     # The handshake's results
 
     def handshaking(self) -> None:
-        """The protocol header was right."""
         self.state = _HANDSHAKE
 
     def authenticated(self, user: str, may_impersonate: bool = False) -> None:
@@ -331,7 +319,6 @@ class Connection(ConnectionBase):
         self.guard(self.resume)
 
     def refused(self, mechanism: str, reason: str) -> None:
-        """The log-in was refused. The reason is for the log, never for the client, who may have left by now."""
         self.node.log("login_refused", connection=self.name, mechanism=mechanism, reason=reason)
         self.node.acts.login_failed(self, reason)
         self.node.events.login_refused(self, reason)
@@ -340,7 +327,6 @@ class Connection(ConnectionBase):
             self.guard(self.resume)
 
     def opened(self) -> None:
-        """connection.open was accepted."""
         self.state, self.opened_at = _RUNNING, self.node.leader_moves.count
         self.node.client_counters.entered(self)
         self.node.totals.connections_opened += 1
@@ -349,7 +335,6 @@ class Connection(ConnectionBase):
         self.node.events.connection_opened(self)
 
     def resume(self) -> None:
-        """Go on with what came while it was suspended."""
         self.suspended = False
         rest, self._rest = self._rest, bytearray()
         if rest:
@@ -379,7 +364,6 @@ class Connection(ConnectionBase):
         self.choked = self.outbox_bytes > 2 * self.node.limits.outbox_bytes_max
 
     def write_pieces(self, pieces: Pieces) -> None:
-        """Large ones are sent as they are."""
         self.outbox_large = self.outbox_large or len(pieces) > 1
         for piece in pieces:
             self.write(piece)
@@ -413,7 +397,6 @@ class Connection(ConnectionBase):
 
     @property
     def reading_paused(self) -> bool:
-        """The pump must not read this connection now."""
         if self.state is _CLOSING or self.state is _LINGERING:
             # For its close-ok, or the end. All else is thrown away, in turns too: what waits for the next one is not
             # to grow with each read.
@@ -462,7 +445,6 @@ class Connection(ConnectionBase):
         return self.state in (_CLOSING, _LINGERING, _CLOSED)
 
     def force_close(self, explanation: str) -> None:
-        """The operator, or a shutdown, ends it: 320 CONNECTION_FORCED."""
         if self.state is _RUNNING:
             self.fail(AMQPConnectionForced(explanation))
         elif self.state is not _CLOSING:
@@ -474,13 +456,11 @@ class Connection(ConnectionBase):
             self.force_close(f"{kind} '{name}' is deleted")
 
     def lost(self) -> None:
-        """The socket is gone, or is to go now."""
         if self.state is not _CLOSED:
             self.intake.begin_apart(leaving(self))
             self._leave(_CLOSED)
 
     def abort(self) -> None:
-        """The client is not there any more: the socket is reset, and what is left for it thrown away."""
         self.aborted = True
         self.lost()
 
@@ -489,7 +469,6 @@ class Connection(ConnectionBase):
             self.give_back_routes()
 
     def give_back_routes(self) -> None:
-        """They are void, or nobody needs them."""
         self.node.routes.memory.release(self.routes)
         self.routes.forget()
 
@@ -510,7 +489,6 @@ class Connection(ConnectionBase):
         self.node.durability.forget(channel)
 
     def finish(self, step: Callable[[], object]) -> None:
-        """A step of the end: the next ones are taken though this one fails."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - it ends as it is; faults reports it, or raises it on

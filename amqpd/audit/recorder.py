@@ -218,8 +218,3 @@ class Recorder:
     def row(self, event: str, columns: dict[str, Any]) -> None:
         """Whatever the levels say."""
         self.buffer.act({"event": event, "time": self.now(), **columns})
-
-
-def recorder_off() -> Recorder:
-    """Of a node without an audit log."""
-    return Recorder(lambda: 0)

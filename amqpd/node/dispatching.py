@@ -52,7 +52,6 @@ class Dispatching(DispatchingBase):
 
     @property
     def behind(self) -> bool:
-        """There is more to do than the last tick had time for."""
         return self._left is not None or len(self._steps) > 0 or len(self._unfinished) > 0
 
     @property

@@ -105,14 +105,12 @@ class ChannelTransaction(HeldBack):
         return [entry for entries, _ in self.settled for entry in entries]
 
     def end(self) -> None:
-        """It is committed or given up: what it held counts no more."""
         channel, nbytes = self._channel, self.nbytes
         self.nbytes = 0
         channel.connection.transaction_bytes -= nbytes
         channel.shared.client_counters.unfinished.release(channel, nbytes)
 
     def give_up(self) -> None:
-        """Its publishes will never be; what it settled is still to be put back."""
         self.publishes.clear()
         self.end()
 

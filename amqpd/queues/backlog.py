@@ -105,11 +105,6 @@ class Backlog:
             store.memory_bytes -= run.memory_bytes
             store.append(run, False, self.fresh_ms)
 
-    @property
-    def only_fresh(self) -> bool:
-        """Nothing else is ready."""
-        return self.ready == sum([run.count for run in self.fresh])
-
     def taken_in(self, runs: int) -> int:
         """What is fresh gets its place, while nothing else is ready, and this many of its runs, from the first on,
         are taken with that: they went to a consumer that is to acknowledge them. How many messages that are."""

@@ -385,7 +385,8 @@ class Queue(LeaderQueue):
         waited_ms, count = now_ms - backlog.fresh_ms, 0
         first, ready_bytes = store.next_seq, backlog.ready_bytes
         if not consumer.no_ack:
-            if not backlog.leaving and backlog.only_fresh and consumer.credit() >= backlog.ready:
+            only_fresh = backlog.ready == sum([run.count for run in backlog.fresh])
+            if only_fresh and not backlog.leaving and consumer.credit() >= backlog.ready:
                 count = backlog.taken_in(consumer.pass_on(backlog.fresh, first))
         elif not store.segments:
             count = backlog.passed_on(consumer.pass_on(backlog.fresh, first))

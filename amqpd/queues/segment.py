@@ -69,11 +69,8 @@ class Segment(PendingRow):
         """messages held in memory"""
         self.persistent = persistent
         self.sealed = False
-        """no more runs may be added: the journal has taken it, or it is not the last one"""
         self.stored = False
-        """the journal has written it, or is writing it: what is settled must be recorded"""
         self.index = 0
-        """the journal transaction that holds it; meaningful with `stored`"""
         self.body_bytes = 0
         """bytes of the bodies that are not settled"""
         self.body_size = -1
@@ -81,7 +78,6 @@ class Segment(PendingRow):
         self.taken_bytes = 0
         """what of `body_bytes` counts as unacked, while it is on disk only and its bodies differ in size"""
         self.published_ms = 0
-        """when its first message came, in ms since the epoch"""
         self.arrived_ms = 0
         """when its last message came"""
         self.arrivals: ArrivalTimes | None = None
@@ -221,7 +217,6 @@ class Segment(PendingRow):
 
     @property
     def whole(self) -> bool:
-        """Nothing in it is settled."""
         return self.head == 0 and self.gone is None
 
     def discard(self, first: int, last: int) -> int:
@@ -316,7 +311,6 @@ class Segment(PendingRow):
             index = high
 
     def settled_ranges(self) -> list[tuple[int, int]]:
-        """The settled messages as (first, last) sequence numbers, both included."""
         ranges: list[tuple[int, int]] = []
         index = 0
         for low, high in self.live_ranges():

@@ -105,7 +105,6 @@ class Intake(IntakeBase):
             self._connection.shared.turns.end(self._connection)
 
     def unblock(self) -> None:
-        """No alarm is on any more."""
         connection = self._connection
         if self.blocked:
             self.blocked = False

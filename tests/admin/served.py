@@ -16,7 +16,7 @@ import trio
 from starlette.types import ASGIApp
 
 from amqpd.audit.acts import Acts
-from amqpd.audit.recorder import recorder_off
+from amqpd.audit.recorder import Recorder
 from amqpd.config import Settings
 from amqpd.node.cluster import Alone
 from amqpd.process.logs import recent_lines
@@ -28,7 +28,9 @@ HEAD = b"PUT /api/x HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 GET = b"GET /api/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 WHOLE = HEAD + b"Content-Length: 2\r\n\r\n{}"
-NOTHING: Any = SimpleNamespace(on=SimpleNamespace(node=SimpleNamespace(acts=Acts(recorder_off()), cluster=Alone())))
+NOTHING: Any = SimpleNamespace(
+    on=SimpleNamespace(node=SimpleNamespace(acts=Acts(Recorder(lambda: 0)), cluster=Alone()))
+)
 """behind a face of which nothing is asked"""
 CHUNK = b"1\r\nx\r\n"
 
