@@ -54,7 +54,7 @@ ARROWS = {
     "topology.metadata": "errors vocabulary wire exchanges topology security.authentication",
     "topology.metadata.sqlite": "storage topology.metadata",
     "topology.metadata.etcd": "topology.metadata",
-    "audit.files": "errors vocabulary audit setting_tables audit.coverage node",
+    "audit.files": "errors vocabulary audit setting_tables audit.coverage node storage",
     "transport": "errors kernel vocabulary setting_tables config node connection storage",
     "pump": "faults kernel vocabulary journal flow session node connection transport",
     "datadir": "errors faults journal peers storage journal.sqlite topology.metadata topology.metadata.sqlite "

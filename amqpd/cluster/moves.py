@@ -148,7 +148,8 @@ def _even_copies(aims: dict[int, Aim], living: Mapping[str, MemberRecord], slack
         kept = [name for name in aims[source].members if name != old]
         leader = aims[source].leader
         if leader == old:
-            leader = _least(source, [name for name in kept if name in living] or [new], _count_leaders(aims))
+            leaders = Counter(aim.leader for aim in aims.values())
+            leader = _least(source, [name for name in kept if name in living] or [new], leaders)
         aims[source] = Aim(tuple(sorted((*kept, new))), leader)
         loads[old] -= 1
         loads[new] += 1
@@ -182,10 +183,6 @@ def _may_replace(members: Iterable[str], old: str, new: str, living: Mapping[str
         )
 
     return together(new) <= together(old)
-
-
-def _count_leaders(aims: Mapping[int, Aim]) -> Counter[str]:
-    return Counter(aim.leader for aim in aims.values())
 
 
 def _even_leaders(aims: dict[int, Aim], living: Collection[str], slack: Fraction) -> None:

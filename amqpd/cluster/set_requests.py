@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import trio
 
 from amqpd.cluster.moves import Aim, MoveImpossible, aim_of, desired_set_of, is_nothing
-from amqpd.cluster.records import PREFIX, DesiredSetRecord
+from amqpd.cluster.records import PREFIX
 from amqpd.cluster.roster import Roster
 from amqpd.cluster.swaps import Swaps
 from amqpd.replication.take_over import SourceRecord
@@ -117,7 +117,8 @@ class SetRequests:
         record, desired_set = self.roster.records.get(source), self.roster.desired_sets.get(source)
         if self.roster.revision < each.revision or record is None:
             return False
-        if desired_set is not None and self._is_same(desired_set, each):
+        # Whatever the source's leader has said of it since.
+        if desired_set is not None and (not desired_set.members or set(desired_set.members) == set(each.aim.members)):
             if each.members and set(record.members) != set(each.members):
                 self._say(f"source {source}: is on {', '.join(record.members)} now")
             each.members = record.members
@@ -129,10 +130,6 @@ class SetRequests:
         if set(record.members) != set(each.aim.members) or not moved:
             raise MoveImpossible(f"what was asked of source {source} was taken back meanwhile")
         return True
-
-    def _is_same(self, desired_set: DesiredSetRecord, each: _UnderWay) -> bool:
-        """As it was put, whatever the source's leader has said of it since."""
-        return not desired_set.members or set(desired_set.members) == set(each.aim.members)
 
     async def until(self, holds: Callable[[Roster], bool]) -> None:
         """Raises MetadataStoreError."""

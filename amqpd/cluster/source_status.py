@@ -19,7 +19,7 @@ from typing import Any
 
 from amqpd.cluster.led_sources import LedSources
 from amqpd.cluster.linkage import Linkage, named_together
-from amqpd.cluster.own_lane import Own, OwnLane
+from amqpd.cluster.own_lane import OwnLane
 from amqpd.cluster.roster import Roster
 from amqpd.peers.entry import START
 from amqpd.replication.commit import majority
@@ -51,7 +51,8 @@ def source_facts(led_sources: LedSources) -> list[dict[str, Any]]:
                     "is": _state_of(own.lane, peer, source, led_sources.now_s),
                     "lacks_bytes": own.lane.leader.lacks_bytes(peer, source),
                 }
-                for peer in _other_members(own)
+                for peer in own.record.members
+                if peer != own.vote.forwarder
             },
         }
         for source, own in sorted(led_sources.sources.items())
@@ -66,10 +67,6 @@ def replica_facts(replicas: Replicas) -> list[dict[str, Any]]:
         for each in replicas
         if each.log.last != START
     ]
-
-
-def _other_members(own: Own) -> list[str]:
-    return [member for member in own.record.members if member != own.vote.forwarder]
 
 
 def _state_of(lane: OwnLane, name: str, source: int, now_s: float) -> str:

@@ -13,6 +13,7 @@ Not here: the journal's reserve while a broker runs (`journal/sqlite/reserve.py`
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,7 +112,6 @@ def _bytes_of(path: Path) -> int:
 
 def _free_bytes(directory: Path) -> int:
     try:
-        file_system = os.statvfs(directory)
+        return shutil.disk_usage(directory).free
     except OSError:
         return 0
-    return file_system.f_bavail * file_system.f_frsize

@@ -161,10 +161,6 @@ def _read_greeting(reading: MessageReader) -> Greeting:
     return Greeting(replace(hello, lowest=lowest), target, nonce, secret, more)
 
 
-def _write_proof(proof: Proof) -> Pieces:
-    return [proof.digest]
-
-
 def _read_proof(reading: MessageReader) -> Proof:
     if reading.left > PROOF_BYTES_MAX:
         raise MalformedMessage(f"a proof of {reading.left} bytes, the limit is {PROOF_BYTES_MAX}")
@@ -253,7 +249,7 @@ _FORMATS = (
     _of_fields(16, Fetched, _request, STATE),
     _Format(17, Query, _write_text, _read_text(Query)),
     _Format(18, Page, _write_text, _read_text(Page)),
-    _Format(19, Proof, _write_proof, _read_proof),
+    _Format(19, Proof, lambda proof: [proof.digest], _read_proof),
     _Format(20, Refusal, _write_refusal, _read_refusal),
 )
 _WITH_PAYLOADS = frozenset((Cut, Lacked, Filled, Entries, Fetched))

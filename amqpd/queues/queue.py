@@ -425,7 +425,10 @@ class Queue(LeaderQueue):
                 host.work_left -= PARK_WORK
                 consumers.park(group, consumer)
                 continue
-            piece = self._take(credit if alone else min(credit, self._portion(len(rotation))))
+            if not alone:
+                portion = backlog.ready // (EXACT_TURNS_MESSAGES * len(rotation))
+                credit = min(credit, max(1, min(PORTION_MESSAGES_MAX, portion)))
+            piece = self._take(credit)
             if piece is None:
                 return False
             if not alone:
@@ -440,9 +443,6 @@ class Queue(LeaderQueue):
                     self.removal.forget(seq, seq + high - low - 1)
                 self.facts.auto_acked += backlog.settle(seq, seq + high - low - 1, AUTO_ACKED)
         return False
-
-    def _portion(self, count: int) -> int:
-        return max(1, min(PORTION_MESSAGES_MAX, self.backlog.ready // (EXACT_TURNS_MESSAGES * count)))
 
     def _take(self, limit: int) -> Piece | None:
         backlog = self.backlog

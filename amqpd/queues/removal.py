@@ -73,7 +73,8 @@ class Removal:
         """it is to be dispatched then"""
         self.pending: deque[tuple[int, int, str]] | None = None
         """unacked (first, last, reason), waiting for their bodies or for somebody to take them; None for none yet"""
-        self._pending_count = 0
+        self.pending_count = 0
+        """messages that died and wait for a queue that takes them"""
         self._sending = False
         """dead letters are on their way: one that comes back here must not find the queue half done"""
         self.expiring = self.late = False
@@ -196,7 +197,7 @@ class Removal:
             pending[-1] = (pending[-1][0], last, reason)
         else:
             pending.append((first, last, reason))
-        self._pending_count += last - first + 1
+        self.pending_count += last - first + 1
 
     def _schedule(self, idle: bool) -> None:
         # Asking twice for one time costs nothing; a time that has passed without a look must be asked for again.
@@ -224,11 +225,6 @@ class Removal:
         """Not all of the run may come in, and a dispatch may change that."""
         return not self._sending and self.refuses and bool(self._consumers) and self._left(run.body_size) < run.count
 
-    @property
-    def pending_count(self) -> int:
-        """Messages that died and wait for a queue that takes them."""
-        return self._pending_count
-
     def capacity(self, run: Run) -> int:
         """As `capacity_after_dispatch` without one: a dead letter or a delayed message comes while another queue is
         dispatched, and a chain of these has no bound (RecursionError). What consumers could take counts as taken."""
@@ -249,7 +245,7 @@ class Removal:
             left = settings.max_length - backlog.ready + going
             if settings.at_least_once:
                 # As in RabbitMQ: dead letters that nobody takes must not pile up without a bound.
-                left -= self._pending_count
+                left -= self.pending_count
         if settings.max_length_bytes is not None and body_size:
             # Of what goes, the sizes are not known: it counts when all goes.
             ready_bytes = 0 if going and going == backlog.ready else backlog.ready_bytes
@@ -381,10 +377,10 @@ class Removal:
         transfer = None if self.settings.dead_letter_exchange is None else partial(self._send_as, send, reason)
         if transfer is None:
             count, stopped = self._backlog.settle(first, end, ALONE[reason]), end + 1
-            self._pending_count -= count
+            self.pending_count -= count
         else:
             count, back, stopped = self._messages.transfer(first, end, transfer, DEAD[reason])
-            self._pending_count -= back
+            self.pending_count -= back
         self.forget(first, stopped - 1)
         self._facts.died(reason, count)
         if stopped <= last:
@@ -405,7 +401,7 @@ class Removal:
         dead_lettered, instead = send(run, low, high, reason)
         self._refused = dead_lettered < high - low
         self._facts.dead_lettered += dead_lettered
-        self._pending_count -= dead_lettered
+        self.pending_count -= dead_lettered
         return dead_lettered, instead
 
 

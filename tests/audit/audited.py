@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pamqp import commands
 
@@ -86,8 +87,8 @@ def entering(queue: Queue | DelayedMessages, numbers: list[int]) -> Iterator[Non
 
 
 class AuditedNode(WatchedNode):
-    def make_queue(self, record: QueueRecord) -> Queue:
-        return AuditedQueue(record, self, self.registry.policy_of(record))
+    def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
+        return AuditedQueue(record, self, policy)
 
 
 class AuditedHarness(WatchedHarness):

@@ -44,8 +44,8 @@ def numbers_of(run: Run, low: int, high: int) -> list[int]:
 class WatchedNode(Node):
     harness: WatchedHarness
 
-    def make_queue(self, record: QueueRecord) -> Queue:
-        return WatchedQueue(record, self, self.registry.policy_of(record))
+    def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
+        return WatchedQueue(record, self, policy)
 
     def dead_letter(self, queue: LeaderQueue, run: Run, low: int, high: int, reason: str) -> tuple[int, int]:
         numbers, refused = numbers_of(run, low, high), getattr(queue, "turning_away", False)

@@ -24,6 +24,7 @@ import structlog
 
 from amqpd.audit.files.damage import set_aside
 from amqpd.audit.files.footer import FileRows, named, rows_in
+from amqpd.storage.files import sync_directory
 
 FORMAT = 1
 _AGAIN = "what the audit log says of its files is damaged and set aside, and is made from them again"
@@ -158,11 +159,7 @@ class Edges:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.rename(path)
-            descriptor = os.open(self._events, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(self._events)
         except OSError as error:
             _log.error("how far the audit log reaches cannot be written", file=str(path), reason=str(error))
             return False

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from amqpd.audit.files.edges import Edges
 from amqpd.audit.files.footer import FileRows, Range, named
 from amqpd.audit.files.rows import LAYOUT, BlockRecords, rows_of, table_of
 from amqpd.audit.spool import BLOCK, BLOCK_MAGIC, BLOCK_MAGIC_1, HEAD
+from amqpd.storage.files import sync_directory, sync_file
 
 # Records that become columns at once: some 10 MB while it lasts.
 PART_RECORDS_MAX = 65_536
@@ -165,15 +165,10 @@ def look_at_events(path: Path, *, whole: bool) -> str:
 
 
 def _settle(temporary: Path, written: Path) -> None:
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
+    sync_file(temporary)
     temporary.rename(written)
     for folder in (written.parent, written.parent.parent):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(folder)
 
 
 def _blocks(spool: Path) -> Iterator[tuple[memoryview, bytes, bytes, int]]:

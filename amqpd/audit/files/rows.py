@@ -68,7 +68,7 @@ def table_of(part: BlockRecords, names: list[dict[str, Any]], node: str, incarna
     second[1:] = source[1:] == source[:-1]
     columns = _columns(records[source], second, rows[source] == 2, names)
     columns |= {"number": pa.array(numbers), "incarnation": pa.array(np.full(len(source), incarnation, np.int32))}
-    columns["node"] = _constant(node, len(source))
+    columns["node"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(source), np.int32)), pa.array([node]))
     table = pa.table([_typed(columns[name.name], name) for name in SCHEMA], schema=SCHEMA)
     if part.acts:
         table = pa.concat_tables([table, _acts(part.acts, node, incarnation)]).unify_dictionaries()
@@ -175,10 +175,6 @@ class _Names:
             indices[absent] = 0
             return pa.DictionaryArray.from_arrays(pa.array(indices, mask=absent), pa.array(values, pa.string()))
         return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(values, pa.string()))
-
-
-def _constant(text: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
 def _acts(acts: list[dict[str, Any]], node: str, incarnation: int) -> pa.Table:

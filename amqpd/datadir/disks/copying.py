@@ -129,9 +129,3 @@ def bytes_of(directory: Path) -> int:
         for each in (directory / name, wal_path(directory / name)):
             found += each.stat().st_size if each.exists() else 0
     return found
-
-
-def free_bytes(directory: Path) -> int:
-    """Bytes that the directory's file system has free. Raises OSError."""
-    file_system = os.statvfs(directory)
-    return file_system.f_bavail * file_system.f_frsize

@@ -15,6 +15,7 @@ Not here: when (`watch.py`), what is copied (`copying.py`).
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -30,7 +31,6 @@ from amqpd.datadir.disks.copying import (
     copy_definitions,
     copy_journal,
     definitions_moment,
-    free_bytes,
     has_definitions_of,
     open_moment,
 )
@@ -142,21 +142,11 @@ class Repair:
         except (StartupError, TimeoutError, JournalInUse, NewerJournalFormat, *FAILED) as error:
             raise NotRepaired(str(error)) from error
 
-    def caught_up(self) -> bool:
-        """Whether the disk has every step that the others have. Raises NotRepaired."""
-        try:
-            return self._group.caught_up(self._number)
-        except TimeoutError as error:
-            raise NotRepaired(str(error)) from error
-
     def join(self) -> None:
-        """It counts. Raises NotRepaired, `roster.RosterUnwritten`."""
+        """It counts. Raises TimeoutError if it was left behind meanwhile, `roster.RosterUnwritten`."""
         generations = {} if self.generation is None else {self._number: self.generation}
         self._disks.roster.changes(lambda: sorted({*self._group.counting(), self._number}), generations)
-        try:
-            self._group.join(self._number)
-        except TimeoutError as error:
-            raise NotRepaired(str(error)) from error
+        self._group.join(self._number)
 
     def _copy(self, *, whole: bool) -> Likeness:
         """In rounds; what was copied in all of them."""
@@ -296,7 +286,7 @@ class Repair:
         needed = bytes_of(source)
         with suppress(OSError):
             needed -= bytes_of(self.directory)
-        free = free_bytes(self.directory)
+        free = shutil.disk_usage(self.directory).free
         if needed + self._disks.keep_free_bytes > free:
             wanted = (needed + self._disks.keep_free_bytes >> 20) + 1
             raise NotRepaired(f"it has {free >> 20} MB of free space, and a copy needs {wanted} MB")

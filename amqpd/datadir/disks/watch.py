@@ -254,7 +254,7 @@ class DisksWatch:
         try:
             copied = await self._stoppable(repair)
             await self._end(number, repair)
-        except (NotRepaired, RosterUnwritten) as error:
+        except (NotRepaired, RosterUnwritten, TimeoutError) as error:
             self._not_repaired(number, str(error))
         except ENDS_NODE:
             self._node_ends()
@@ -272,15 +272,11 @@ class DisksWatch:
             del self._repairs[number]
 
     async def _end(self, number: int, repair: Repair) -> None:
-        """All is copied. Raises NotRepaired, RosterUnwritten."""
-        await self._catch_up(repair)
+        """All is copied. Raises TimeoutError when it is left behind meanwhile, RosterUnwritten."""
+        while not self._group.caught_up(number):  # noqa: ASYNC110 - threads tell it, some hundred times a second
+            await trio.sleep(CATCH_UP_LOOK_S)
         self._glances.begin(number)
         await self._in_thread(repair.join)
-
-    async def _catch_up(self, repair: Repair) -> None:
-        """Raises NotRepaired."""
-        while not repair.caught_up():  # noqa: ASYNC110 - threads tell it, some hundred times a second
-            await trio.sleep(CATCH_UP_LOOK_S)
 
     def _not_repaired(self, number: int, reason: str) -> None:
         self._group.leave(number, reason)

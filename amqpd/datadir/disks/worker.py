@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -167,13 +168,13 @@ class Worker:
                 group.changed.notify_all()
         self._end()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], object] | None:
         """What is to be done now; None: nothing ever again."""
         with self._group.changed:
             while not self._left:
                 if self._beside:
                     beside = self._beside.popleft()
-                    return lambda: self._aside(beside)
+                    return partial(beside, self._disk)
                 if self._member.steps:
                     return self._step
                 if self._group.closing:
@@ -190,9 +191,6 @@ class Worker:
         if self._resting and self._shrunk:
             return math.inf
         return self._idle_since_s + (RESTING_S if self._resting else HOUSEKEEPING_IDLE_S)
-
-    def _aside(self, work: Step) -> None:
-        work(self._disk)
 
     def _step(self) -> None:
         group, member = self._group, self._member
