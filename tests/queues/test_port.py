@@ -44,7 +44,6 @@ IMPORTS = {
         "management/messages/operations.py": "an operator's look at what is on this node's disk",
         "node/node.py": "their dead letters come by here",
         "publishing/dead_lettering.py": "a message dies at its leader",
-        "publishing/ports.py": "what is published for a queue is its leader's work",
     },
     "amqpd.queues.dispatchable": {
         "flow/congestion.py": "how fast it drains",
