@@ -22,7 +22,8 @@ from amqpd.message.properties import Properties
 from amqpd.publishing.replies import ReplyConsumer
 from amqpd.publishing.routes import Route
 from amqpd.queues.port import QueuePort
-from amqpd.session.ports import ChannelBase, HeldBack
+from amqpd.session.held_back import HeldBack
+from amqpd.session.ports import ChannelBase
 from amqpd.session.unacked import Delivered
 
 # What the transactions of one connection may hold back, or one message of the largest size: it is in memory until the

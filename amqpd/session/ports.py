@@ -35,44 +35,14 @@ from amqpd.security.access import Access
 from amqpd.session.credit import CreditQueue, Subscription, Waking
 from amqpd.session.durability import ConfirmingChannel, Durability
 from amqpd.session.events import SessionEvents
+from amqpd.session.held_back import HeldBack
 from amqpd.session.outboxes import Outboxes
 from amqpd.session.services import Services
-from amqpd.session.unacked import Delivered, Unacked
+from amqpd.session.unacked import Unacked
 from amqpd.topology.state import Topology
 from amqpd.tracing.tracer import Deliveries, SentRange, Tracer
 from amqpd.vocabulary.client import Client, ClientTurn, LoginClient
 from amqpd.vocabulary.limits import Limits
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)  # transactions are not compiled
-class HeldBack(ABC):
-    """A transaction, as far as it settles deliveries."""
-
-    def __init__(self) -> None:
-        self.settled: list[tuple[list[Delivered], bool | None]] = []
-
-    @property
-    @abstractmethod
-    def messages(self) -> int:
-        """How many it has published."""
-
-    @property
-    def acknowledgements(self) -> int:
-        """How many deliveries it has settled."""
-        return sum(entry.size for entries, _ in self.settled for entry in entries)
-
-    @abstractmethod
-    def settle(self, entries: list[Delivered], requeue: bool | None) -> None:
-        """Keep it for the commit: acknowledged (None), or rejected, to be requeued or not. Raises
-        AMQPPreconditionFailed when that is too much."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """It is committed or given up: what it held counts no more."""
-
-    @abstractmethod
-    def give_up(self) -> None:
-        """Its publishes will never be; what it settled is still to be put back."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
