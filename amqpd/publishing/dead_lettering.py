@@ -27,11 +27,11 @@ from amqpd.publishing.offering import FAULT, capacity, offer
 from amqpd.publishing.ports import PublishingNode
 from amqpd.publishing.routes import Route
 from amqpd.publishing.routing import (
+    at_once,
     awaited_of,
     find,
     in_steps,
     queue_steps,
-    queues_of,
     remote_of,
     route_again,
 )
@@ -126,7 +126,8 @@ def keep_dead_letters(node: PublishingNode, queue: LeaderQueue, run: Run, low: i
     node.work_left -= dead_letter.run.header_size // HEADER_BYTES_A_WORK
     made = node.properties.read(dead_letter.run.properties, True)
     route = find(node, vhost, *run_names(dead_letter.run))
-    found = queues_of(node, vhost, route, tuple(dead_letter.routing_keys), dead_letter.run, made, False, True)
+    keys = tuple(dead_letter.routing_keys)
+    found = at_once(node, queue_steps(node, vhost, route, keys, dead_letter.run, made, False, True))
     kept, cycle, lost = None, cycle_of(dead_letter.deaths), "its queues refuse it"
     # Where chance decides it may have been for others than now.
     by_chance = bool(found) and bool(route.reads & Reads.CHANCE)

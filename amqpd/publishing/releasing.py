@@ -26,13 +26,13 @@ from amqpd.publishing.routing import (
     COPIES_A_STEP,
     KEYS_AT_ONCE,
     PARTS_AT_ONCE,
+    at_once,
     awaited_of,
     count_unroutable,
     find,
     in_steps,
     parts,
     queue_steps,
-    queues_of,
     remote_of,
     without_bcc,
 )
@@ -66,7 +66,7 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
         route = find(node, vhost, exchange, routing_key)
         found = route.queues
         if found is None or len(keys) > 1:
-            found = queues_of(node, vhost, route, keys, run, properties, True, True)
+            found = at_once(node, queue_steps(node, vhost, route, keys, run, properties, True, True))
         if dead_letter:
             # As when it died: `keep_dead_letters`.
             cycle = cycle_of(deaths_of(properties))
@@ -93,7 +93,7 @@ def _release(node: PublishingNode, vhost: str, run: Run) -> Released:
         if queues is None:
             queues = route.queues if len(keys) == 1 else None
         if queues is None:
-            queues = queues_of(node, vhost, route, keys, part, properties)
+            queues = at_once(node, queue_steps(node, vhost, route, keys, part, properties))
         if not queues:
             count_unroutable(node, vhost, exchange, UnroutableOutcome.DROPPED, part.count)
         piece, recorded = _piece(run, part, delivered, publication, at)

@@ -38,20 +38,6 @@ Steps = Generator[int, None, tuple[QueuePort, ...]]
 """yields what was done since it last did, in the unit of `flow/turns.py`"""
 
 
-def queues_of(
-    node: PublishingNode,
-    vhost: str,
-    route: Route,
-    keys: tuple[str, ...],
-    run: Run,
-    properties: Properties,
-    count: bool = True,
-    stays: bool = False,
-) -> tuple[QueuePort, ...]:
-    """As `queue_steps`, at once."""
-    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, count, stays))
-
-
 def queue_steps(
     node: PublishingNode,
     vhost: str,
@@ -141,7 +127,7 @@ def route_again(
     route = find(node, vhost, exchange, routing_key)
     if route.queues is not None and keys == (routing_key,):
         return route.queues
-    return queues_of(node, vhost, route, keys, run, properties, False, True)
+    return at_once(node, queue_steps(node, vhost, route, keys, run, properties, False, True))
 
 
 def find(node: PublishingNode, vhost: str, exchange: str, routing_key: str) -> Route:
