@@ -81,19 +81,17 @@ async def test_a_member_hears_of_itself_before_it_has_started(store: MetadataSto
 
 async def test_a_swap_is_carried_out_once(store: MetadataStore, nursery: trio.Nursery) -> None:
     member = await joined(nursery, store, A)
-    first = await member.directory.swaps.swap(source_record())
+    swaps = member.directory.swaps
+    first = await swaps.swap(source_record())
     assert first is not None
     assert first == replace(source_record(), revision=first.revision)
-    assert await member.directory.swaps.read(1) == first
-    assert await member.directory.swaps.read(2) is None
-    assert await member.directory.swaps.swap(source_record(epoch=2)) is None, "the key is there"
-    assert await member.directory.swaps.swap(replace(first, revision=first.revision + 1)) == first, (
-        "it is there as desired"
-    )
-    second = await member.directory.swaps.swap(replace(source_record(epoch=2), revision=first.revision))
+    assert [await swaps.read(1), await swaps.read(2)] == [first, None]
+    assert await swaps.swap(source_record(epoch=2)) is None, "the key is there"
+    assert await swaps.swap(replace(first, revision=first.revision + 1)) == first, "it is there as desired"
+    second = await swaps.swap(replace(source_record(epoch=2), revision=first.revision))
     assert second is not None
     assert second.revision > first.revision
-    assert await member.directory.swaps.swap(replace(source_record(epoch=3), revision=first.revision)) is None
+    assert await swaps.swap(replace(source_record(epoch=3), revision=first.revision)) is None
     await member.directory.refresh()
     assert dict(member.directory.roster.records) == {1: second}
     assert [change.sources for change in member.told[1:]] == [{1}, {1}]
@@ -357,8 +355,7 @@ async def test_a_lost_lease_is_granted_again(
     assert "a@x" not in second.directory.roster.members
     store.away = False
     await second.until(lambda it: "a@x" in it.roster.members)
-    assert first.directory.me == A
-    assert second.directory.roster.members["a@x"] == A
+    assert first.directory.me == second.directory.roster.members["a@x"] == A
 
 
 async def test_a_key_that_is_put_again_with_a_lost_answer_is_there(
@@ -392,9 +389,8 @@ async def test_a_reader_that_is_too_far_behind_reads_again(
     store.away = True
     store._log.reset(space.revision)
     await trio.sleep(5)
-    assert (len(member.directory.roster.members), member.directory.roster.records[2]) == (2, record), (
-        "what was heard last"
-    )
+    it_has = len(member.directory.roster.members), member.directory.roster.records[2]
+    assert it_has == (2, record), "what was heard last"
     store.away = False
     await member.until(lambda it: len(it.roster.members) == 1)
     assert list(member.directory.roster.records) == [1]

@@ -43,8 +43,6 @@ class Bug(Exception):
 
 
 broken: dict[tuple[str, str], Exception] = {}
-unmade: set[str] = set()
-"""names of queues that could not be made once"""
 """(queue, operation) -> what it raises"""
 
 
@@ -117,10 +115,8 @@ class BreakingQueue(Queue):
 
 class BreakingNode(Node):
     def make_queue(self, record: QueueRecord, policy: Mapping[str, Any]) -> Queue:
-        """The one that has its place is made."""
-        if (record.name, "make") in broken and record.name not in unmade:
-            unmade.add(record.name)
-            raise broken[record.name, "make"]
+        if (record.name, "make") in broken:
+            raise broken.pop((record.name, "make"))
         return BreakingQueue(record, self, policy)
 
 
@@ -131,10 +127,8 @@ class BreakingHarness(Harness):
 @pytest.fixture(autouse=True)
 def _whole() -> Iterator[None]:
     broken.clear()
-    unmade.clear()
     yield
     broken.clear()
-    unmade.clear()
 
 
 class Tenant:
@@ -295,7 +289,6 @@ def test_a_bug_in_the_work_of_a_queue_takes_that_queue_out_of_service(
 
     # Whoever names it is told; what is routed to it is refused; other queues of the same connections go on.
     broken.clear()
-    unmade.clear()
     for method in (
         Basic.Get(queue="q"),
         Basic.Consume(queue="q"),
@@ -335,7 +328,6 @@ def test_what_a_queue_out_of_service_has_on_disk_is_there_after_a_restart(operat
     durable.lose()
     assert overview(harness.node)["queues_out_of_service"]
     broken.clear()
-    unmade.clear()
     harness.restart()
     assert not overview(harness.node)["queues_out_of_service"]
     client = harness.client()
@@ -362,7 +354,6 @@ def test_a_queue_that_cannot_be_recovered_is_out_of_service_and_keeps_what_it_ha
     Tenant(harness).go_on()
     harness.step()
     broken.clear()
-    unmade.clear()
     harness.restart()
     client = harness.client()
     client.consume("q", "again")
@@ -380,7 +371,6 @@ def test_a_queue_out_of_service_can_be_deleted_and_declared_again(operation: str
     broken["q", operation] = Bug(operation)
     client.call(commands.Queue.Delete(queue="q"), commands.Queue.DeleteOk)
     broken.clear()
-    unmade.clear()
     assert client.declare("q", durable=True).message_count == 0
     assert not overview(harness.node)["queues_out_of_service"]
     client.publish(b"z", "q", delivery_mode=2)
@@ -425,7 +415,6 @@ def test_at_least_once_keeps_what_its_target_cannot_take() -> None:
     harness.step()
     assert [each["name"] for each in overview(harness.node)["queues_out_of_service"]] == ["dead"]
     broken.clear()
-    unmade.clear()
     harness.restart()
     harness.node.now_ms += 300_000
     harness.step()
