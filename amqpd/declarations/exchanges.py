@@ -20,7 +20,7 @@ from amqpd.declarations.names import (
 )
 from amqpd.exchanges.types import check_exchange, check_type
 from amqpd.topology.policy_keys import ALTERNATE_EXCHANGE
-from amqpd.vocabulary.records import Arguments, ExchangeRecord, Put
+from amqpd.vocabulary.records import ExchangeRecord, Put
 from amqpd.wire.values import field_type
 
 EQUIVALENCE_ARGUMENTS = (ALTERNATE_EXCHANGE,)
@@ -33,33 +33,14 @@ def require_exchange(asker: Asker, name: str) -> None:
         raise AMQPNotFound(f"no exchange '{name}' in vhost '{asker.vhost}'")
 
 
-def declare_exchange(
-    asker: Asker,
-    name: str,
-    type_name: str,
-    *,
-    durable: bool,
-    auto_delete: bool,
-    internal: bool,
-    arguments: Arguments,
-    declared: Callable[[bool], None],
-) -> None:
+def declare_exchange(asker: Asker, record: ExchangeRecord, declared: Callable[[bool], None]) -> None:
     """`declared` is told whether it is new. Raises AMQPAccessRefused, AMQPPreconditionFailed, and what `check_type`
     and `check_exchange` raise."""
-    node = asker.node
+    node, name = asker.node, record.name
     refuse_default_exchange(name)
     existing = node.topology.vhosts[asker.vhost].exchanges.get(name)
-    check_type(type_name)
+    check_type(record.type)
     asker.require("configure", "exchange", name)
-    record = ExchangeRecord(
-        asker.vhost,
-        name,
-        type_name,
-        durable=durable,
-        auto_delete=auto_delete,
-        internal=internal,
-        arguments=arguments,
-    )
     if existing is not None:
         _require_equivalent(record, existing.record)
         declared(False)
@@ -72,18 +53,8 @@ def declare_exchange(
     def done(created: bool) -> None:
         if created:
             declared(True)
-            return
-        # Somebody was faster: it exists now.
-        declare_exchange(
-            asker,
-            name,
-            type_name,
-            durable=durable,
-            auto_delete=auto_delete,
-            internal=internal,
-            arguments=arguments,
-            declared=declared,
-        )
+        else:
+            declare_exchange(asker, record, declared)  # somebody was faster: it exists now
 
     node.changes.submit([Put(record, create=True)], asker.suspend(done), by=asker.by)
 

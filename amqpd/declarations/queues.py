@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pamqp.exceptions import AMQPAccessRefused, AMQPNotImplemented, AMQPPreconditionFailed, AMQPSoftError
 
@@ -58,36 +58,28 @@ def passive_queue(asker: Asker, name: str) -> QueuePort:
     return existing_queue(asker, name)
 
 
+class WantedQueue(NamedTuple):
+    """A queue as somebody declares it; an empty name asks for one of the broker's."""
+
+    name: str
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: Arguments = {}
+
+
 def declare_queue(
-    asker: Asker,
-    name: str,
-    *,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    arguments: Arguments,
-    declared: Callable[[QueuePort, bool], None],
-    balanced: bool = True,
+    asker: Asker, wanted: WantedQueue, declared: Callable[[QueuePort, bool], None], *, balanced: bool = True
 ) -> None:
-    """`declared` is given the queue, and whether it is new: a new one may be led by another node. An empty name asks
-    for one of the broker's. `balanced`: it may have it elsewhere. Raises AMQPAccessRefused, AMQPResourceLocked,
-    AMQPPreconditionFailed."""
+    """`declared` is given the queue, and whether it is new: a new one may be led by another node. `balanced`: it may
+    have it elsewhere. Raises AMQPAccessRefused, AMQPResourceLocked, AMQPPreconditionFailed."""
     node = asker.node
+    name, durable, exclusive, auto_delete, arguments = wanted
     # An exclusive queue does not outlive its connection: transient whatever it says, as in RabbitMQ.
     stays = durable and not exclusive
     metadata = node.topology.vhost_records[asker.vhost].metadata
     typed = with_default_type(arguments, metadata.get("default_queue_type"), stays, exclusive, auto_delete)
-    again = partial(
-        declare_queue,
-        asker,
-        name,
-        durable=durable,
-        exclusive=exclusive,
-        auto_delete=auto_delete,
-        arguments=arguments,
-        declared=declared,
-        balanced=balanced,
-    )
+    again = partial(declare_queue, asker, wanted, declared, balanced=balanced)
     if not name:
         refuse_server_named(typed)
         name = "amq.gen-" + node.token()

@@ -101,16 +101,17 @@ async def bind(
     """Raises BadArgument, NotFound, NotPermitted, Conflict for a queue that is exclusive to a connection."""
     source, destination = checked_name("exchange's name", source), checked_name("destination's name", destination)
     table = checked_arguments(dict(arguments or {}))
-    routing_key = checked_key(routing_key)
+    ends = source, destination, destination_type
+    wanted = BindingRecord(vhost, *ends, checked_key(routing_key), arguments=table)
 
     def act(asker: Asker, done: Callable[[Bound], None]) -> None:
         def bound(new: bool) -> None:
-            record = find_binding(on.vhost(vhost), source, destination, destination_type, routing_key, table)
+            record = find_binding(on.vhost(vhost), wanted)
             if record is None:
                 raise NotFound("the binding was removed meanwhile")
             done({"new": new, "properties_key": properties_key(record)})
 
-        bind_to(asker, source, destination, destination_type, routing_key, table, bound)
+        bind_to(asker, wanted, bound)
 
     return await ask(on, by, vhost, act)
 
@@ -158,10 +159,9 @@ async def unbind_exactly(
 async def _unbound(on: Running, by: Operator, record: BindingRecord) -> bool:
     """Whether there was one of these ends, this routing key and these arguments. Raises NotPermitted, Conflict,
     NotFound for the virtual host."""
-    ends, arguments = (record.source, record.destination, record.destination_type), dict(record.arguments)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:
-        unbind_from(asker, *ends, record.routing_key, arguments, done)
+        unbind_from(asker, record, done)
 
     return await ask(on, by, record.vhost, act)
 

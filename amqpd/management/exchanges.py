@@ -17,6 +17,7 @@ from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import Conflict, NotFound
 from amqpd.management.operators import Operator
 from amqpd.management.running import Running
+from amqpd.vocabulary.records import ExchangeRecord
 
 
 async def declare(
@@ -33,18 +34,10 @@ async def declare(
 ) -> bool:
     """Whether it is new. Raises BadArgument, NotFound, AlreadyExists, NotPermitted."""
     name, table = checked_name("exchange's name", name), checked_arguments(dict(arguments or {}))
+    record = ExchangeRecord(vhost, name, type_name, durable, auto_delete, internal, table)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:
-        declare_exchange(
-            asker,
-            name,
-            type_name,
-            durable=durable,
-            auto_delete=auto_delete,
-            internal=internal,
-            arguments=table,
-            declared=done,
-        )
+        declare_exchange(asker, record, done)
 
     return await ask(on, by, vhost, act)
 

@@ -19,7 +19,7 @@ from pamqp.exceptions import AMQPSoftError
 
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue
-from amqpd.declarations.queues import declare_queue, delete_queue
+from amqpd.declarations.queues import WantedQueue, declare_queue, delete_queue
 from amqpd.management.amqp_errors import refusals
 from amqpd.management.asking import ask, checked_arguments, checked_name
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
@@ -45,17 +45,10 @@ async def declare(
     if not name:
         raise BadArgument("a queue needs a name that is not empty")
     name, table = checked_name("queue's name", name), checked_arguments(dict(arguments or {}))
+    wanted = WantedQueue(name, durable, auto_delete=auto_delete, arguments=table)
 
     def act(asker: Asker, done: Callable[[bool], None]) -> None:
-        declare_queue(
-            asker,
-            name,
-            durable=durable,
-            exclusive=False,
-            auto_delete=auto_delete,
-            arguments=table,
-            declared=lambda _, new: done(new),
-        )
+        declare_queue(asker, wanted, lambda _, new: done(new))
 
     return await ask(on, by, vhost, act)
 

@@ -10,6 +10,7 @@ from amqpd.declarations.exchanges import declare_exchange, delete_exchange, requ
 from amqpd.declarations.names import strip
 from amqpd.methods.channel_asker import asker
 from amqpd.node.node import Handlers
+from amqpd.vocabulary.records import BindingRecord, ExchangeRecord
 
 
 def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
@@ -23,16 +24,16 @@ def declare(channel: Channel, method: commands.Exchange.Declare) -> None:
         require_exchange(asker(channel), name)
         declared(False)
         return
-    declare_exchange(
-        asker(channel),
+    record = ExchangeRecord(
+        channel.connection.vhost,
         name,
         strip(method.exchange_type),
         durable=bool(method.durable),
         auto_delete=bool(method.auto_delete),
         internal=bool(method.internal),
         arguments=method.arguments or {},
-        declared=declared,
     )
+    declare_exchange(asker(channel), record, declared)
 
 
 def delete(channel: Channel, method: commands.Exchange.Delete) -> None:
@@ -48,8 +49,7 @@ def bind(channel: Channel, method: commands.Exchange.Bind) -> None:
         if not method.nowait:
             channel.send(commands.Exchange.BindOk())
 
-    destination, source = strip(method.destination), strip(method.source)
-    bind_to(asker(channel), source, destination, "exchange", method.routing_key or "", method.arguments, bound)
+    bind_to(asker(channel), _binding(channel, method), bound)
 
 
 def unbind(channel: Channel, method: commands.Exchange.Unbind) -> None:
@@ -57,8 +57,13 @@ def unbind(channel: Channel, method: commands.Exchange.Unbind) -> None:
         if not method.nowait:
             channel.send(commands.Exchange.UnbindOk())
 
-    destination, source = strip(method.destination), strip(method.source)
-    unbind_from(asker(channel), source, destination, "exchange", method.routing_key or "", method.arguments, unbound)
+    unbind_from(asker(channel), _binding(channel, method), unbound)
+
+
+def _binding(channel: Channel, method: commands.Exchange.Bind | commands.Exchange.Unbind) -> BindingRecord:
+    ends = strip(method.source), strip(method.destination)
+    arguments = method.arguments or {}
+    return BindingRecord(channel.connection.vhost, *ends, "exchange", method.routing_key or "", arguments=arguments)
 
 
 METHODS: Handlers = {

@@ -11,12 +11,13 @@ from amqpd.channels import Channel
 from amqpd.declarations.asker import RoundTrip
 from amqpd.declarations.bindings import bind_to, unbind_from
 from amqpd.declarations.names import dispatched, existing_queue, strip
-from amqpd.declarations.queues import declare_queue, delete_queue, passive_queue
+from amqpd.declarations.queues import WantedQueue, declare_queue, delete_queue, passive_queue
 from amqpd.message.properties import REPLY_TO
 from amqpd.methods.channel_asker import asker, last_queue
 from amqpd.node.node import Handlers
 from amqpd.node.quarantine import crashed
 from amqpd.queues.port import DeclareCounts, QueuePort
+from amqpd.vocabulary.records import BindingRecord
 from amqpd.wire.frames import declare_ok_frame, delete_ok_frame
 
 
@@ -28,15 +29,10 @@ def declare(channel: Channel, method: commands.Queue.Declare) -> None:
     if method.passive:
         _declared(channel, method, passive_queue(asker(channel), name))
         return
-    declare_queue(
-        asker(channel),
-        name,
-        durable=bool(method.durable),
-        exclusive=bool(method.exclusive),
-        auto_delete=bool(method.auto_delete),
-        arguments=method.arguments or {},
-        declared=lambda queue, new: _declared(channel, method, queue, new),
+    wanted = WantedQueue(
+        name, bool(method.durable), bool(method.exclusive), bool(method.auto_delete), method.arguments or {}
     )
+    declare_queue(asker(channel), wanted, lambda queue, new: _declared(channel, method, queue, new))
 
 
 def _declare_replies(channel: Channel, method: commands.Queue.Declare, name: str) -> None:
@@ -70,21 +66,22 @@ def bind(channel: Channel, method: commands.Queue.Bind) -> None:
         if not method.nowait:
             channel.send(commands.Queue.BindOk())
 
-    name, key = last_queue(channel, method.queue), method.routing_key or ""
-    if not method.queue and not key:
-        key = name
-    bind_to(asker(channel), strip(method.exchange), name, "queue", key, method.arguments, bound)
+    bind_to(asker(channel), _binding(channel, method), bound)
 
 
 def unbind(channel: Channel, method: commands.Queue.Unbind) -> None:
-    name, key = last_queue(channel, method.queue), method.routing_key or ""
-    if not method.queue and not key:
-        key = name
-
     def unbound(_: bool) -> None:
         channel.send(commands.Queue.UnbindOk())
 
-    unbind_from(asker(channel), strip(method.exchange), name, "queue", key, method.arguments, unbound)
+    unbind_from(asker(channel), _binding(channel, method), unbound)
+
+
+def _binding(channel: Channel, method: commands.Queue.Bind | commands.Queue.Unbind) -> BindingRecord:
+    name, key = last_queue(channel, method.queue), method.routing_key or ""
+    if not method.queue and not key:
+        key = name
+    ends, arguments = (strip(method.exchange), name), method.arguments or {}
+    return BindingRecord(channel.connection.vhost, *ends, "queue", key, arguments=arguments)
 
 
 def purge(channel: Channel, method: commands.Queue.Purge) -> None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Any
+from dataclasses import replace
 
-from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound, AMQPPreconditionFailed
+from pamqp.exceptions import AMQPPreconditionFailed
 
 from amqpd.topology.state import Topology, VhostTopology
 from amqpd.vocabulary.records import (
@@ -124,70 +124,28 @@ def bindings_along(
     return [vhost.bindings_to("exchange", record.source)]
 
 
-def find_binding(
-    vhost: VhostTopology,
-    source: str,
-    destination: str,
-    destination_type: DestinationType,
-    routing_key: str,
-    arguments: Arguments | None = None,
-) -> BindingRecord | None:
-    """The binding that a bind with these arguments has made, if there is one."""
+def find_binding(vhost: VhostTopology, wanted: BindingRecord) -> BindingRecord | None:
+    """The binding that a bind with these ends, this key and these arguments has made, if there is one."""
     try:
-        key = arguments_key(dict(arguments or {}))
+        key = arguments_key(dict(wanted.arguments))
     except NestedTooDeep:
         return None  # it could not be made
-    return vhost.find_binding(source, destination_type, destination, routing_key, key)
+    return vhost.find_binding(wanted.source, wanted.destination_type, wanted.destination, wanted.routing_key, key)
 
 
-def new_binding(
-    vhost: VhostTopology,
-    source: str,
-    destination: str,
-    destination_type: DestinationType,
-    routing_key: str,
-    arguments: Arguments | None = None,
-) -> BindingRecord:
-    """The record of a binding, valid but not yet made: durable if both ends are, with its `arguments_key`.
-
-    Raises AMQPAccessRefused when an end is the default exchange, AMQPNotFound when an end is absent (the
-    source is named first, as in RabbitMQ), AMQPPreconditionFailed when the source's type cannot take the
-    arguments."""
-    if source == "" or (destination_type == "exchange" and destination == ""):
-        raise AMQPAccessRefused("operation not permitted on the default exchange")
-    exchange = vhost.exchanges.get(source)
-    if exchange is None:
-        raise AMQPNotFound(f"no exchange '{source}' in vhost '{vhost.name}'")
-    end_durable = _destination_durable(vhost, destination_type, destination)
-    plain: dict[str, Any] = dict(arguments or {})
+def new_binding(vhost: VhostTopology, wanted: BindingRecord) -> BindingRecord:
+    """The record of a binding between ends that are there, valid but not yet made: durable if both ends are, with its
+    `arguments_key`. Raises AMQPPreconditionFailed when the source's type cannot take the arguments."""
+    source = vhost.exchanges[wanted.source]
+    queue = vhost.queues[wanted.destination] if wanted.destination_type == "queue" else None
+    end = vhost.exchanges[wanted.destination].record if queue is None else queue
     try:
-        key = arguments_key(plain)
+        key = arguments_key(dict(wanted.arguments))
     except NestedTooDeep as error:
         raise AMQPPreconditionFailed(f"invalid arguments: {error}") from error
-    binding = BindingRecord(
-        vhost=vhost.name,
-        source=source,
-        destination=destination,
-        destination_type=destination_type,
-        routing_key=routing_key,
-        durable=exchange.record.durable and end_durable,
-        arguments=plain,
-        arguments_key=key,
-    )
-    exchange.matcher.validate(binding, vhost.queues.get(destination) if destination_type == "queue" else None)
+    binding = replace(wanted, durable=source.record.durable and end.durable, arguments_key=key)
+    source.matcher.validate(binding, queue)
     return binding
-
-
-def _destination_durable(vhost: VhostTopology, destination_type: DestinationType, name: str) -> bool:
-    if destination_type == "queue":
-        queue = vhost.queues.get(name)
-        if queue is None:
-            raise AMQPNotFound(f"no queue '{name}' in vhost '{vhost.name}'")
-        return queue.durable
-    exchange = vhost.exchanges.get(name)
-    if exchange is None:
-        raise AMQPNotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
-    return exchange.record.durable
 
 
 class _Removal:

@@ -154,7 +154,8 @@ def test_what_is_deleted_is_these_events(
 
 
 def test_a_binding_is_found_with_its_arguments(topology: Topology) -> None:
-    binding = plans.new_binding(topology.vhosts["/"], "amq.direct", "amq.fanout", "exchange", "k", {"b": 1, "a": "x"})
+    wanted = BindingRecord("/", "amq.direct", "amq.fanout", "exchange", "k", arguments={"b": 1, "a": "x"})
+    binding = plans.new_binding(topology.vhosts["/"], wanted)
     topology.apply([Put(binding)])
     before = changes.known(topology, binding.key)
     assert isinstance(before, BindingRecord)
