@@ -292,7 +292,8 @@ class Broker:
             journal,
             self._disk,
             self._durable,
-            self._disk_full,
+            # A commit found no space; the watch of free space is the disk alarm's other source.
+            partial(self._alarm, "disk", source="journal"),
             self._pair.full,
             left_to_caller=lambda: self.pump.takes_commit(),
             cut=self._cut,
@@ -467,8 +468,7 @@ class Broker:
             self.pump.settle_changes(len(changes))
 
     def _unusable(self, sources: dict[int, str]) -> None:
-        """See `JournalWriter`: there are other nodes' sources in a cluster only."""
-        assert self._cluster is not None
+        assert self._cluster is not None  # there are other nodes' sources in a cluster only
         self._cluster.unusable(sources)
 
     def _cut(self, index: int, payloads: dict[int, bytes]) -> list[Write]:
@@ -491,19 +491,15 @@ class Broker:
         self.node.loaded(read.queue, read.request, rows)
         self.pump.settle()
 
-    def _alarm(self, kind: str, on: bool) -> None:
-        self._board.put(kind, "watch", on, time.time())
-
-    def _disk_space(self, free_bytes: int) -> None:
-        self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
-
-    def _disk_full(self, full: bool) -> None:
-        """A commit found no space; the watch of free space is the disk alarm's other source."""
-        self._board.put("disk", "journal", full, time.time())
+    def _alarm(self, kind: str, on: bool, source: str = "watch") -> None:
+        self._board.put(kind, source, on, time.time())
 
     def _audit_full(self, full: bool) -> None:
         """The audit log cannot be written, and publishers are to wait for it."""
-        self._board.put("audit", "audit log", full, time.time())
+        self._alarm("audit", full, "audit log")
+
+    def _disk_space(self, free_bytes: int) -> None:
+        self.node.disk_space.told(free_bytes, self.node.journal.stored_index)
 
     def _connection_left(self, connection: ConnectionBase) -> None:
         self.node.acts.closed(connection)

@@ -61,12 +61,10 @@ def carry_out(broker: Place, request: QueuesRequest) -> None:
         return
     if not request.yes:
         _confirm(found, request)
-    done = [row for names in _in_parts(found) for row in _done(broker, request, {**meant, "names": names})]
+    done: list[Row] = []
+    for names in _in_parts(found):
+        done += ask_each(broker, f"queues {request.act}", {**meant, "names": names, "yes": True})
     _account(done, request)
-
-
-def _done(broker: Place, request: QueuesRequest, meant: Row) -> Iterator[Row]:
-    return ask_each(broker, f"queues {request.act}", {**meant, "yes": True})
 
 
 def _in_parts(found: Sequence[Row]) -> Iterator[list[list[str]]]:

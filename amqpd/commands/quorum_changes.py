@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import click
 import trio
@@ -54,16 +55,7 @@ waiting_options = together(
 @which_sources
 @waiting_options
 @click.pass_obj
-def grow(
-    settings: Settings,
-    node: str,
-    queue: str | None,
-    vhost: str,
-    source: int | None,
-    everything: bool,
-    no_wait: bool,
-    timeout_s: float | None,
-) -> None:
+def grow(settings: Settings, /, node: str, no_wait: bool, timeout_s: float | None, **which: Any) -> None:
     """Keep a copy on NODE, too.
 
     With --all these are the sources that have fewer copies than they should (cluster_copies, or what a queue asks
@@ -79,7 +71,7 @@ def grow(
     async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         name = _linked(roster, member_named(roster, node))
-        named = await sources_named(opened, vhost, queue, source, everything)
+        named = await sources_named(opened, **which)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
             copies = (await queues_of(opened, settings.cluster_copies)).copies
@@ -103,16 +95,7 @@ def grow(
 @which_sources
 @waiting_options
 @click.pass_obj
-def shrink(
-    settings: Settings,
-    node: str,
-    queue: str | None,
-    vhost: str,
-    source: int | None,
-    everything: bool,
-    no_wait: bool,
-    timeout_s: float | None,
-) -> None:
+def shrink(settings: Settings, /, node: str, no_wait: bool, timeout_s: float | None, **which: Any) -> None:
     """Keep no copy on NODE any more, and put none in its place.
 
     A leader on it moves first. It waits while those that are left are no majority with everything. To replace a
@@ -127,7 +110,7 @@ def shrink(
     async def act(opened: OpenedClusterStore) -> None:
         roster = opened.roster
         name = member_named(roster, node, lives=False)
-        named = await sources_named(opened, vhost, queue, source, everything)
+        named = await sources_named(opened, **which)
         before = {each: as_it_is(roster, each) for each in named or sorted(roster.records)}
         if named is None:
             before = {each: aim for each, aim in before.items() if name in aim.members}
@@ -232,7 +215,7 @@ def rebalance(
 @click.command()
 @which_sources
 @click.pass_obj
-def cancel(settings: Settings, queue: str | None, vhost: str, source: int | None, everything: bool) -> None:
+def cancel(settings: Settings, /, **which: Any) -> None:
     """Take back what was asked for and is not done yet.
 
     Steps that were taken stay: a source that has got a fourth copy in the place of another one may keep all four.
@@ -244,7 +227,7 @@ def cancel(settings: Settings, queue: str | None, vhost: str, source: int | None
     """
 
     async def act(opened: OpenedClusterStore) -> None:
-        named = await sources_named(opened, vhost, queue, source, everything)
+        named = await sources_named(opened, **which)
         count = 0
         for each in named or sorted(opened.roster.desired_sets):
             count += await opened.set_requests.cancel(each)

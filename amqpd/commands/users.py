@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -68,15 +69,7 @@ def question_tags(tags: tuple[str, ...]) -> None:
 @password_options
 @click.option("--tag", "tags", multiple=True, metavar="T", help="Give the user this tag; may be repeated.")
 @data_dir_option
-def add(
-    name: str,
-    password: str | None,
-    password_stdin: bool,
-    no_password: bool,
-    for_rabbitmq: bool,
-    tags: tuple[str, ...],
-    data_dir: Path,
-) -> None:
+def add(name: str, for_rabbitmq: bool, tags: tuple[str, ...], data_dir: Path, **secret: Any) -> None:
     """Add the user NAME.
 
     Without PASSWORD and flags, the password is asked for. A PASSWORD argument is taken as rabbitmqctl takes
@@ -95,7 +88,7 @@ def add(
     carry_out(data_dir, users.check_new, name, tags)
     question_tags(tags)
     algorithm = users.RABBITMQ_ALGORITHM if for_rabbitmq else None
-    carry_out(data_dir, users.add, name, _password(password, password_stdin, no_password), tags, algorithm)
+    carry_out(data_dir, users.add, name, _password(**secret), tags, algorithm)
     click.echo(f"added user '{name}'; what it may do says `amqpd permission set`")
 
 
@@ -103,14 +96,7 @@ def add(
 @click.argument("name")
 @password_options
 @data_dir_option
-def passwd(
-    name: str,
-    password: str | None,
-    password_stdin: bool,
-    no_password: bool,
-    for_rabbitmq: bool,
-    data_dir: Path,
-) -> None:
+def passwd(name: str, for_rabbitmq: bool, data_dir: Path, **secret: Any) -> None:
     """Change the password of the user NAME.
 
     Without PASSWORD and flags, the password is asked for. About a PASSWORD argument see `amqpd user add
@@ -123,9 +109,9 @@ def passwd(
       amqpd user passwd alice --for-rabbitmq
     """
     carry_out(data_dir, users.check_known, name)
-    secret = _password(password, password_stdin, no_password)
-    carry_out(data_dir, users.set_password, name, secret, users.RABBITMQ_ALGORITHM if for_rabbitmq else None)
-    click.echo(f"changed the password of user '{name}'" if secret else f"user '{name}' has no password now")
+    password = _password(**secret)
+    carry_out(data_dir, users.set_password, name, password, users.RABBITMQ_ALGORITHM if for_rabbitmq else None)
+    click.echo(f"changed the password of user '{name}'" if password else f"user '{name}' has no password now")
 
 
 @user.command()
@@ -176,13 +162,13 @@ def list_users(as_json: bool, data_dir: Path) -> None:
     show(carry_out(data_dir, users.listed), ("name", "tags", "password"), as_json)
 
 
-def _password(password: str | None, from_stdin: bool, none: bool) -> bytes | None:
-    """Asks for the password, or takes it from where it was said to be; None for `none`."""
-    if (password is not None) + from_stdin + none > 1:
+def _password(password: str | None, password_stdin: bool, no_password: bool) -> bytes | None:
+    """Asks for the password, or takes it from where it was said to be; None for `no_password`."""
+    if (password is not None) + password_stdin + no_password > 1:
         raise click.UsageError("give the password once: PASSWORD, --password-stdin or --no-password")
-    if none:
+    if no_password:
         return None
-    if from_stdin:
+    if password_stdin:
         # One byte more than it may have: the use case says that it is too long.
         return sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 2).rstrip(b"\r\n")
     if password is not None:

@@ -20,19 +20,6 @@ from amqpd.vocabulary.escapes import escaped
 SHOWN_MAX = 10
 
 _SIGNS: dict[Action, str] = {"create": "+", "change": "~", "remove": "-"}
-_WORDS: dict[str, tuple[str, str]] = {
-    "vhosts": ("virtual host", "virtual hosts"),
-    "users": ("user", "users"),
-    "permissions": ("permission", "permissions"),
-    "topic_permissions": ("topic permission", "topic permissions"),
-    "global_parameters": ("global parameter", "global parameters"),
-    "parameters": ("parameter", "parameters"),
-    "policies": ("policy", "policies"),
-    "operator_policies": ("operator policy", "operator policies"),
-    "exchanges": ("exchange", "exchanges"),
-    "queues": ("queue", "queues"),
-    "bindings": ("binding", "bindings"),
-}
 
 
 def describe(found: Difference, everything: bool = False) -> list[str]:
@@ -43,7 +30,7 @@ def describe(found: Difference, everything: bool = False) -> list[str]:
         lines += [_line(step) for step in shown]
         if len(steps) > len(shown):
             more = len(steps) - len(shown)
-            lines.append(f"{_SIGNS[action]} ... and {more:,} more {_WORDS[section][1]}")
+            lines.append(f"{_SIGNS[action]} ... and {more:,} more {_words(section, more)}")
     return [*map(escaped, lines), *describe_left_out(found, everything), summary(found)]
 
 
@@ -56,7 +43,7 @@ def facts(found: Difference, everything: bool = False) -> dict[str, Any]:
                 "section": section,
                 "action": action,
                 "count": len(steps),
-                "words": f"{len(steps):,} {_WORDS[section][len(steps) != 1]}",
+                "words": f"{len(steps):,} {_words(section, len(steps))}",
                 "things": [
                     {"thing": thing(step.record), "detail": _detail(step)}
                     for step in (steps if everything else _first(steps))
@@ -98,7 +85,7 @@ def summary(found: Difference, done: bool = False) -> str:
     parts = []
     for action, both in words.items():
         counts = [(section, _count(found.steps, section, action)) for section in SECTIONS]
-        named = [f"{count:,} {_WORDS[section][count != 1]}" for section, count in counts if count]
+        named = [f"{count:,} {_words(section, count)}" for section, count in counts if count]
         if named:
             parts.append(f"{both[done]} {', '.join(named)}")
     same = found.unchanged.total()
@@ -139,3 +126,9 @@ def _listed(what: str, sentences: list[str], everything: bool) -> list[str]:
     if len(sentences) > len(shown):
         lines.append(f"({what}) ... and {len(sentences) - len(shown):,} more")
     return lines
+
+
+def _words(section: str, count: int) -> str:
+    """What the things of a section are called, one of them or many."""
+    many = section.replace("_", " ").replace("vhosts", "virtual hosts")
+    return many if count != 1 else f"{many[:-3]}y" if many.endswith("ies") else many[:-1]

@@ -87,7 +87,8 @@ class EventExchange(SessionEvents):
             node.faults.contain(TASK, "events", error)
 
     def _one(self, event: str, facts: Callable[..., Facts], *about: Any) -> None:
-        self._publish(lambda: [(event, facts(*about))])
+        if self._wanted:
+            self._publish(lambda: [(event, facts(*about))])
 
     # The topology
 
@@ -117,9 +118,8 @@ class EventExchange(SessionEvents):
     # Connections, channels, consumers
 
     def logged_in(self, connection: LoginClient, user: str) -> None:
-        if self._wanted:
-            assert isinstance(connection, ConnectionBase)
-            self._one("user.authentication.success", sessions.login, connection, user)
+        assert isinstance(connection, ConnectionBase)
+        self._one("user.authentication.success", sessions.login, connection, user)
 
     def login_refused(self, connection: LoginClient, reason: str) -> None:
         if not self._wanted:
@@ -133,34 +133,28 @@ class EventExchange(SessionEvents):
         self._one("user.authentication.failure", sessions.login, connection, connection.claimed_user, reason)
 
     def connection_opened(self, connection: LoginClient) -> None:
-        if self._wanted:
-            assert isinstance(connection, ConnectionBase)
-            self._one("connection.created", sessions.connection_created, connection, self._name, self._node.now_ms)
+        assert isinstance(connection, ConnectionBase)
+        self._one("connection.created", sessions.connection_created, connection, self._name, self._node.now_ms)
 
     def connection_closed(self, connection: LoginClient) -> None:
-        if self._wanted:
-            assert isinstance(connection, ConnectionBase)
-            self._one("connection.closed", sessions.connection_closed, connection, self._name)
+        assert isinstance(connection, ConnectionBase)
+        self._one("connection.closed", sessions.connection_closed, connection, self._name)
 
     def channel_opened(self, channel: ConfirmingChannel) -> None:
-        if self._wanted:
-            assert isinstance(channel, ChannelBase)
-            self._one("channel.created", sessions.channel_created, channel, self._name)
+        assert isinstance(channel, ChannelBase)
+        self._one("channel.created", sessions.channel_created, channel, self._name)
 
     def channel_closed(self, channel: ConfirmingChannel) -> None:
-        if self._wanted:
-            assert isinstance(channel, ChannelBase)
-            self._one("channel.closed", sessions.channel_closed, channel, self._name)
+        assert isinstance(channel, ChannelBase)
+        self._one("channel.closed", sessions.channel_closed, channel, self._name)
 
     def consumer_added(self, channel: ConfirmingChannel, consumer: Subscription, arguments: Arguments) -> None:
-        if self._wanted:
-            assert isinstance(channel, ChannelBase)
-            self._one("consumer.created", sessions.consumer_created, channel, consumer, arguments, self._name)
+        assert isinstance(channel, ChannelBase)
+        self._one("consumer.created", sessions.consumer_created, channel, consumer, arguments, self._name)
 
     def consumer_removed(self, channel: ConfirmingChannel, consumer: Subscription) -> None:
-        if self._wanted:
-            assert isinstance(channel, ChannelBase)
-            self._one("consumer.deleted", sessions.consumer_deleted, channel, consumer, self._name)
+        assert isinstance(channel, ChannelBase)
+        self._one("consumer.deleted", sessions.consumer_deleted, channel, consumer, self._name)
 
     # Alarms
 

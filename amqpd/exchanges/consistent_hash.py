@@ -14,7 +14,7 @@ not.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from pamqp.exceptions import AMQPPreconditionFailed
@@ -99,9 +99,6 @@ class ConsistentHashMatcher(Matcher):
         self._slots.set(destination, max(weights, default=0))
         if not weights:
             del self._weights[destination]
-
-    def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
-        return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
         found = self._slots.pick(self._key(message))

@@ -2,8 +2,7 @@
 
 What comes in: bindings, routing keys. What goes out: the destinations of one key, from one dict look-up.
 Rules: 1. keys are compared whole, byte for byte; 2. a key with no bindings left is forgotten.
-Not here: the default exchange, which has no bindings at all (`amqpd/topology/state.py`,
-`VhostTopology.route`).
+Not here: the default exchange, which has no bindings at all (`amqpd/topology/routes.py`).
 """
 
 from __future__ import annotations

@@ -86,9 +86,6 @@ class HashSlots(Generic[T]):
         self.raced = 0
         """members that have taken part in a race so far, each as often as it did"""
 
-    def __len__(self) -> int:
-        return len(self._members)
-
     def set(self, member: T, weight: int) -> None:
         """The member takes part with this weight from now on; with 0 not any more."""
         before = self._members.pop(member, None)

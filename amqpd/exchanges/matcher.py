@@ -76,10 +76,11 @@ class Matcher(ABC):
         """Takes back an `add` of an equal binding. Raises KeyError, and changes nothing, if there was
         none."""
 
-    @abstractmethod
     def match(self, routing_key: str, headers: Mapping[str, Any] | None = None) -> Collection[Destination]:
         """The destinations of one message, each once, in an order that depends on the bindings and the
-        arguments only. `headers` is the message's headers table, or None when it has none."""
+        arguments only. `headers` is the message's headers table, or None when it has none. A type has this method
+        or `match_message` of its own."""
+        return self.match_message(Message((routing_key,), headers))
 
     def match_message(self, message: Message) -> Collection[Destination]:
         """As `match`, for all routing keys of the message together."""

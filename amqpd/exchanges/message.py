@@ -15,14 +15,6 @@ from typing import Any
 from amqpd.message.propertylist import PropertyList
 
 
-def _no_chance() -> float:
-    return 0.0
-
-
-def _all_served(vhost: str, queue: str) -> bool:
-    return True
-
-
 class Message:
     """A message, as matchers may read it: routing keys, headers, properties, and a random number."""
 
@@ -33,8 +25,8 @@ class Message:
         routing_keys: tuple[str, ...],
         headers: Mapping[str, Any] | None = None,
         properties: bytes = b"\0\0",
-        chance: Callable[[], float] = _no_chance,
-        serves: Callable[[str, str], bool] = _all_served,
+        chance: Callable[[], float] = lambda: 0.0,
+        serves: Callable[[str, str], bool] = lambda _vhost, _queue: True,
     ) -> None:
         """`properties` are the flags and list of the content header; `chance` gives numbers from 0.0 to below 1.0;
         `serves` says whether the node serves the queue of this virtual host and name."""

@@ -1,20 +1,39 @@
 """How an operator asks for a declaration: with the checks of the protocol, and waiting for the answer.
 
 What comes in: an act of `amqpd/declarations/`, or another that asks for permissions; who asks for it. What goes out:
-what the act gives back; or its refusal as a `ManagementError`.
-Not here: the acts themselves.
+what the act gives back; or its refusal as the `ManagementError` of that kind.
+Rules: the words of a refusal stay RabbitMQ's, because tools compare them: NAME - explanation is the client's form,
+the explanation alone is the operator's.
+Not here: the acts themselves, the checks (`amqpd/declarations/`, `amqpd/publishing/`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from pamqp.exceptions import (
+    AMQPAccessRefused,
+    AMQPError,
+    AMQPNotAllowed,
+    AMQPNotFound,
+    AMQPNotImplemented,
+    AMQPResourceLocked,
+)
+
 from amqpd.declarations.asker import Asker
-from amqpd.declarations.names import Inequivalent
+from amqpd.declarations.names import Inequivalent, NotLedHere
 from amqpd.flow.client_counters import LimitReached
-from amqpd.management.amqp_errors import refusals
-from amqpd.management.errors import AlreadyExists, BadArgument, Conflict, ManagementError
+from amqpd.management.errors import (
+    AlreadyExists,
+    AtAnotherNode,
+    BadArgument,
+    Conflict,
+    ManagementError,
+    NotFound,
+    NotPermitted,
+)
 from amqpd.management.metadata.interface import NAME_BYTES_MAX
 from amqpd.management.operators import Operator
 from amqpd.management.running import NodeAnswer, Running
@@ -75,3 +94,23 @@ def checked_arguments(arguments: Any) -> dict[str, Any]:
     except BadValue as error:
         raise BadArgument(f"arguments: {error}") from None
     return found
+
+
+# A precondition that does not hold is a bad argument in most cases; a use case that knows better says so.
+KINDS: dict[type[AMQPError], type[ManagementError]] = {
+    AMQPAccessRefused: NotPermitted,
+    AMQPNotAllowed: NotPermitted,
+    AMQPNotFound: NotFound,
+    AMQPNotImplemented: BadArgument,
+    AMQPResourceLocked: Conflict,
+    NotLedHere: AtAnotherNode,
+}
+
+
+@contextmanager
+def refusals(otherwise: type[ManagementError] = BadArgument) -> Iterator[None]:
+    """Raises what the protocol's exception is to an operator; `otherwise` for a precondition that does not hold."""
+    try:
+        yield
+    except AMQPError as error:
+        raise KINDS.get(type(error), otherwise)(str(error)) from error

@@ -6,7 +6,7 @@ Rules: 1. The kinds are few, because a face has few answers: the command line ha
 control socket the sentence and `kind`, an HTTP API a status. 2. `kind` is part of what the control socket answers:
 `of_kind` makes the same exception of it on the other side. 3. What is none of these is a bug of ours.
 Not here: what ends a node or keeps it from starting (`amqpd/errors.py`), what a client of AMQP is told
-(`amqp_errors.py` turns that into these).
+(`asking.py` turns that into these).
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue
 from amqpd.declarations.queues import WantedQueue, declare_queue, delete_queue
-from amqpd.management.amqp_errors import refusals
-from amqpd.management.asking import ask, checked_arguments, checked_name
+from amqpd.management.asking import ask, checked_arguments, checked_name, refusals
 from amqpd.management.errors import BadArgument, Conflict, NotFound, Unavailable
 from amqpd.management.operators import Operator
 from amqpd.management.running import NodeAnswer, Running

@@ -33,7 +33,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from amqpd import __version__
-from amqpd.tracing.facts import SpanFact, Value
+from amqpd.tracing.tracer import SpanFact, Value
 
 # The path of OTLP's traces (OTLP 1.5, "OTLP/HTTP Request"), added where only the collector is named.
 TRACES_PATH = "/v1/traces"

@@ -22,8 +22,7 @@ import trio
 
 from amqpd.config import Settings
 from amqpd.errors import StartupError
-from amqpd.tracing.facts import SpanFact
-from amqpd.tracing.tracer import Tracer
+from amqpd.tracing.tracer import SpanFact, Tracer
 
 # So that many go together, and an idle broker does not wake for them.
 GATHER_S = 0.1

@@ -126,10 +126,6 @@ def _is_age(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("0*[1-9][0-9]*[YMDhms]", value) is not None
 
 
-def _anything(_: Any) -> bool:
-    return True
-
-
 # key: (check, what the text calls it: "... is not a valid X")
 _KEYS: dict[str, tuple[Check, str]] = {
     "expires": (_at_least(1), "queue expiry"),
@@ -164,7 +160,7 @@ _KEYS: dict[str, tuple[Check, str]] = {
     "member-placement-tag": (_is_name, "member-placement-tag value. Must be a non-empty string"),
     # Mirrored queues of RabbitMQ before 4.0: `ha-params` is a number, or a list of nodes.
     "ha-mode": (_one_of("all", "exactly", "nodes"), "ha-mode value"),
-    "ha-params": (_anything, "ha-params value"),
+    "ha-params": (lambda _: True, "ha-params value"),
     "ha-sync-mode": (_one_of("manual", "automatic"), "ha-sync-mode value"),
     "ha-sync-batch-size": (_at_least(1), "ha-sync-batch-size value"),
     "ha-promote-on-shutdown": (_one_of("always", "when-synced"), "ha-promote-on-shutdown value"),

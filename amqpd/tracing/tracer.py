@@ -7,21 +7,50 @@ itself says, so that it has one after a restart, too; the publish is linked whil
 publishes came with one context it is not known which was whose, and none is linked. 3. What is remembered has bounds:
 publishes go, the oldest first; deliveries beyond theirs are settled without being told, and of a batch that is
 delivered only the beginning is. 4. Messages of one run that are alike, headers included, are one span, with their
-number.
+number. 5. Names that clients chose are as they came (`surrogateescape`): what sends facts on makes them sendable.
+Attributes have the names of OpenTelemetry's semantic conventions for messaging where these have one, and begin with
+`amqpd.` else.
 Not here: who asks (`publishing/publish.py`, `node/node.py`, `session/settling.py`), what becomes of the facts
 (`amqpd/process/spans.py`).
+
+Source: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ and .../messaging/rabbitmq/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from amqpd.kernel import Run
 from amqpd.tracing.context import TraceContext, TracedFields, contents_of, may_be_sampled, number_sampled
-from amqpd.tracing.facts import SpanFact, Tell, Value
 from amqpd.vocabulary.client import Client
 from amqpd.vocabulary.records import QueueRecord
+
+Value = str | int | bool | list[str]
+
+
+class SpanFact(NamedTuple):
+    """One span, as the core tells it; times are in microseconds since the epoch."""
+
+    name: str
+    context: TraceContext
+    """whose trace it is in"""
+    span_id: int
+    parent_id: int
+    """`context.span_id`, or that of another span of ours"""
+    serves: bool
+    """it is the broker's half of what a client does; else what goes on inside"""
+    start_us: int
+    end_us: int
+    attributes: Mapping[str, Value]
+    link_id: int = 0
+    """another span of the trace, which it follows from; 0: none"""
+    error: str = ""
+    """why it failed; empty: it did not"""
+
+
+Tell = Callable[[SpanFact], None]
+
 
 # Some 2 MB: what a consumer gets within a minute or so of its publish.
 PUBLISHES_MAX = 10_000

@@ -10,7 +10,7 @@ import pytest
 import trio
 from pamqp import exceptions
 
-from amqpd.management.amqp_errors import refusals
+from amqpd.management.asking import refusals
 from amqpd.management.control import socket as control
 from amqpd.management.control.answers import Commands
 from amqpd.management.errors import (

@@ -8,7 +8,7 @@ import pytest
 from pamqp import commands
 
 from amqpd.exchanges.delayed_message import DELAYED_MESSAGE, DELAYED_TYPE
-from amqpd.management.figures.exchange_figures import added, figures_of_exchange
+from amqpd.management.figures.inventory import added, figures_of_exchange
 from tests.harness.harness import Client, Harness, publish_bytes
 
 

@@ -74,8 +74,8 @@ class Guarded(Harness):
     def attempts(self) -> tuple[int, int]:
         """under way, and of these abandoned"""
         attempts = self._services._attempts
-        assert attempts._counts.total() == attempts.abandoned
-        return len(attempts), attempts.abandoned
+        assert attempts._counts.total() == len(attempts._abandoned)
+        return len(attempts._under_way), len(attempts._abandoned)
 
     def _settle(self) -> None:
         self.step()

@@ -23,7 +23,7 @@ from amqpd.process.otel import ANSWER_BYTES_MAX, STATE_MEMBERS_MAX, OtelExporter
 from amqpd.process.spans import GATHER_S, REPORT_S, STEP_S, Spans, spans_of
 from amqpd.setting_tables import OtelSettings
 from amqpd.tracing.context import TraceContext
-from amqpd.tracing.facts import SpanFact
+from amqpd.tracing.tracer import SpanFact
 from tests.tracing.collector import Collector, answered, collecting
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C

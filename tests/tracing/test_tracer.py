@@ -11,8 +11,7 @@ from pamqp import commands
 
 from amqpd.kernel import Mixed, scan_batch
 from amqpd.tracing import tracer as tracing
-from amqpd.tracing.facts import SpanFact
-from amqpd.tracing.tracer import Deliveries, SentRange, Tracer
+from amqpd.tracing.tracer import Deliveries, SentRange, SpanFact, Tracer
 from tests.harness.harness import Client, Harness, publish_bytes
 
 Basic, Confirm, Exchange, Queue, Tx = commands.Basic, commands.Confirm, commands.Exchange, commands.Queue, commands.Tx

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from amqpd.management import bindings, exchanges
 from amqpd.management.errors import AtAnotherNode, NotFound
-from amqpd.management.figures.exchange_figures import DELAYED, PASSED, added, figures_of_exchange
+from amqpd.management.figures.inventory import DELAYED, PASSED, added, figures_of_exchange
 from amqpd.management.messages import publishing
 from amqpd.management.pacing import WalkPace
 from amqpd.wire.json_values import to_json

@@ -61,12 +61,12 @@ class Said:
 
     def object(self, value: Row) -> None:
         """The one thing that was asked for, where the format is JSON."""
-        click.echo(json.dumps(value, **_COMPACT))
+        click.echo(compact(value))
 
     def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
         shown = [[row[column] for column in columns] for row in rows]
         if self.formatter == "json":
-            lines = (json.dumps(dict(zip(columns, map(_json, row), strict=True)), **_COMPACT) for row in shown)
+            lines = (compact(dict(zip(columns, map(_json, row), strict=True))) for row in shown)
             click.echo("[\n" + "\n,".join(lines) + "\n]")
         elif self.formatter == "csv":
             click.echo(_csv([list(columns), *shown] if self.headers else shown), nl=False)
@@ -89,7 +89,7 @@ def term(value: Any) -> str:
     if isinstance(value, Tags):
         return "[" + ", ".join(value) + "]"
     if isinstance(value, Document):
-        return json.dumps(value, **_COMPACT)
+        return compact(value)
     if isinstance(value, dict | list):
         return _nested(value)
     return str(value)
@@ -105,14 +105,15 @@ def _nested(value: Any) -> str:
     return term(value)
 
 
-_COMPACT: Any = {"separators": (",", ":"), "ensure_ascii": False}
+def compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, Arguments):
         return [[name, _type_of(each), _json(each)] for name, each in value.items()]
     if isinstance(value, Document):
-        return json.dumps(value, **_COMPACT)
+        return compact(value)
     return "" if value is None else value
 
 

@@ -6,13 +6,10 @@ Not here: what is checked and done (`amqpd/management/`).
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
 from amqpd.commands.ctl.call import DATA, USAGE, CtlCall, Failed, command
-from amqpd.commands.ctl.said import Document, Tags, term
+from amqpd.commands.ctl.said import Document, Tags, compact, term
 from amqpd.commands.options import json_value
 from amqpd.management.errors import AlreadyExists, NotFound
 from amqpd.management.metadata import limits, parameters, policies, vhosts
@@ -173,7 +170,7 @@ def list_parameters(call: CtlCall) -> None:
     """List parameters of a virtual host."""
     call.said.sentence(f'Listing runtime parameters for vhost "{call.vhost}" ...')
     rows = call.change(parameters.listed, call.vhost)
-    call.said.rows([{**row, "value": _as_json(row["value"])} for row in rows], ("component", "name", "value"))
+    call.said.rows([{**row, "value": compact(row["value"])} for row in rows], ("component", "name", "value"))
 
 
 @command("set_global_parameter", "name value")
@@ -195,7 +192,7 @@ def list_global_parameters(call: CtlCall) -> None:
     """List parameters of no virtual host."""
     call.said.sentence("Listing global runtime parameters ...")
     rows = call.change(parameters.listed_global)
-    call.said.rows([{**row, "value": _as_json(row["value"])} for row in rows], ("name", "value"))
+    call.said.rows([{**row, "value": compact(row["value"])} for row in rows], ("name", "value"))
 
 
 @command("set_cluster_name", "name")
@@ -215,7 +212,3 @@ def checked_columns(columns: tuple[str, ...], known: tuple[str, ...]) -> tuple[s
             USAGE,
         )
     return wanted
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

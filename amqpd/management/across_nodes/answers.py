@@ -32,8 +32,7 @@ from amqpd.management.attention.watch import AttentionWatch, entered_by
 from amqpd.management.connections import CloseRequest
 from amqpd.management.errors import BadArgument, ManagementError
 from amqpd.management.figures import totals
-from amqpd.management.figures.exchange_figures import figures_of_exchange
-from amqpd.management.figures.inventory import channel_row, connection_row, consumer_row
+from amqpd.management.figures.inventory import channel_row, connection_row, consumer_row, figures_of_exchange
 from amqpd.management.figures.memory import memory_of
 from amqpd.management.figures.node_facts import NodeFacts
 from amqpd.management.operators import Operator

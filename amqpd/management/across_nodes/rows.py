@@ -35,9 +35,6 @@ class Kept:
         self._old: dict[Hashable, Any] = {}
         self._filled = trio.Event()
 
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
     def get(self, key: Hashable) -> Any:
         """None: it is not kept."""
         found = self._young.get(key)
@@ -55,7 +52,7 @@ class Kept:
     async def run(self) -> None:
         """Drops old answers until it is cancelled."""
         while True:
-            if not len(self):
+            if not self._young and not self._old:
                 self._filled = trio.Event()
                 await self._filled.wait()
             await trio.sleep(KEPT_S)

@@ -161,9 +161,6 @@ class AttentionWatch:
         self._full_since_ms: int | None = None
         """since when the journal was full at each look"""
 
-    def __len__(self) -> int:
-        return len(self._queues)
-
     # For the sampler
 
     def look(self, queue: LeaderQueue) -> None:

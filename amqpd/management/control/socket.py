@@ -109,9 +109,7 @@ def each_row(
     """As `rows`, one by one as they come: for answers that are larger than memory."""
     answers = _answers(data_dir, command, arguments, timeout_s)
     first = next(answers, None)
-    if first is None:
-        return None
-    return _rows_in(first, answers)
+    return None if first is None else _rows_in(first, answers)
 
 
 def _rows_in(
@@ -264,7 +262,7 @@ class ControlServer:
                 busy = Unavailable(f"more than {CONNECTIONS_MAX} control connections: try again")
                 await _send(stream, refusal(busy))
                 return
-            operator = Operator(uid=_uid(stream))
+            operator = Operator(uid=_credentials(stream.socket)[1])
             received = bytearray()
             while True:
                 with trio.fail_after(IDLE_TIMEOUT_S):
@@ -287,10 +285,6 @@ def _remove(file: Path, made: os.stat_result) -> None:
     with contextlib.suppress(OSError):
         if os.path.samestat(file.stat(), made):
             file.unlink()
-
-
-def _uid(stream: trio.SocketStream) -> int | None:
-    return _credentials(stream.socket)[1]
 
 
 def _credentials(connected: Any) -> tuple[int | None, int | None]:

@@ -33,7 +33,7 @@ from amqpd.management.messages.leader_queues import leader_queue, require_here
 from amqpd.management.messages.repair import delete
 from amqpd.management.messages.requests import MessagesRequest
 from amqpd.management.operators import Operator
-from amqpd.management.running import until_durable
+from amqpd.management.running import NodeAnswer, until_durable
 from amqpd.node.node import Node
 from amqpd.queues.browsing import EVERY, body_segment, ready
 from amqpd.queues.dispatchable import Paged
@@ -170,16 +170,9 @@ class DamagedRows:
 
     async def _read(self, damage: Damage) -> Row:
         """The row as the disk has it; without data when it has none."""
-        answered = trio.Event()
-        found: list[Row] = []
-
-        def answer(rows: list[Row]) -> None:
-            found.extend(rows)
-            answered.set()
-
-        segment = damage.segment
-        self._reader.read(damage.level.queue_id, segment.first, segment.last, answer)
-        await answered.wait()
+        answer, segment = NodeAnswer[list[Row]](), damage.segment
+        self._reader.read(damage.level.queue_id, segment.first, segment.last, answer.give)
+        found = await answer.wait()
         fitting = [row for row in found if (row.first_seq, row.last_seq) == (segment.first, segment.last)]
         return fitting[0] if fitting else Row(damage.level.queue_id, segment.first, segment.last)
 

@@ -32,7 +32,7 @@ from amqpd.management.messages.bodies import Reader
 from amqpd.management.messages.operations import LIFE_SIGN_S, MOVED_BYTES_MAX, SHORTAGES
 from amqpd.management.messages.repair import Mover
 from amqpd.management.operators import Operator
-from amqpd.management.running import until_durable
+from amqpd.management.running import NodeAnswer, until_durable
 from amqpd.node.node import Node
 from amqpd.node.orphans import Orphan, bodies_of, live
 from amqpd.queues.browsing import id_of, runs_in
@@ -255,16 +255,9 @@ class OrphanOperations:
                     seq = row.last_seq + 1
 
     async def _read(self, level: Messages, first: int, last: int) -> list[Row]:
-        answered = trio.Event()
-        found: list[Row] = []
-
-        def answer(rows: list[Row]) -> None:
-            found.extend(rows)
-            answered.set()
-
-        self._reader.read(level.queue_id, first, last, answer)
-        await answered.wait()
-        return found
+        answer = NodeAnswer[list[Row]]()
+        self._reader.read(level.queue_id, first, last, answer.give)
+        return await answer.wait()
 
     async def _first(self, orphan: Orphan) -> dict[str, Any]:
         """What the first message says of where it was published."""

@@ -4,7 +4,9 @@ What comes in: the node, and filters by name. What goes out: rows (JSON objects)
 consumer, queue, exchange or binding, in no promised order.
 Rules: 1. Pure, and nothing is changed. 2. Rows are made one by one over a copy of the names, because the broker goes
 on between them: what has gone by then is left out. 3. The names of the members are those of RabbitMQ's management
-interface where it has one for the same thing.
+interface where it has one for the same thing. 4. Figures of an exchange at several nodes may be added up, name by
+name; `messages_delayed` (of the plugin rabbitmq_delayed_message_exchange) of all is unknown when it is at one of
+them.
 Not here: paging and bounds (`control/socket.py`), the commands that print rows (`commands/`), what is known of one
 queue (`queue_facts.py`).
 """
@@ -12,8 +14,10 @@ queue (`queue_facts.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from amqpd.exchanges.delayed_message import DELAYED_MESSAGE
 from amqpd.management.figures.overview import unroutable_of, vhosts
 from amqpd.management.figures.queue_facts import queue_facts
 from amqpd.node.connection_rates import ConnectionRates, told_safe
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from amqpd.queues.port import QueuePort
     from amqpd.session.credit import Subscription
     from amqpd.session.ports import ChannelBase, ConnectionBase
+
 
 CLIENT_NAME_LENGTH_MAX = 200
 """In rows of channels and consumers, of which there are many."""
@@ -207,3 +212,37 @@ def _state(connection: ConnectionBase) -> str:
 
 def _wanted(filters: Filters, vhost: str, user: str | None = None) -> bool:
     return filters.get("vhost") in (None, vhost) and filters.get("user") in (None, user)
+
+
+PASSED = ("publish_in", "publish_out")
+DELAYED = "messages_delayed"
+
+
+def figures_of_exchange(node: Node, vhost: str, name: str) -> Row:
+    """`publish_in`, `publish_out` and their rates, where something was published; `messages_delayed` of an exchange
+    that is made for delayed messages."""
+    row: Row = {}
+    passed = node.routes.traffic.known(vhost, name)
+    if passed is not None and passed.publish_in:
+        row = {
+            "publish_in": passed.publish_in,
+            "publish_out": passed.publish_out,
+            "publish_in_rate": round(passed.rate_in, 1),
+            "publish_out_rate": round(passed.rate_out, 1),
+        }
+    contents = node.topology.vhosts.get(vhost)
+    if contents is None or name not in contents.exchanges or contents.exchanges[name].record.type != DELAYED_MESSAGE:
+        return row
+    store = node.delayed.get(vhost)
+    alike = (each for each in contents.exchanges.values() if each.record.type == DELAYED_MESSAGE)
+    alone = len(list(islice(alike, 2))) == 1
+    return row | {DELAYED: 0 if store is None else store.waiting_for(name, alone)}
+
+
+def added(one: Row, other: Row) -> Row:
+    """The figures of two nodes together."""
+    found = {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other} if name != DELAYED}
+    if DELAYED in one or DELAYED in other:
+        delayed = one.get(DELAYED, 0), other.get(DELAYED, 0)
+        found[DELAYED] = None if None in delayed else sum(delayed)
+    return found

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from amqpd.journal.records import Row
+from amqpd.management.running import NodeAnswer
 from amqpd.queues.browsing import Stretch, body_segment
 from amqpd.queues.messages import Messages
 from amqpd.queues.paging import MISSING
@@ -109,17 +110,10 @@ class Bodies:
         return self._parsed
 
     async def _read(self, level: Messages, first: int, last: int) -> None:
-        answered = trio.Event()
-        found: list[Row] = []
-
-        def answer(rows: list[Row]) -> None:
-            found.extend(rows)
-            answered.set()
-
+        answer = NodeAnswer[list[Row]]()
         self._level, self._rows, self._parsed = None, [], None
-        self._reader.read(level.queue_id, first, last, answer)
-        await answered.wait()
-        self._level, self._rows = level, found
+        self._reader.read(level.queue_id, first, last, answer.give)
+        self._level, self._rows = level, (found := await answer.wait())
         if self._row_of(level, first) is None and level.store.on_disk_only(first):
             level.paging.fence(first, found[0].first_seq - 1 if found else last, MISSING)
 

@@ -21,8 +21,7 @@ from amqpd.audit.kinds import REDELIVERED
 from amqpd.audit.party import Party
 from amqpd.declarations.asker import Asker
 from amqpd.declarations.names import dispatched, existing_queue, refuse_crashed
-from amqpd.management.amqp_errors import refusals
-from amqpd.management.asking import ask
+from amqpd.management.asking import ask, refusals
 from amqpd.management.errors import BadArgument, Unavailable
 from amqpd.management.operators import Operator
 from amqpd.management.running import NodeAnswer, Running

@@ -25,7 +25,7 @@ import trio
 
 from amqpd.declarations.names import locked
 from amqpd.journal.lane import Lanes, joined
-from amqpd.management.amqp_errors import refusals
+from amqpd.management.asking import refusals
 from amqpd.management.errors import AtAnotherNode, BadArgument, NotPermitted, Unavailable
 from amqpd.management.messages.bodies import Bodies, Reader, StretchPart
 from amqpd.management.messages.leader_queues import leader_queue, require_here

@@ -26,8 +26,7 @@ from pamqp.exceptions import AMQPAccessRefused, AMQPNotFound
 from amqpd.declarations.asker import Asker
 from amqpd.journal.lane import NONE, joined
 from amqpd.kernel import Run
-from amqpd.management.amqp_errors import refusals
-from amqpd.management.asking import checked_arguments, checked_name
+from amqpd.management.asking import checked_arguments, checked_name, refusals
 from amqpd.management.errors import AtAnotherNode, BadArgument, Conflict, ManagementError, Unavailable
 from amqpd.management.messages.operations import SHORTAGES
 from amqpd.management.messages.property_names import NUMBERS, TEXTS

@@ -13,6 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import trio
@@ -147,7 +148,9 @@ class _Import:
         return topology
 
     def compare(self, topology: Topology) -> None:
-        self.found = difference(topology, self.wanted, _new_id, prune=self.prune, place=self.place)
+        self.found = difference(
+            topology, self.wanted, partial(secrets.randbits, 63), prune=self.prune, place=self.place
+        )
         if not self.running:
             self._leave_transients_out()
 
@@ -167,10 +170,6 @@ class _Import:
             self.found.left_out.append(
                 f"{len(transient)} transient queues, exchanges and bindings: they need a broker that runs"
             )
-
-
-def _new_id() -> int:
-    return secrets.randbits(63)
 
 
 def _hash_passwords(wanted: Definitions, known: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from amqpd.management.amqp_errors import refusals
+from amqpd.management.asking import refusals
 from amqpd.management.errors import BadArgument, Conflict
 from amqpd.management.running import NodeAnswer, Running
 from amqpd.vocabulary.records import BindingRecord, Change, Delete, ExchangeRecord, Key, Put, QueueRecord, Record

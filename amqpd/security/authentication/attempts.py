@@ -81,10 +81,3 @@ class Attempts:
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]
-
-    @property
-    def abandoned(self) -> int:
-        return len(self._abandoned)
-
-    def __len__(self) -> int:
-        return len(self._under_way)

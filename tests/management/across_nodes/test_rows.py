@@ -104,7 +104,8 @@ async def test_an_answer_is_kept_for_some_seconds_and_then_let_go(autojump_clock
         await others.rows.rows("totals")
         assert len(others.asked) == 1
         await trio.sleep(2 * KEPT_S)
-        assert len(others.rows._kept) == 0  # also when nobody asks any more
+        kept = others.rows._kept
+        assert (len(kept._young), len(kept._old)) == (0, 0)  # also when nobody asks any more
         await others.rows.rows("totals")
         assert len(others.asked) == 2
         nursery.cancel_scope.cancel()

@@ -254,13 +254,13 @@ async def test_nothing_is_kept_of_queues_without_messages_and_of_those_that_are_
     for number in range(20):
         at.client.declare(f"q{number}")
     await at.rest()
-    assert len(at.watch) == 0
+    assert len(at.watch._queues) == 0
     for number in range(20):
         at.client.publish(b"x", f"q{number}")
     await at.rest(5_000)
-    assert len(at.watch) == 20
+    assert len(at.watch._queues) == 20
     for number in range(20):
         act = commands.Queue.Purge if number % 2 else commands.Queue.Delete
         at.client.send(act(queue=f"q{number}"))
     await at.rest(FORGET_MS + 5_000)
-    assert (len(at.watch), await at.facts()) == (0, [])
+    assert (len(at.watch._queues), await at.facts()) == (0, [])

@@ -151,9 +151,6 @@ class _Part:
             self.compares[compare] = None
             self._named.add(compare.key)
 
-    def as_transaction(self) -> MetadataTransaction:
-        return MetadataTransaction(tuple(self.compares), tuple(self.operations))
-
 
 def parts_of(transaction: MetadataTransaction) -> Iterator[MetadataTransaction]:
     """What etcd takes at once each; the transaction itself, when that is little enough."""
@@ -175,7 +172,7 @@ def parts_of(transaction: MetadataTransaction) -> Iterator[MetadataTransaction]:
     for at in range(0, len(left), PART_NAMED_MAX):
         yield MetadataTransaction(tuple(left[at : at + PART_NAMED_MAX]), ())
     for part in parts:
-        yield part.as_transaction()
+        yield MetadataTransaction(tuple(part.compares), tuple(part.operations))
 
 
 def _needed_by(key: str) -> tuple[str, ...]:
