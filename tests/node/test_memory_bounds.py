@@ -207,10 +207,12 @@ def test_the_topic_exchanges_cache_is_bounded() -> None:
     client.declare("q")
     client.call(commands.Queue.Bind(0, "q", "amq.topic", "a.#", False, {}), commands.Queue.BindOk)
     matcher = harness.topology.vhosts["/"].exchanges["amq.topic"].matcher
+    assert isinstance(matcher, TopicMatcher)
+    largest = 0
     for number in range(SUBLIST_ENTRIES_MAX * 2):
         routed(harness.topology.vhosts["/"], "amq.topic", f"a.{number}")
-    assert isinstance(matcher, TopicMatcher)
-    assert 0 < matcher._sublist.cached <= SUBLIST_ENTRIES_MAX
+        largest = max(largest, matcher._sublist.cached)
+    assert 0 < largest <= SUBLIST_ENTRIES_MAX
 
 
 # Times to look at a queue
