@@ -6,6 +6,7 @@ with few messages and with many. Not verified here: the time, SQLite's own work.
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -48,6 +49,7 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
             nonlocal calls
             calls += event == "call"
 
+        gc.disable()  # what other tests left, and is collected meanwhile, may call what counts
         sys.setprofile(count)
         try:
             message = decode(came)
@@ -57,6 +59,7 @@ def calls_of_a_frame(directory: Path, rows: int, settled: int) -> int:
             disk.commit(JournalTransaction(index + 2, writes=writes))
         finally:
             sys.setprofile(None)
+            gc.enable()
         assert disk._writer.execute("SELECT count(*) FROM batch").fetchone() == (rows,)
         return calls
     finally:

@@ -105,7 +105,7 @@ class Tenant:
             "alarms",
         ),
         (
-            "import amqpd.process.memory as g\n"
+            "import amqpd.process.garbage as g\n"
             "class GC:\n"
             "    def __getattr__(self, name):\n"
             "        raise OverflowError(name)\n"
@@ -229,7 +229,7 @@ def test_a_command_that_fails_is_answered(broker: BrokenBroker) -> None:
         "    raise RuntimeError('queues')\n"
         "i.listed = broken\n"
         "import amqpd.management.control.socket as c\n"
-        "c._uid = lambda stream: 1 // 0\n"
+        "c._credentials = lambda connected: 1 // 0\n"
     )
     broker.start()
     tenant = Tenant(broker)
