@@ -183,8 +183,10 @@ class ClientCounters:
                 coming[change.record.vhost] += self._require_capacity(change.record, coming[change.record.vhost])
 
         def done(made: bool) -> None:
-            self._coming_bytes.subtract(coming)
-            self._coming_bytes += Counter()  # names come and go
+            for vhost, nbytes in coming.items():
+                self._coming_bytes[vhost] -= nbytes
+                if not self._coming_bytes[vhost]:
+                    del self._coming_bytes[vhost]  # of these alone: there may be very many virtual hosts
             resume(made)
 
         submit(done if coming else resume)
