@@ -411,8 +411,10 @@ class Machine:
 
     def apply_policy(self, changes: list[Any]) -> None:
         for name, queue in self.model.queues.items():
+            before = queue.asked.number("expires")
             queue.asked.policy = self.policy_of(name)
-            queue.used_ms = self.model.now_ms
+            if queue.asked.number("expires") != before:
+                queue.used_ms = self.model.now_ms
         self.harness._apply(changes)
         self.harness.step()
         self.settle_down()
