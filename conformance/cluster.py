@@ -45,7 +45,7 @@ def assert_no_queues(broker: Broker) -> None:
     admin = admin_of(broker)
     assert isinstance(admin, AmqpdAdmin)
     left = [row for row in json.loads(admin.command("queue", "list", "--json")) if not row["exclusive"]]
-    assert left == [], f"forwarder {broker.forwarder} still has queues of tests"
+    assert left == [], f"forwarder {broker.forwarder} still has queues of tests: {[row['name'] for row in left]}"
 
 
 def quorum_by_default(broker: Broker, directory: Path) -> Broker:

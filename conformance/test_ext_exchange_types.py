@@ -36,9 +36,9 @@ def exchange(channel, unique):
     return declare
 
 
-def bound(channel, exchange: str, names: list[str], keys: list[str]) -> list[str]:
+def bound(channel, exchange: str, names: list[str], keys: list[str], **arguments: object) -> list[str]:
     for name, key in zip(names, keys, strict=True):
-        channel.queue_declare(name, exclusive=True)
+        channel.queue_declare(name, exclusive=True, arguments=arguments)
         channel.queue_bind(name, exchange, key)
     return names
 
@@ -232,7 +232,8 @@ def test_random(channel, exchange, unique):
 @differs(on="rabbitmq<4", why=NOT_IN_3)
 def test_local_random(channel, exchange, unique):
     name = exchange(LOCAL)
-    queues = bound(channel, name, [unique(f"q{number}") for number in range(2)], ["", ""])
+    names = [unique(f"q{number}") for number in range(2)]
+    queues = bound(channel, name, names, ["", ""], **{"x-queue-type": "classic"})
     for number in range(200):
         channel.basic_publish(name, f"{number}", b"x")
     counts = [depth(channel, queue) for queue in queues]

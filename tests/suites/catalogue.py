@@ -105,7 +105,13 @@ BUNNY_LEFT_OUT = {
 OUTSIDE = "connects to a host on the internet, to look at its certificate"
 OUTSIDE_NAME = "looks up the address of a host on the internet"
 
-pika_certificates = in_folder("testdata/certs", "ca_certificate.pem", "server_certificate.pem", "server_key.pem")
+
+def pika_certificates(checkout: Path, scratch: Path) -> Certificates:
+    """Versions up to 1.4 have them in another folder."""
+    folder = "tests/certs" if (checkout / "tests/certs").exists() else "testdata/certs"
+    return in_folder(folder, "ca_certificate.pem", "server_certificate.pem", "server_key.pem")(checkout, scratch)
+
+
 aiormq_certificates = in_folder("tests/certs", "ca.pem", "server.pem", "server.key")
 
 SUITES: dict[str, Suite] = {
