@@ -7,7 +7,7 @@ from typing import Any
 
 import pika
 import pytest
-from pamqp import base, commands, frame, heartbeat
+from pamqp import commands, frame, heartbeat
 
 from conformance.admin import Admin
 from conformance.broker import Broker
@@ -197,8 +197,8 @@ def test_traffic_keeps_the_connection(wire: OpenWire, with_: str) -> None:
         if with_ == "heartbeats":
             client.send_bytes(frame.marshal(heartbeat.Heartbeat(), 0))
         else:
-            client.send(Basic.Qos(prefetch_count=1), channel=1)
-    assert isinstance(client.call(Queue.Declare(queue="", exclusive=True), channel=1), base.Frame)
+            assert isinstance(client.call(Basic.Qos(prefetch_count=1), channel=1), Basic.QosOk)
+    assert isinstance(client.call(Queue.Declare(queue="", exclusive=True), channel=1), Queue.DeclareOk)
 
 
 @rule("AMQP 0-9-1 section 4.2.7", "With a heartbeat of 0 there are none.")

@@ -178,7 +178,7 @@ class Session:
         failures = self.chance.randint(1, FAILURES_MAX)
         progress.killed = True
         end = time.monotonic() + 2 * PATIENCE_S
-        with FailingCalls(self.broker.broker_pid, calls, f"{error}:when={after}+") as failing:
+        with FailingCalls(self.broker.broker_pid, calls, f"error={error}:when={after}+") as failing:
             began = time.monotonic()
             while self.broker.running and time.monotonic() < end:
                 # A broker that waits for space tries again once a second.

@@ -142,7 +142,7 @@ class NodeFaults:
     def _fail_fsync(self, name: str) -> None:
         broker = self._cluster.brokers[name]
         self._down.add(name)
-        with FailingCalls(broker.broker_pid, CALLS, "EIO") as failing:
+        with FailingCalls(broker.broker_pid, CALLS, "error=EIO") as failing:
             code = broker.wait()
             assert failing.injected, "no call failed: this was not tested"
         assert code not in (0, -9, -15), f"{name} ended with {code}"

@@ -34,13 +34,12 @@ def require_strace() -> None:
 
 
 class FailingCalls:
-    """`with FailingCalls(pid, "fsync,fdatasync", "EIO"):` the calls of that process fail."""
+    """`with FailingCalls(pid, "fsync,fdatasync", "error=EIO"):` the calls of that process fail."""
 
-    def __init__(self, pid: int, calls: str, error: str, paths: Sequence[Path] = ()) -> None:
-        """`error`: its name; or what strace's `inject` has else, as "delay_enter=1000". `paths`: only calls on these
-        files."""
+    def __init__(self, pid: int, calls: str, what: str, paths: Sequence[Path] = ()) -> None:
+        """`what`: happens to them, in the words of strace's `inject`, as "error=EIO:when=3+" or "delay_enter=1000".
+        `paths`: only calls on these files."""
         require_strace()
-        what = error if "=" in error else f"error={error}"
         only = [word for path in paths for word in ("-P", str(path))]
         self.command = ["strace", "-f", "-p", str(pid), *only, "-e", f"inject={calls}:{what}"]
         self.lines: list[str] = []
@@ -52,6 +51,8 @@ class FailingCalls:
         self._reader.start()
         if not self._attached.wait(ATTACH_DEADLINE_S) or not self.attached:
             self.__exit__(None, None, None)
+            # Else whoever misspells what is to fail would have tests that are skipped for ever.
+            assert not any("invalid" in line for line in self.lines), f"{self.command}: {' '.join(self.lines)}"
             pytest.skip(f"strace may not trace here: {' '.join(self.lines)}")
         return self
 

@@ -50,7 +50,7 @@ def test_a_batch_whose_fsync_fails_is_not_confirmed(make_broker: MakeBroker, cal
     broker, history = make_broker(), new_history()
     broker.start()
     declare_topology(broker)
-    with FailingCalls(broker.broker_pid, calls, "EIO") as failing:
+    with FailingCalls(broker.broker_pid, calls, "error=EIO") as failing:
         progress = Progress(killed=True)  # the connection is going to break, that is no violation
         publisher = OneBatch(broker.port, progress, history.publishers["to-durable0"], "", "durable0")
         publisher.start()
@@ -78,7 +78,7 @@ def test_at_full_speed_nothing_confirmed_is_lost(make_broker: MakeBroker) -> Non
     progress, workers = start_workers(broker.port, history, ROUTES, CONSUMED)
     progress.wait(3000)
     progress.killed = True
-    with FailingCalls(broker.broker_pid, CALLS, "EIO") as failing:
+    with FailingCalls(broker.broker_pid, CALLS, "error=EIO") as failing:
         assert_it_stopped_and_said_why(broker)
         assert failing.injected, "no call failed: this was not tested"
     for worker in workers:
@@ -93,7 +93,7 @@ def test_at_full_speed_nothing_confirmed_is_lost(make_broker: MakeBroker) -> Non
 
 @pytest.mark.slow
 def test_a_disk_that_fails_from_the_start_is_no_start(make_broker: MakeBroker) -> None:
-    broker = make_broker(prefix=strace_prefix(CALLS, "EIO"))
+    broker = make_broker(prefix=strace_prefix(CALLS, "error=EIO"))
     with pytest.raises(BrokerFailed, match=r"exit code [1-9]"):
         broker.start()
     assert CLEAR.search(broker.log), broker.log
