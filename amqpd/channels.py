@@ -152,7 +152,7 @@ class Channel(PublishingChannel):
         try:
             handler(self, method)
         except NotLedHere as error:
-            if not self.node.leader_moves.moves(error.source):
+            if not self.node.leader_moves.is_moving(error.source):
                 raise
             steps = self._once_led(partial(handler, self, method), error.source)
             self.connection.intake.carry_out(self, steps, payload[:4])

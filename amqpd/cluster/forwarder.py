@@ -290,7 +290,7 @@ class Forwarder:
         """Its queues stand still, to be handed over."""
         return self._leaves or self.changes.stops(source)
 
-    def moves(self, source: int) -> bool:
+    def is_moving(self, source: int) -> bool:
         """Who leads it is decided within moments: it is handed over, or taken over, here. A process that is about to
         end sends its clients away, whatever they wait for."""
         record, led = self.records.get(source), self.led_sources

@@ -141,8 +141,8 @@ class ClusterRunner(Shell, Cluster):
     def leader_of(self, source: int) -> str:
         return self._directory.roster.leader_of_source(source)
 
-    def moves(self, source: int) -> bool:
-        return self.forwarder is not None and self.forwarder.moves(source)
+    def is_moving(self, source: int) -> bool:
+        return self.forwarder is not None and self.forwarder.is_moving(source)
 
     def holds_lease(self, source: int) -> bool:
         return self.forwarder is not None and self.forwarder.led_sources.holds_lease(source)
@@ -160,7 +160,7 @@ class ClusterRunner(Shell, Cluster):
     def want_source(self, wanted: WantedSource, answer: Callable[[bool], None]) -> None:
         self.search.want(wanted, answer)
 
-    def has_unknown_queues(self, source: int) -> None:
+    def report_unknown_queues(self, source: int) -> None:
         own = self._forwarder.led_sources.sources.get(source)
 
         def is_leader() -> bool:
@@ -168,7 +168,7 @@ class ClusterRunner(Shell, Cluster):
 
         self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_leader, self._settle)
 
-    def has_remote_queue(self, node: str) -> None:
+    def report_remote_queue(self, node: str) -> None:
         self._unclaimed_queues.look()
 
     def _me(self) -> MemberRecord:

@@ -24,10 +24,10 @@ WAIT_MS: Final = 10_000
 class LeaderMoves:
     """The moves of queues' leaders to this node and away from it, and the clients that wait for their ends."""
 
-    def __init__(self, moves: Callable[[int], bool], serving: Container[int], turns: Turns) -> None:
-        """`moves`: whether this node hands the source over, or takes it over, now; `serving`: sources of this
+    def __init__(self, is_moving: Callable[[int], bool], serving: Container[int], turns: Turns) -> None:
+        """`is_moving`: whether this node hands the source over, or takes it over, now; `serving`: sources of this
         node."""
-        self.moves = moves
+        self.is_moving = is_moving
         self._serving = serving
         self._turns = turns
         self.count = 0
@@ -44,7 +44,7 @@ class LeaderMoves:
     def look(self, now_ms: int) -> None:
         """Let those go on whose wait has ended. Called when a source is served here, and some times a second."""
         for client, (source, until_ms) in list(self.waiting.items()):
-            waits = self.moves(source) and source not in self._serving and now_ms < until_ms
+            waits = self.is_moving(source) and source not in self._serving and now_ms < until_ms
             if not waits or client.state is not ConnectionState.RUNNING:
                 del self.waiting[client]
                 client.turn.parked = False

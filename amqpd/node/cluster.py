@@ -60,8 +60,8 @@ class Cluster(ABC):
         """The name of the node that leads the source, as far as that is known; empty: none does."""
 
     @abstractmethod
-    def moves(self, source: int) -> bool:
-        """This node hands the source over, or takes it over, now: who leads it is decided within moments."""
+    def is_moving(self, source: int) -> bool:
+        """Whether this node hands the source over, or takes it over, now: who leads it is decided within moments."""
 
     @abstractmethod
     def holds_lease(self, source: int) -> bool:
@@ -85,13 +85,14 @@ class Cluster(ABC):
         """There is to be such a source; the answer: whether there is one."""
 
     @abstractmethod
-    def has_unknown_queues(self, source: int) -> None:
-        """This node leads the source, which has messages of queues that are not known: these may be deleted ones."""
+    def report_unknown_queues(self, source: int) -> None:
+        """Report that this node leads the source, and that it has messages of queues that are not known: these may be
+        deleted ones."""
 
     @abstractmethod
-    def has_remote_queue(self, node: str) -> None:
-        """The metadata have a classic queue that this other node leads; empty: that none leads, so that one of the
-        members is to claim it."""
+    def report_remote_queue(self, node: str) -> None:
+        """Report that the metadata have a classic queue that this other node leads. Empty: that none leads, so that one
+        of the members is to claim it."""
 
 
 class Alone(Cluster):
@@ -115,7 +116,7 @@ class Alone(Cluster):
     def leader_of(self, source: int) -> str:
         return ""
 
-    def moves(self, source: int) -> bool:
+    def is_moving(self, source: int) -> bool:
         return False
 
     def holds_lease(self, source: int) -> bool:
@@ -133,8 +134,8 @@ class Alone(Cluster):
     def want_source(self, wanted: WantedSource, answer: Answer) -> None:
         answer(False)
 
-    def has_unknown_queues(self, source: int) -> None:
+    def report_unknown_queues(self, source: int) -> None:
         pass
 
-    def has_remote_queue(self, node: str) -> None:
+    def report_remote_queue(self, node: str) -> None:
         pass

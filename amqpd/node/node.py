@@ -152,7 +152,7 @@ class Node(LeaderNode):
         self.quotas = Quotas(topology, self.log)
         self.shares = MemoryShares(limits, self.queues)
         self.turns = Turns(self.quotas.waiting)
-        self.leader_moves = LeaderMoves(self.cluster.moves, self.sources.serving, self.turns)
+        self.leader_moves = LeaderMoves(self.cluster.is_moving, self.sources.serving, self.turns)
         self.changes = Changes(topology, services, self.client_counters, self.acts, self.turns)
         self.holds = Holds(journal, self.turns)
         self.routes = Routes(topology)

@@ -178,7 +178,7 @@ class QueueRegistry:
     def _note_node(self, key: tuple[str, str], record: QueueRecord) -> None:
         if not record.source:
             self._of_node.setdefault(record.node, {})[key] = None
-            self._node.cluster.has_remote_queue(record.node)
+            self._node.cluster.report_remote_queue(record.node)
 
     def _give_up(self, queue: Queue, record: QueueRecord) -> None:
         """Somebody changed the record: it names another node. What the journal has of the queue here stays there, and
@@ -272,7 +272,7 @@ class QueueRegistry:
             found = {queue_id: recovered.queues[queue_id] for queue_id in unknown}
             self._unclaimed[source] = Recovered(recovered.index, found)
             self._node.log("messages_without_queue", source=source, queues=len(unknown))
-            self._node.cluster.has_unknown_queues(source)
+            self._node.cluster.report_unknown_queues(source)
 
     def has_unclaimed(self, source: int) -> bool:
         """All of its queues are here, and it has messages of others, which are not known."""

@@ -184,7 +184,7 @@ def once_led(
     vhost, names = connection.vhost, [queue.record.name for queue in queues]
     while True:
         away = [queue for queue in queues if queue.is_away]
-        moving = next((queue.record.source for queue in away if moves.moves(queue.record.source)), None)
+        moving = next((queue.record.source for queue in away if moves.is_moving(queue.record.source)), None)
         if moving is None or node.now_ms >= until_ms:
             break
         yield from moves.wait(connection, moving, until_ms)

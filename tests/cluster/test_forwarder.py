@@ -397,11 +397,11 @@ def test_a_node_that_ends_in_order_is_followed_at_once() -> None:
     world.move()
     assert a.is_settled
     assert not world["a"].serving, "nothing comes in any more"
-    assert a.moves(1), "what is published meanwhile waits"
+    assert a.is_moving(1), "what is published meanwhile waits"
     a.leave()
     world.move()
     assert a.has_left
-    assert a.moves(1), "until its client is sent away"
+    assert a.is_moving(1), "until its client is sent away"
     assert [record.leader.forwarder for record in world.records.values()] == ["", ""]
     # It is still a member, and is heard: nobody has to wait for its silence.
     world.wait(LEASE_S / 2)
@@ -426,7 +426,7 @@ def test_a_leader_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_aga
     world.disconnect("b", "c")
     world.wait(2 * LEASE_S)
     assert world["a"].told_cut_off[-1] == 1
-    assert not a.moves(1), "nobody knows when that is decided"
+    assert not a.is_moving(1), "nobody knows when that is decided"
     assert a.led_sources.sources[1].waits.lagging, "its publishers wait"
     assert a.statistics().gauges["sources_cut_off"] == 1
     # A majority is back in time: all goes on.
@@ -442,7 +442,7 @@ def test_a_leader_that_is_cut_off_tells_its_clients_then_gives_up_and_begins_aga
     assert not a.led_sources.sources
     assert world["a"].told_cut_off[-1] == 0
     assert a.statistics().gauges["sources_cut_off"] == 1
-    assert not a.moves(1)
+    assert not a.is_moving(1)
     world.connect("a")
     world.store_answers = True
     world.wait(5 * LEASE_S)

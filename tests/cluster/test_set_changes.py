@@ -250,11 +250,11 @@ def test_a_leader_that_handed_over_takes_it_again_when_the_store_fails_just_then
     world.put_desired_set(DesiredSetRecord(5, leader="b"))
     world.wait(1)
     assert world["a"].serving == set()
-    assert world["a"].forwarder.moves(5), "its clients wait: this node may lead it again"
+    assert world["a"].forwarder.is_moving(5), "its clients wait: this node may lead it again"
     world["a"].stops = stops  # type: ignore[method-assign]
     world.store_answers = True
     world.wait(4)
-    assert not world["a"].forwarder.moves(5)
+    assert not world["a"].forwarder.is_moving(5)
     assert world["b"].serving == {5}, "it was tried again"
     assert world.desired_sets == {}
 

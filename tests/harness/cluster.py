@@ -45,7 +45,7 @@ class ClusterByHand(Cluster):
     def leader_of(self, source: int) -> str:
         return self.leaders(source)
 
-    def moves(self, source: int) -> bool:
+    def is_moving(self, source: int) -> bool:
         return source in self.moving
 
     def holds_lease(self, source: int) -> bool:
@@ -63,8 +63,8 @@ class ClusterByHand(Cluster):
     def want_source(self, wanted: WantedSource, answer: Answer) -> None:
         self.want(wanted, answer)
 
-    def has_unknown_queues(self, source: int) -> None:
+    def report_unknown_queues(self, source: int) -> None:
         self.with_unknown_queues.append(source)
 
-    def has_remote_queue(self, node: str) -> None:
+    def report_remote_queue(self, node: str) -> None:
         self.with_queues.append(node)
