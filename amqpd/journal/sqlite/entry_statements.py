@@ -32,11 +32,11 @@ from amqpd.journal.sqlite.schema import (
     vote,
 )
 from amqpd.journal.sqlite.statements import (
-    commit_through,
     count,
     insert_deadlines,
     insert_rows,
     insert_settled,
+    insert_through_view,
     new,
     text,
     through,
@@ -90,7 +90,7 @@ def _program() -> list[str]:
 
 
 CREATE = through("intake_of_entry", _ENTRY, _program())
-APPEND = commit_through("intake_of_entry", _ENTRY)
+APPEND = insert_through_view("intake_of_entry", _ENTRY)
 """A part of an entry, or all of it: rows and deadlines as `statements.COMMIT` wants them, the first with the number
 `first_row`; with the last part settled (as there), and the record of the entry in `tail`. Without `control` there is
 none, and nothing is settled."""

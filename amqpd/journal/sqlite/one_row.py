@@ -19,7 +19,7 @@ from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
 from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.schema import SOURCE, batch, source
 from amqpd.journal.sqlite.sources import SourceProgress
-from amqpd.journal.sqlite.statements import commit_through, text, through
+from amqpd.journal.sqlite.statements import insert_through_view, text, through
 from amqpd.journal.transaction import JournalTransaction
 
 PAGES = 3
@@ -66,8 +66,8 @@ CREATE = (
     *through("intake_of_row", _ROW, _program()[:1]),
     *through("intake_of_row_and_head", (*_HEAD, *_ROW), _program()),
 )
-_COMMIT = commit_through("intake_of_row", _ROW, positional=True)
-_COMMIT_WITH_HEAD = commit_through("intake_of_row_and_head", (*_HEAD, *_ROW), positional=True)
+_COMMIT = insert_through_view("intake_of_row", _ROW, positional=True)
+_COMMIT_WITH_HEAD = insert_through_view("intake_of_row_and_head", (*_HEAD, *_ROW), positional=True)
 
 
 def write_row(

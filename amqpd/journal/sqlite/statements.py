@@ -324,8 +324,9 @@ def through(view: str, columns: tuple[str, ...], program: list[str]) -> tuple[st
     )
 
 
-def commit_through(view: str, columns: tuple[str, ...], positional: bool = False) -> str:
-    """`positional`: its parameters are a sequence in the order of the columns, so the driver looks up no names."""
+def insert_through_view(view: str, columns: tuple[str, ...], positional: bool = False) -> str:
+    """The statement that inserts a transaction through the view, which commits it. `positional`: its parameters are a
+    sequence in the order of the columns, so the driver looks up no names."""
     statement = insert(table(view, *[column(name) for name in columns]))
     return str(statement.compile(dialect=_positional if positional else _dialect))
 
@@ -336,7 +337,7 @@ CREATE_INTAKE = (
     *through("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
 )
 
-COMMIT = commit_through("intake", _COLUMNS)
+COMMIT = insert_through_view("intake", _COLUMNS)
 """One transaction of the local source. Lists are JSON arrays of arrays, or None when empty; but `rows` holds the
 offset (from 1) in `numbers` of each row's NUMBERS numbers:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
@@ -344,7 +345,7 @@ published_ms, deadline_bytes; deletes, of rows and of settled records: queue_id,
 settled: queue_id, first_seq, last_seq, crc; marks: queue_id, next_seq, delivered, crc.
 `inserted` is the number of `rows`; `source_crc` is of the local source's record."""
 
-COMMIT_WITH_RARE = commit_through("intake_with_rare", _RARE_COLUMNS)
+COMMIT_WITH_RARE = insert_through_view("intake_with_rare", _RARE_COLUMNS)
 """The same with RARE_LISTS as well: without anything to do they would cost more than all else of an empty
 transaction. deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
 deadline_deletes: those of deletes and row_discards that may have some, as row_discards;
