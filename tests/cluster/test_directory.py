@@ -383,11 +383,11 @@ async def test_a_reader_that_is_too_far_behind_reads_again(
     operations: list[Operation] = [DeleteKey(source_key(2)), PutKey(source_key(1), encode(source_record()))]
     gone.scope.cancel()
     # What the log of this store has not told, it does not tell.
-    space.logs.remove(store._log)
+    space.histories.remove(store._history)
     await other.transact([], operations)
     await other.aclose()
     store.away = True
-    store._log.reset(space.revision)
+    store._history.reset(space.revision)
     await trio.sleep(5)
     it_has = len(member.directory.roster.members), member.directory.roster.records[2]
     assert it_has == (2, record), "what was heard last"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from amqpd.topology.metadata.events import EVENTS_MAX, EventLog, EventWatch
+from amqpd.topology.metadata.events import EVENTS_MAX, EventWatch, WatchHistory
 from amqpd.topology.metadata.store import (
     Committed,
     Compare,
@@ -39,18 +39,18 @@ class MemorySpace:
         self.entries: dict[str, MetadataEntry] = {}
         self.revision = 0
         self.leases = 0
-        self.logs: list[EventLog] = []
+        self.histories: list[WatchHistory] = []
         self.identity = identity
         self.journal: tuple[str, int] | None = None
         self.dropped: dict[int, int] = {}
         """with the revision of each"""
         self._history: list[Event] = []
 
-    def open_log(self) -> EventLog:
-        log = EventLog(0)
-        log.publish(self._history)
-        self.logs.append(log)
-        return log
+    def open_history(self) -> WatchHistory:
+        history = WatchHistory(0)
+        history.publish(self._history)
+        self.histories.append(history)
+        return history
 
     def execute(self, transaction: MetadataTransaction) -> Outcome:
         if not all(compare.holds(self.entries.get(compare.key)) for compare in transaction.compares):
@@ -73,8 +73,8 @@ class MemorySpace:
                 del self.entries[operation.key]
         event = Event(self.revision, effective)
         self._history = [*self._history[1 - EVENTS_MAX :], event]
-        for log in self.logs:
-            log.publish([event])
+        for history in self.histories:
+            history.publish([event])
         return Committed(self.revision)
 
     def _note_numbers(self, operations: Sequence[Operation]) -> None:
@@ -91,7 +91,7 @@ class MemoryStore:
 
     def __init__(self, space: MemorySpace | None = None) -> None:
         self._space = space or MemorySpace()
-        self._log = self._space.open_log()
+        self._history = self._space.open_history()
         self._leases: set[int] = set()
         self._closed = False
 
@@ -120,7 +120,7 @@ class MemoryStore:
         return outcomes
 
     def watch(self, after: int) -> EventWatch:
-        return EventWatch(self._log, after)
+        return EventWatch(self._history, after)
 
     async def refresh(self) -> int:
         await self._enter()
@@ -164,9 +164,9 @@ class MemoryStore:
     async def aclose(self) -> None:
         self._end_leases(set(self._leases))
         self._closed = True
-        self._log.fail(StoreClosed("the metadata store is closed"))
-        if self._log in self._space.logs:
-            self._space.logs.remove(self._log)
+        self._history.fail(StoreClosed("the metadata store is closed"))
+        if self._history in self._space.histories:
+            self._space.histories.remove(self._history)
         await trio.lowlevel.checkpoint()
 
     def _end_leases(self, leases: set[int]) -> None:

@@ -135,7 +135,7 @@ async def test_events_that_a_watch_has_not_read_are_kept_and_then_dropped(
         await store.transact([], [PutKey(f"key {number}", "x" * LARGE)])
     seen = [operation.key for _ in range(20) for operation in (await anext(watch)).operations]
     assert seen == [f"key {number}" for number in range(20)]
-    assert store._log.nbytes <= 100 * KIB
+    assert store._history.nbytes <= 100 * KIB
     await store.aclose()
 
 

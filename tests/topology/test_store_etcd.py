@@ -232,9 +232,9 @@ async def test_a_watch_that_is_behind_a_compaction_says_so(own_etcd: EtcdProcess
 async def test_a_feed_that_missed_what_was_compacted_makes_its_readers_start_over(own_etcd: EtcdProcess) -> None:
     async with one_store(own_etcd) as tried:
         watch = tried.watch(await put(tried, PutKey("a", "1")))
-        tried._log.publish([Event(await tried.refresh() + 1, ())])
+        tried._history.publish([Event(await tried.refresh() + 1, ())])
         await anext(watch)
-        following = feed.Feed(tried._gateway, tried._turn, tried._leases, tried._log)
+        following = feed.Feed(tried._gateway, tried._turn, tried._leases, tried._history)
         following.seen = 1
         await put(tried, PutKey("a", "2"))
         await trio.to_thread.run_sync(own_etcd.compact)

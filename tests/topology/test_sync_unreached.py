@@ -186,7 +186,7 @@ async def test_reading_everything_again_waits_for_the_store(autojump_clock: trio
     async with running(store) as node:
         assert await node.ask(HOST)
         store.away = StoreUnavailable
-        store._log.reset(store._space.revision)
+        store._history.reset(store._space.revision)
         await trio.sleep(60)
         store.away = None
         await trio.sleep(LEASE_TTL_S)

@@ -2,7 +2,7 @@
 
 What comes in: events, ascending. What goes out: the same, to each watch from where it stands.
 Rules: 1. No gap is ever silent: a watch that stands before the oldest kept event gets `Compacted`.
-2. The log is bounded, in events and in bytes that were read; it never waits for a slow watch.
+2. The history is bounded, in events and in bytes that were read; it never waits for a slow watch.
 Not here: where events come from (`sqlite/store.py`).
 """
 
@@ -32,9 +32,10 @@ EVENTS_MAX = 10_000
 OPERATIONS_AT_ONCE = 25
 
 
-class EventLog:
-    """The store's recent events in memory. Revisions greater than `floor` are all in the log; of those at or below
-    it some may be gone. What came before `begun_at` never was in it, and may be kept somewhere else."""
+class WatchHistory:
+    """The recent events of a metadata store, in memory, for the watches that read them. Revisions greater than
+    `floor` are all in it; of those at or below it some may be gone. What came before `begun_at` never was in it, and
+    may be kept somewhere else."""
 
     def __init__(self, floor: int, events_max: int = EVENTS_MAX) -> None:
         self.floor = floor
@@ -115,20 +116,20 @@ class EventLog:
 
 
 class EventWatch:
-    """An endless asynchronous iterator over the events of a store. `catch_up` brings the log up to date, and is
+    """An endless asynchronous iterator over the events of a store. `catch_up` brings the history up to date, and is
     called whenever no event came for `poll_s` seconds (for stores that other processes write to). `backlog` reads
-    the events greater than a revision, up to the log's beginning, from where they are kept for longer."""
+    the events greater than a revision, up to the beginning of the history, from where they are kept for longer."""
 
     def __init__(
         self,
-        log: EventLog,
+        history: WatchHistory,
         after: int,
         *,
         poll_s: float = float("inf"),
         catch_up: Callable[[], Awaitable[object]] | None = None,
         backlog: Callable[[int], Awaitable[list[Event]]] | None = None,
     ) -> None:
-        self._log = log
+        self._history = history
         self._after = after
         self._poll_s = poll_s
         self._catch_up = catch_up
@@ -137,7 +138,7 @@ class EventWatch:
         self._given = 0
         """operations since others had a turn"""
         self._position: int | None = None
-        log.joined(self)
+        history.joined(self)
 
     @property
     def position(self) -> int:
@@ -158,32 +159,32 @@ class EventWatch:
             event = self._older.popleft()
         else:
             while (event := await self._next()).revision <= self._after:
-                pass  # the log had not come this far when the watch began
+                pass  # the history had not come this far when the watch began
         self._given += max(1, len(event.operations))
         return event
 
     async def _next(self) -> Event:
         assert self._position is not None
-        event = self._log.read(self._position)
+        event = self._history.read(self._position)
         while event is None:
             self._given = 0
             with trio.move_on_after(self._poll_s):
-                await self._log.wait_news()
-                event = self._log.read(self._position)
+                await self._history.wait_news()
+                event = self._history.read(self._position)
                 continue
             if self._catch_up is not None:
                 await self._catch_up()
-            event = self._log.read(self._position)
+            event = self._history.read(self._position)
         self._position += 1
-        self._log.drop_read()
+        self._history.drop_read()
         return event
 
     async def _take_position(self) -> None:
-        if self._after < self._log.begun_at and self._backlog is not None:
-            begun_at = self._log.begun_at
+        if self._after < self._history.begun_at and self._backlog is not None:
+            begun_at = self._history.begun_at
             self._older.extend(await self._backlog(self._after))
             self._after = begun_at
-        self._position = self._log.position_after(self._after)
+        self._position = self._history.position_after(self._after)
 
 
 def _bytes_of(event: Event) -> int:

@@ -1,13 +1,13 @@
-"""Follows etcd's watch, and tells the log of events what every revision did.
+"""Follows etcd's watch, and adds to the watch history what every revision did.
 
 What comes in: etcd's watch from where the store was opened, for as long as it runs. What goes out: the contract's
 events, ascending, without gaps.
 Rules: 1. A watch that breaks, or is silent for a while, is opened again behind the last event: what a connection lost
 comes then. Progress notifications are not used, since etcd has sent some too early (its issues 15220 and 18089). 2.
 Before each time it is looked whether it is still the same store, and not an older state of it. 3. When etcd does not
-keep the revisions any more that come next, the log is emptied up to now: its readers read everything again. 4. What a
-lease of this process that ran out took with it is not an event (`leases.py`).
-Not here: the log and its readers (`topology/metadata/events.py`).
+keep the revisions any more that come next, the history is emptied up to now: its readers read everything again. 4.
+What a lease of this process that ran out took with it is not an event (`leases.py`).
+Not here: the history and its readers (`topology/metadata/events.py`).
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from amqpd.topology.metadata.etcd.leases import Leases
 from amqpd.topology.metadata.etcd.messages import EtcdEntry, Message
 from amqpd.topology.metadata.etcd.patience import RETRY_S_MAX, WAIT_S
 from amqpd.topology.metadata.etcd.turn import EtcdTurn
-from amqpd.topology.metadata.events import EVENTS_MAX, EventLog
+from amqpd.topology.metadata.events import EVENTS_MAX, WatchHistory
 from amqpd.topology.metadata.store import Compacted, DeleteKey, Event, Operation, PutKey, StoreUnavailable
 
 log = structlog.get_logger(component="metadata store")
 
 
 class Feed:
-    """Follows etcd's watch for one process, and tells the log of events. `run` never returns."""
+    """Follows etcd's watch for one process, and adds its events to the watch history. `run` never returns."""
 
-    def __init__(self, gateway: Gateway, turn: EtcdTurn, leases: Leases, events: EventLog) -> None:
+    def __init__(self, gateway: Gateway, turn: EtcdTurn, leases: Leases, events: WatchHistory) -> None:
         self._gateway = gateway
         self._turn = turn
         self._leases = leases
         self._events = events
         self.seen = events.floor
-        """the last revision that the log was told"""
+        """the last revision of which the history was told"""
         self._lost = False
 
     async def run(self) -> None:

@@ -28,7 +28,7 @@ from amqpd.topology.metadata.etcd.patience import WAIT_S, EtcdPatience, telling
 from amqpd.topology.metadata.etcd.reading import number_in, read_all, read_numbers
 from amqpd.topology.metadata.etcd.transactions import Transactions, groups_of, joined, parts_of
 from amqpd.topology.metadata.etcd.turn import EtcdTurn, OlderCopy, WentBack
-from amqpd.topology.metadata.events import EventLog, EventWatch
+from amqpd.topology.metadata.events import EventWatch, WatchHistory
 from amqpd.topology.metadata.own_time import RanOut
 from amqpd.topology.metadata.store import (
     Committed,
@@ -145,8 +145,8 @@ class EtcdStore:
         self._turn = EtcdTurn(self._gateway, self._layout, self._identity, secrets.token_hex(8))
         self._turn.head = head
         self._transactions = Transactions(self._turn)
-        self._log = EventLog(head)
-        self._feed = Feed(self._gateway, self._turn, self._leases, self._log)
+        self._history = WatchHistory(head)
+        self._feed = Feed(self._gateway, self._turn, self._leases, self._history)
         self._failure = None
 
     def _tell_wait(self, waited_s: float) -> None:
@@ -203,7 +203,7 @@ class EtcdStore:
         return outcomes
 
     def watch(self, after: int) -> EventWatch:
-        return EventWatch(self._log, after, backlog=self._past)
+        return EventWatch(self._history, after, backlog=self._past)
 
     async def refresh(self) -> int:
         async with self._ordered() as patience:
@@ -283,8 +283,8 @@ class EtcdStore:
             with trio.CancelScope(deadline=close_by, shield=True):
                 # What was committed is told to those who watch.
                 while self._feed.seen < self._turn.head:
-                    await self._log.wait_news()
-        self._log.fail(closed)
+                    await self._history.wait_news()
+        self._history.fail(closed)
         self._running.cancel()
         if self._went_back:
             with trio.CancelScope(deadline=close_by, shield=True):
@@ -387,9 +387,9 @@ class EtcdStore:
             log.info("it is not for this node to say that the metadata store went back", reason=str(found))
 
     async def _past(self, after: int) -> list[Event]:
-        """The events greater than `after`, as far as the log does not have them."""
+        """The events greater than `after`, as far as the history does not have them."""
         self._check_usable()
-        return await past(self._gateway, self._layout, after, self._log.begun_at)
+        return await past(self._gateway, self._layout, after, self._history.begun_at)
 
     @asynccontextmanager
     async def _ordered(self) -> AsyncIterator[EtcdPatience]:

@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from amqpd.topology.metadata.events import EventLog, EventWatch
+from amqpd.topology.metadata.events import EventWatch, WatchHistory
 from amqpd.topology.metadata.sqlite.batch import LEASED_BITS, CommitRequest
 from amqpd.topology.metadata.sqlite.copies import keep_copy
 from amqpd.topology.metadata.sqlite.sqlite_file import HISTORY_REVISIONS_MAX, SqliteFile
@@ -101,7 +101,7 @@ class SqliteStore:
     def __init__(self, file: StoreFile, poll_s: float) -> None:
         self._file = file
         self._poll_s = poll_s
-        self._log = EventLog(file.revision)
+        self._history = WatchHistory(file.revision)
         self.threads = trio.CapacityLimiter(1)
         self._turn = trio.Lock()
         self._gathered: list[CommitRequest] = []
@@ -151,11 +151,11 @@ class SqliteStore:
 
     def watch(self, after: int) -> EventWatch:
         return EventWatch(
-            self._log,
+            self._history,
             after,
             poll_s=self._poll_s,
             catch_up=self._poll,
-            backlog=lambda after: self._call(lambda: self._file.past(after, self._log.begun_at)),
+            backlog=lambda after: self._call(lambda: self._file.past(after, self._history.begun_at)),
         )
 
     async def refresh(self) -> int:
@@ -276,15 +276,15 @@ class SqliteStore:
 
     def _publish(self) -> None:
         if self._file.missed_until is not None:
-            self._log.reset(self._file.missed_until)
+            self._history.reset(self._file.missed_until)
             self._file.missed_until = None
         if self._file.events:
-            self._log.publish(self._file.events)
+            self._history.publish(self._file.events)
             self._file.events = []
 
     def _fail(self, failure: MetadataStoreError) -> None:
         self._failure = failure
-        self._log.fail(failure)
+        self._history.fail(failure)
 
     def _check_usable(self) -> None:
         if self._failure is not None:
