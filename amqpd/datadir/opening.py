@@ -56,8 +56,8 @@ older copy that lacks less than that may go unnoticed."""
 log = structlog.get_logger(component="opening")
 
 
-class PairedStore(MetadataStore, Protocol):
-    """A metadata store, and what the broker asks of it beside the contract."""
+class BrokerMetadataStore(MetadataStore, Protocol):
+    """A metadata store with what the broker asks of it beside the contract of all stores."""
 
     @property
     def accepted(self) -> list[str]:
@@ -72,7 +72,7 @@ class Pair:
     """The journal and the metadata store of a node, both open; `open_pair` makes it, or `open_cluster_pair`
     (`cluster.py`)."""
 
-    def __init__(self, disk: NodeDisk, store: PairedStore, leased_bits: int = LEASED_BITS) -> None:
+    def __init__(self, disk: NodeDisk, store: BrokerMetadataStore, leased_bits: int = LEASED_BITS) -> None:
         """`leased_bits` of a revision count what the store does not keep."""
         self.disk = disk
         self.store = store
