@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from amqpd.faults import TASK
-from amqpd.node.ports import LeaderNode
+from amqpd.node.ports import NodePort
 from amqpd.publishing.ports import DispatchingBase
 from amqpd.queues.dispatchable import LOOK_WORK, Dispatchable
 from amqpd.queues.states import SERVED
@@ -37,7 +37,7 @@ DEAD_LETTERS_WORK: Final = 1_000
 class Dispatching(DispatchingBase):
     """The dispatch of one node."""
 
-    def __init__(self, node: LeaderNode) -> None:
+    def __init__(self, node: NodePort) -> None:
         super().__init__()
         self._node = node
         self._left: Iterator[Dispatchable] | None = None

@@ -40,7 +40,7 @@ from amqpd.node.changes import Changes
 from amqpd.node.cluster import Alone, Cluster
 from amqpd.node.dispatching import QUEUES_WORK_MAX, Dispatching
 from amqpd.node.orphans import Orphans
-from amqpd.node.ports import LeaderNode
+from amqpd.node.ports import NodePort
 from amqpd.node.quarantine import quarantine
 from amqpd.node.queue_ports import QueuePorts
 from amqpd.node.queue_registry import QueueRegistry
@@ -88,7 +88,7 @@ Handlers = Mapping[type, Callable[[Any, Any], None]]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it from below
-class Node(LeaderNode):
+class Node(NodePort):
     """The parts that connections share, held together, and the end of a tick."""
 
     def __init__(

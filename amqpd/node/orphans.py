@@ -22,7 +22,7 @@ from amqpd.audit.kinds import WITHDRAWN
 from amqpd.faults import QUEUE
 from amqpd.journal.records import RecoveredQueue, Row
 from amqpd.kernel.rows import parse_row
-from amqpd.node.ports import LeaderNode
+from amqpd.node.ports import NodePort
 from amqpd.queues.facts import Facts
 from amqpd.queues.levels import Levels
 from amqpd.queues.messages import Messages
@@ -37,7 +37,7 @@ REMEDY = "`amqpd orphans list` says what they are, `amqpd orphans adopt`, `expor
 class Orphan:
     """Messages in the journal without a queue. Nothing acts on them by itself."""
 
-    def __init__(self, node: LeaderNode, found: Mapping[int, RecoveredQueue]) -> None:
+    def __init__(self, node: NodePort, found: Mapping[int, RecoveredQueue]) -> None:
         """`found`: what the journal has of its id, or of the ids of its levels."""
         self.ids = sorted(found)
         base = self.ids[0]
@@ -122,7 +122,7 @@ class Orphan:
 class Orphans:
     """All orphans of a node, by id."""
 
-    def __init__(self, node: LeaderNode) -> None:
+    def __init__(self, node: NodePort) -> None:
         self._node = node
         self._by_id: dict[int, Orphan] = {}
 

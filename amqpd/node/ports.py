@@ -30,8 +30,8 @@ from amqpd.vocabulary.records import QueueRecord
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class LeaderNode(PublishingNode):
-    """The node, as the leader of its queues."""
+class NodePort(PublishingNode):
+    """The node, as its own parts know it: dispatch, the registry of queues, orphans, the quarantine."""
 
     books: Coverage
     holds: Holds

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp.exceptions import AMQPNotFound
 
 from amqpd.faults import QUEUE
-from amqpd.node.ports import LeaderNode
+from amqpd.node.ports import NodePort
 from amqpd.queues.dispatchable import Dispatchable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from amqpd.vocabulary.records import QueueRecord
 
 
-def quarantine(node: LeaderNode, queue: Dispatchable, error: Exception) -> None:
+def quarantine(node: NodePort, queue: Dispatchable, error: Exception) -> None:
     """Take the queue out of service. Raises the error if it is one of the node."""
     record = queue.record
     node.faults.contain(QUEUE, record.name, error, vhost=record.vhost)
@@ -62,7 +62,7 @@ def crashed(record: QueueRecord) -> AMQPNotFound:
     return AMQPNotFound(f"queue '{record.name}' in vhost '{record.vhost}' has crashed and failed to restart")
 
 
-def quarantined(node: LeaderNode) -> list[dict[str, Any]]:
+def quarantined(node: NodePort) -> list[dict[str, Any]]:
     """The queues that are out of service, and why."""
     return [
         {"vhost": queue.record.vhost, "name": queue.record.name, "reason": queue.crash_reason}

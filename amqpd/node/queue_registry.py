@@ -25,7 +25,7 @@ from amqpd.journal.records import Recovered, RecoveredQueue
 from amqpd.kernel import Run
 from amqpd.node.dispatching import DEAD_LETTERS_WORK, QUEUES_SHARE_MIN
 from amqpd.node.orphans import REMEDY, Orphan, Orphans, deleted_of, parted
-from amqpd.node.ports import LeaderNode
+from amqpd.node.ports import NodePort
 from amqpd.queues.delayed import DelayedMessages
 from amqpd.queues.dispatchable import Paged
 from amqpd.queues.messages import Messages
@@ -56,7 +56,7 @@ class Beginning:
 class QueueRegistry:
     """Makes and ends the machines of queues, delayed messages and orphans, as the topology and the journal say."""
 
-    def __init__(self, node: LeaderNode, orphans: Orphans) -> None:
+    def __init__(self, node: NodePort, orphans: Orphans) -> None:
         self._node = node
         self._orphans = orphans
         self._owned: dict[str, dict[Queue, None]] = {}
