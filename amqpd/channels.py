@@ -50,7 +50,7 @@ from amqpd.session.ports import ChannelBase, ConnectionBase
 from amqpd.session.settling import conclude
 from amqpd.session.steps import ENTRIES_MAX, closing, settling
 from amqpd.session.unacked import Unacked
-from amqpd.vocabulary.client import Begun
+from amqpd.vocabulary.client import UnfinishedKind
 from amqpd.vocabulary.states import ConnectionState
 from amqpd.wire.frames import method_frame, nack_frame, read_method, reply_text
 
@@ -294,10 +294,10 @@ class Channel(PublishingChannel):
             self.connection.channel_went_on()
 
     @property
-    def begun(self) -> Begun:
+    def unfinished_kind(self) -> UnfinishedKind:
         if self.tx is not None:
-            return Begun.TRANSACTION
-        return Begun.LEDGER if self.content is None else Begun.MESSAGE
+            return UnfinishedKind.TRANSACTION
+        return UnfinishedKind.LEDGER if self.content is None else UnfinishedKind.MESSAGE
 
     @property
     def waits(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from pamqp.exceptions import AMQPNotAllowed, AMQPPreconditionFailed
 
-from amqpd.flow.unfinished import Unfinished
+from amqpd.flow.unfinished import UnfinishedBytes
 from amqpd.topology.limit_keys import MAX_CHANNELS, MAX_CONNECTIONS, MAX_QUEUES, limit_of
 from amqpd.topology.sizes import arguments_bytes, record_bytes
 from amqpd.topology.state import Topology
@@ -81,7 +81,7 @@ class ClientCounters:
         """of this process, without zeros"""
         self.others = NOBODY
         """of the other processes that count towards the same limits"""
-        self.unfinished = Unfinished(limits)
+        self.unfinished = UnfinishedBytes(limits)
         self._coming_bytes: Counter[str] = Counter()
         """of all that is on its way there, by virtual host"""
 

@@ -19,14 +19,14 @@ from collections import Counter
 
 from pamqp.exceptions import AMQPContentTooLarge, AMQPPreconditionFailed, AMQPSoftError
 
-from amqpd.vocabulary.client import Begun, Client, UnfinishedChannel
+from amqpd.vocabulary.client import Client, UnfinishedChannel, UnfinishedKind
 from amqpd.vocabulary.limits import Limits
 
 # How much is freed at once: the search for the largest holder looks at all of them, so it must be rare.
 FREED_PART = 8
 
 
-class Unfinished:
+class UnfinishedBytes:
     """The bytes of what is begun and not finished, of all clients together."""
 
     def __init__(self, limits: Limits) -> None:
@@ -79,9 +79,9 @@ class Unfinished:
 
     def _refusal(self, channel: UnfinishedChannel) -> AMQPSoftError:
         reason = f"the broker holds {self.nbytes} bytes of what clients have not finished, at most {self._bytes_max}"
-        if channel.begun is Begun.TRANSACTION:
+        if channel.unfinished_kind is UnfinishedKind.TRANSACTION:
             return AMQPPreconditionFailed(f"transaction of {channel.unfinished_bytes} bytes is too large: {reason}")
-        if channel.begun is Begun.MESSAGE:
+        if channel.unfinished_kind is UnfinishedKind.MESSAGE:
             return AMQPContentTooLarge(f"message is too large now: {reason}")
         return AMQPPreconditionFailed(f"too many gaps between acknowledged deliveries: {reason}")
 

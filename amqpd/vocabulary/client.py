@@ -18,7 +18,7 @@ from pamqp.exceptions import AMQPSoftError
 from amqpd.vocabulary.states import ConnectionState, PeerAddress
 
 
-class Begun(Enum):
+class UnfinishedKind(Enum):
     """The kinds of unfinished work that hold a channel's bytes."""
 
     TRANSACTION = "transaction"
@@ -65,7 +65,7 @@ class UnfinishedChannel(ABC):
 
     @property
     @abstractmethod
-    def begun(self) -> Begun: ...
+    def unfinished_kind(self) -> UnfinishedKind: ...
 
     @property
     @abstractmethod
