@@ -57,8 +57,8 @@ _NAMES = (
 _KINDS = dict.fromkeys(("delivery_mode", "priority", "timestamp"), _NUMBER)
 
 
-class Traced(NamedTuple):
-    """A publish, or a delivery, of all messages of the run."""
+class FirehoseRun(NamedTuple):
+    """A run of which the firehose publishes copies: all of its messages were published, or delivered."""
 
     run: Run
     key: str
@@ -73,10 +73,10 @@ class Tap:
         self._node_name = node.identity.name
         self.copies = OwnPublishes(node, vhost, EXCHANGE, "firehose", "trace", self._made)
 
-    def add(self, traced: Traced) -> None:
+    def add(self, traced: FirehoseRun) -> None:
         self.copies.add(traced, traced.key, traced.run.count, traced.run.nbytes)
 
-    def _made(self, traced: Traced) -> Run:
+    def _made(self, traced: FirehoseRun) -> Run:
         return readdressed(traced.run, EXCHANGE, traced.key, _headers(traced, self._node_name))
 
 
@@ -128,7 +128,7 @@ class Firehose:
             about = _about(channel)
             about["routed_queues"] = _as_many_as_fit(queue.record.name for queue in queues)
             about["routing_keys"] = _as_many_as_fit(keys)
-            tap.add(Traced(run, _key(f"publish.{exchange}"), about))
+            tap.add(FirehoseRun(run, _key(f"publish.{exchange}"), about))
 
     def delivered(self, channel: ChannelBase, queue: QueuePort, sent: SentRange) -> None:
         """It goes to a client."""
@@ -144,7 +144,7 @@ class Firehose:
             about = {"redelivered": SignedInt(sent.redelivered), **_about(channel)}
             about["routing_keys"] = _as_many_as_fit((key, *properties.routing_keys))
             part = run if high - low == run.count else run.part(low, high)
-            tap.add(Traced(part, _key(f"deliver.{queue.record.name}"), about))
+            tap.add(FirehoseRun(part, _key(f"deliver.{queue.record.name}"), about))
 
 
 def _key(text: str) -> str:
@@ -172,7 +172,7 @@ def _as_many_as_fit(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _headers(traced: Traced, node: str) -> bytes:
+def _headers(traced: FirehoseRun, node: str) -> bytes:
     """The properties of the copy: nothing but headers."""
     table = {
         "exchange_name": run_names(traced.run)[0],
