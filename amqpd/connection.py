@@ -31,7 +31,16 @@ from pamqp.exceptions import (
 
 from amqpd.faults import CONNECTION
 from amqpd.flow.turns import FRAME_WORK, METHOD_WORK
-from amqpd.kernel import LARGE_BYTES_MIN, Mixed, Pieces, frame_due, publish_due, scan_acks, scan_batch, scan_publishes
+from amqpd.kernel import (
+    LARGE_BYTES_MIN,
+    Mixed,
+    Pieces,
+    bytes_to_frame_end,
+    publish_bytes_min,
+    scan_acks,
+    scan_batch,
+    scan_publishes,
+)
 from amqpd.methods.channel import open_channel
 from amqpd.methods.connection import closes, connection_method
 from amqpd.node.node import Node
@@ -240,9 +249,9 @@ class Connection(ConnectionBase):
                                 pos, self._waits = stop, 0
                                 continue
                             self._waits += 1
-                            due = publish_due(data, pos, end)
+                            due = publish_bytes_min(data, pos, end)
                             if due <= WAIT_BYTES_MAX and self._waits <= WAITS_MAX:
-                                self._due = frame_due(data, pos, end)
+                                self._due = bytes_to_frame_end(data, pos, end)
                                 break
                         self._waits = 0
                     elif self.current == _ACK_ID and size == 13:

@@ -41,5 +41,5 @@ LARGE_BYTES_MIN: Final = pieces.LARGE_BYTES_MIN
 Pieces = pieces.Pieces
 content_pieces = pieces.content_pieces
 delivery_pieces = pieces.delivery_pieces
-frame_due = pieces.frame_due
-publish_due = pieces.publish_due
+bytes_to_frame_end = pieces.bytes_to_frame_end
+publish_bytes_min = pieces.publish_bytes_min

@@ -58,7 +58,7 @@ def content_pieces(run: Run, i: int, channel: int, frame_max: int) -> Pieces:
     return pieces
 
 
-def frame_due(data: bytes, pos: int, end: int) -> int:
+def bytes_to_frame_end(data: bytes, pos: int, end: int) -> int:
     """How many bytes behind `pos`, where a frame begins, there will be when the first frame is whole that does not
     end before `end`: as far as one can tell without its size."""
     at = pos
@@ -70,7 +70,7 @@ def frame_due(data: bytes, pos: int, end: int) -> int:
     return at - pos + _HEAD_BYTES
 
 
-def publish_due(data: bytes, pos: int, end: int) -> int:
+def publish_bytes_min(data: bytes, pos: int, end: int) -> int:
     """How many bytes at least the publish takes that begins at `pos` and is not whole: with its body, when its
     content header is there to say how large that is."""
     if end - pos < _HEAD_BYTES:

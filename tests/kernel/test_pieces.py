@@ -12,11 +12,11 @@ from pamqp import body, commands, frame, header
 from amqpd.connection import Connection
 from amqpd.kernel import (
     LARGE_BYTES_MIN,
+    bytes_to_frame_end,
     content_pieces,
     delivery_pieces,
     encode_content,
     encode_deliveries,
-    frame_due,
 )
 from amqpd.kernel.rows import parse_row
 from amqpd.vocabulary.limits import Limits
@@ -79,7 +79,7 @@ def test_bodies_of_many_frames_come_as_the_reader_may_take_them(payload: int, fr
 def test_the_frame_that_is_due_is_the_one_that_was_cut(data: bytes, cut: int) -> None:
     whole = publish_bytes(data)
     cut = min(cut, len(whole) - 1)
-    due = frame_due(whole[:cut], 0, cut)
+    due = bytes_to_frame_end(whole[:cut], 0, cut)
     assert cut < due <= len(whole) + 7
     ends, at = [], 0
     while at < len(whole):
