@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amqpd.backup.progress import Progress
-from amqpd.checking.reading import each, fits, has_columns, opened, structure
+from amqpd.checking.reading import checksum_matches, each, has_columns, opened, structure
 from amqpd.checking.records import KINDS, Kind
 from amqpd.checking.report import REPAIR, REPAIR_OR_RESTORE, RESTORE, Report
 from amqpd.checking.rows import RowFacts, check_bodies, check_rows
@@ -175,7 +175,7 @@ class _Check:
     def _names(self, connection: sqlite3.Connection) -> None:
         damaged = set()
         for name, value, crc in each(connection, queries.NAMES, self.report.cut(JOURNAL, "what it says of itself")):
-            if fits(checksums.of_name, name, value, crc=crc):
+            if checksum_matches(checksums.of_name, name, value, crc=crc):
                 self.state.names[name] = value
             else:
                 damaged.add(name)
@@ -209,7 +209,7 @@ class _Check:
         count = 0
         for row in each(connection, kind.sql, self.report.cut(JOURNAL, f"the table {kind.table}")):
             count += 1
-            if not kind.fits(row):
+            if not kind.checksum_matches(row):
                 queue_id, first, last = kind.about(row)
                 text = f"{kind.text}: the broker does not start; without it {kind.means}"
                 self.report.damage(JOURNAL, kind.table, text, REPAIR_OR_RESTORE, queue_id, first, last)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amqpd.checking.reading import each, fits, has_columns, opened, structure
+from amqpd.checking.reading import checksum_matches, each, has_columns, opened, structure
 from amqpd.checking.report import JournalQueueNames, Report
 from amqpd.storage.files import mark_path, wal_path, wrong_format
 from amqpd.topology.metadata.codec import PREFIX, decode_record
@@ -182,7 +182,7 @@ class _Check:
         for key, value, revision, *checksum in each(connection, sql, self._cut("the entries")):
             count += 1
             if self._sealed:
-                if not fits(entry_checksum, key, value, revision, crc=checksum[0]):
+                if not checksum_matches(entry_checksum, key, value, revision, crc=checksum[0]):
                     names.known = False
                     self._damage("entry", f"the entry {key!r} does not fit its checksum: the broker does not start")
                     continue
@@ -206,7 +206,7 @@ class _Check:
     def _dropped(self, connection: sqlite3.Connection) -> None:
         dropped: set[int] = set()
         for number, revision, checksum in each(connection, READ_DROPPED, self._cut("the list of deleted queues")):
-            if fits(dropped_checksum, number, revision, crc=checksum):
+            if checksum_matches(dropped_checksum, number, revision, crc=checksum):
                 dropped.add(number)
             else:
                 self._damage("tombstone", "a deleted queue's number does not fit its checksum")
@@ -214,7 +214,7 @@ class _Check:
 
     def _names(self, connection: sqlite3.Connection) -> None:
         for name, value, checksum in each(connection, READ_NAMES, self._cut("what it says of itself")):
-            if not fits(name_checksum, name, value, crc=checksum):
+            if not checksum_matches(name_checksum, name, value, crc=checksum):
                 self._damage("name", f"the name {name!r} does not fit its checksum")
             elif name == IDENTITY:
                 self._identity = value
@@ -254,6 +254,6 @@ class _Check:
 def _history_fits(rows: list[tuple[object, ...]]) -> bool:
     """`rows` of one transaction."""
     return all(
-        position == at and fits(history_checksum, revision, at, len(rows), key, value, crc=checksum)
+        position == at and checksum_matches(history_checksum, revision, at, len(rows), key, value, crc=checksum)
         for at, (revision, position, key, value, checksum) in enumerate(rows)
     )

@@ -79,7 +79,7 @@ def structure(connection: sqlite3.Connection, table: str = "") -> list[str]:
     return list(dict.fromkeys(lines))[:LINES_MAX]
 
 
-def fits(made: Callable[..., int], *values: Any, crc: Any) -> bool:
+def checksum_matches(made: Callable[..., int], *values: Any, crc: Any) -> bool:
     """Whether the checksum is of these values; a damaged record may have values of any type."""
     try:
         return bool(made(*values) == crc)

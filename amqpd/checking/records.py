@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from amqpd.checking.reading import Row, fits
+from amqpd.checking.reading import Row, checksum_matches
 from amqpd.journal.sqlite import checksums
 
 ORIGIN = ("source", "epoch", "idx")
@@ -34,8 +34,8 @@ class Kind(NamedTuple):
     def sql(self) -> str:
         return f"SELECT {', '.join(self.columns)}, crc FROM {self.table} ORDER BY {self.key}"
 
-    def fits(self, row: Row) -> bool:
-        return fits(self.made, *row[:-1], crc=row[-1])
+    def checksum_matches(self, row: Row) -> bool:
+        return checksum_matches(self.made, *row[:-1], crc=row[-1])
 
     def about(self, row: Row) -> tuple[int | None, int | None, int | None]:
         """(the queue's number, first, last) as far as they are numbers."""
@@ -145,12 +145,12 @@ class MessageRowHead(NamedTuple):
     crc: Any
 
     @property
-    def fits(self) -> bool:
+    def checksum_matches(self) -> bool:
         """Rows of formats before 0003 have no checksum of this."""
         if any(type(value) is not int for value in self):
             return False
         upper = self.crc >> checksums.HEAD_SHIFT
-        return upper == 0 or fits(checksums.of_head, *self[:-1], crc=upper)
+        return upper == 0 or checksum_matches(checksums.of_head, *self[:-1], crc=upper)
 
     @property
     def about(self) -> tuple[int | None, int | None, int | None]:

@@ -64,7 +64,7 @@ def check_rows(connection: sqlite3.Connection, report: Report, progress: Progres
         head = MessageRowHead(*rest)
         seen.count += 1
         total += hash((batch_id, *rest))
-        if not head.fits:
+        if not head.checksum_matches:
             text = "the index entry of {messages} of {queue} does not fit its checksum: the broker does not start"
             report.damage(JOURNAL, "index", text, REPAIR_OR_RESTORE, *head.about)
             seen.told.add(head[:3])
@@ -152,7 +152,9 @@ def _compare(connection: sqlite3.Connection, report: Report, progress: Progress,
         said = index.pop(batch_id, None)
         if said == tuple(rest):
             continue
-        head = MessageRowHead(*rest) if said is None or MessageRowHead(*rest).fits else MessageRowHead(*said)
+        head = (
+            MessageRowHead(*rest) if said is None or MessageRowHead(*rest).checksum_matches else MessageRowHead(*said)
+        )
         text = (
             "{messages} of {queue} are in the table and not in the index: nobody gets them"
             if said is None

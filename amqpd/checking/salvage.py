@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from amqpd.checking.reading import Row as Values
-from amqpd.checking.reading import each, fits
+from amqpd.checking.reading import checksum_matches, each
 from amqpd.checking.records import (
     DISCARD,
     INDEX,
@@ -91,7 +91,7 @@ def salvage(connection: sqlite3.Connection, source: Source | None) -> Salvage:
     for kind in KINDS:
         found.records[kind.table] = _records(connection, kind, found)
     for name, value, crc in each(connection, NAMES, lambda _: None):
-        if fits(checksums.of_name, name, value, crc=crc):
+        if checksum_matches(checksums.of_name, name, value, crc=crc):
             found.names[name] = value
     _Rows(connection, found, source).run()
     if source is not None:
@@ -140,7 +140,7 @@ def _records(connection: sqlite3.Connection, kind: Kind, found: Salvage) -> list
         found.tell(BACK, f"a part of the table {kind.table} cannot be read: {kind.means}")
     kept = []
     for row in rows:
-        if kind.fits(row):
+        if kind.checksum_matches(row):
             kept.append(row)
             continue
         found.left_out[kind.table] += 1
@@ -201,7 +201,7 @@ class _Rows:
         heads: dict[int, MessageRowHead] = {}
         for batch_id, *rest in rows:
             head = MessageRowHead(*rest)
-            if type(batch_id) is int and not (batch_id in heads and heads[batch_id].fits):
+            if type(batch_id) is int and not (batch_id in heads and heads[batch_id].checksum_matches):
                 heads[batch_id] = head
         return heads
 
@@ -274,7 +274,7 @@ class _Rows:
         return None
 
     def _plausible(self, head: MessageRowHead) -> bool:
-        return head.fits and 0 <= head.first_seq <= head.last_seq and self._known(head)
+        return head.checksum_matches and 0 <= head.first_seq <= head.last_seq and self._known(head)
 
     def _known(self, head: MessageRowHead) -> bool:
         """The transaction that it is of can have been."""

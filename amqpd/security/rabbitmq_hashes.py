@@ -91,7 +91,7 @@ def is_rabbitmq_hash(stored: str) -> bool:
     return stored.partition("$")[0] in ALGORITHMS
 
 
-def fits(stored: str, password: bytes) -> bool:
+def password_matches(stored: str, password: bytes) -> bool:
     """Whether the password is the one of a hash for which `is_rabbitmq_hash`; microseconds."""
     algorithm, _, password_hash = stored.partition("$")
     binary = base64.b64decode(password_hash)

@@ -14,7 +14,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import Type
 
-from amqpd.security.rabbitmq_hashes import fits, is_rabbitmq_hash
+from amqpd.security.rabbitmq_hashes import is_rabbitmq_hash, password_matches
 
 # OWASP's "Password Storage Cheat Sheet" for argon2id: 19 MiB, two passes, one lane. RFC 9106's 64 MiB would
 # let a few concurrent log-ins take as much memory as the broker itself.
@@ -28,7 +28,7 @@ def hash_password(password: bytes) -> str:
 def verify_password(password_hash: str, password: bytes) -> bool:
     """False for a wrong password, and for a text that is no hash (an empty one: no password is accepted)."""
     if is_rabbitmq_hash(password_hash):
-        return fits(password_hash, password)
+        return password_matches(password_hash, password)
     try:
         return _HASHER.verify(password_hash, password)
     except (VerificationError, InvalidHashError):

@@ -44,10 +44,10 @@ from amqpd.topology.metadata.sqlite.tables import (
     PUT_ENTRIES,
     READ_HISTORY,
     WRITE_STATE,
+    checksum_matches,
     dropped_checksum,
     entries,
     entry_checksum,
-    fits,
     history_checksum,
     read_entries,
     state_checksum,
@@ -355,7 +355,8 @@ class SqliteFile:
             rows = list(group)
             after += 1
             if revision != after or any(
-                position != at or not fits(history_checksum, revision, at, len(rows), key, value, checksum=checksum)
+                position != at
+                or not checksum_matches(history_checksum, revision, at, len(rows), key, value, checksum=checksum)
                 for at, (_, position, key, value, checksum) in enumerate(rows)
             ):
                 raise _HistoryDamaged(f"{self.path} is damaged in the history of revision {after}")
@@ -382,6 +383,6 @@ class SqliteFile:
         return found
 
     def _entry(self, key: str, value: str, revision: int, checksum: int) -> MetadataEntry:
-        if not fits(entry_checksum, key, value, revision, checksum=checksum):
+        if not checksum_matches(entry_checksum, key, value, revision, checksum=checksum):
             raise StoreDamaged(f"{self.path} is damaged (the entry {key!r} does not fit its checksum)")
         return MetadataEntry(key, value, revision << LEASED_BITS)

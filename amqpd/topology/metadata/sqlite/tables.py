@@ -102,7 +102,7 @@ def name_checksum(name: str, value: str) -> int:
     return crc32(f"name {name} {value}".encode())
 
 
-def fits(made: Callable[..., int], *values: Any, checksum: Any) -> bool:
+def checksum_matches(made: Callable[..., int], *values: Any, checksum: Any) -> bool:
     """Whether the row's values have this checksum; a damaged row may have values of any type."""
     try:
         return bool(made(*values) == checksum)

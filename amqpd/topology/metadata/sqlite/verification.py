@@ -23,9 +23,9 @@ from amqpd.topology.metadata.sqlite.tables import (
     READ_ENTRIES,
     READ_NAMES,
     READ_STATE,
+    checksum_matches,
     dropped_checksum,
     entry_checksum,
-    fits,
     name_checksum,
     state_checksum,
 )
@@ -70,7 +70,7 @@ def verify(driver: sqlite3.Connection, path: Path) -> DatabaseContents:
     contents = contents_of(driver, path)
     found = added = 0
     for key, value, at, checksum in driver.execute(READ_ENTRIES):
-        if not fits(entry_checksum, key, value, at, checksum=checksum):
+        if not checksum_matches(entry_checksum, key, value, at, checksum=checksum):
             raise StoreDamaged(f"{path} is damaged (the entry {key!r} does not fit its checksum)")
         found += 1
         added += checksum
@@ -94,7 +94,7 @@ def contents_of(driver: sqlite3.Connection, path: Path) -> DatabaseContents:
 def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[int, int, int, int]:
     """(revision, compacted, number of entries, sum of their checksums)"""
     rows = driver.execute(READ_STATE).fetchall()
-    if len(rows) != 1 or not fits(state_checksum, *rows[0][:4], identity, checksum=rows[0][4]):
+    if len(rows) != 1 or not checksum_matches(state_checksum, *rows[0][:4], identity, checksum=rows[0][4]):
         raise StoreDamaged(f"{path} is damaged (its state does not fit its checksum)")
     revision, compacted, count, total, _ = rows[0]
     return revision, compacted, count, total
@@ -103,7 +103,7 @@ def read_state(driver: sqlite3.Connection, path: Path, identity: str) -> tuple[i
 def read_dropped(driver: sqlite3.Connection, path: Path) -> Iterator[tuple[int, int]]:
     """The deleted queues that are remembered, as (number, revision). Raises StoreDamaged."""
     for number, at, checksum in driver.execute(READ_DROPPED):
-        if not fits(dropped_checksum, number, at, checksum=checksum):
+        if not checksum_matches(dropped_checksum, number, at, checksum=checksum):
             raise StoreDamaged(f"{path} is damaged (a deleted queue's number does not fit its checksum)")
         yield number, at
 
@@ -124,7 +124,7 @@ def write_journal(driver: sqlite3.Connection, identity: str, index: int) -> None
 def _read_names(driver: sqlite3.Connection, path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value, checksum in driver.execute(READ_NAMES):
-        if not fits(name_checksum, name, value, checksum=checksum):
+        if not checksum_matches(name_checksum, name, value, checksum=checksum):
             raise StoreDamaged(f"{path} is damaged (the name {name!r} does not fit its checksum)")
         found[name] = value
     return found
