@@ -92,7 +92,7 @@ def test_a_journal_becomes_another_one(
             copy_journal(moment, target, whole=False)
         run(source, traffic, 20)
     with closing(open_moment(source.path)) as moment:
-        known = source.known()
+        known = source.adoption_source()
         run(source, traffic, 3)  # what comes after the moment is not copied
         made = copy_journal(moment, target, whole=whole)
         assert made.written
@@ -115,7 +115,7 @@ def test_what_adopts_goes_on_as_the_source_does(tmp_path: Path) -> None:
     run(source, traffic, 30)
     (tmp_path / "target").mkdir()
     with closing(open_moment(source.path)) as moment:
-        known = source.known()
+        known = source.adoption_source()
         copy_journal(moment, tmp_path / "target", whole=False)
     target = open_disk(tmp_path / "target")
     target.adopt(known)

@@ -217,7 +217,7 @@ class Repair:
             with ExitStack() as failing:
                 moment = failing.enter_context(closing(Moment(disk)))
                 self._group.begin_repair(self._number, like, lambda: not self._stopped)
-                known = disk.known()
+                known = disk.adoption_source()
                 leased = disk.ask(SqliteFile.leased) if disk.has_definitions else None
                 failing.pop_all()
             return moment, known, leased

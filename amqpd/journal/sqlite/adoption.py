@@ -52,8 +52,8 @@ class Adopts:
         """Of the last transaction: one that was not stored is not counted."""
         return self._sources.local.idx
 
-    def known(self) -> AdoptionSource:
-        """Between two transactions, in the thread that commits."""
+    def adoption_source(self) -> AdoptionSource:
+        """What another disk needs to go on as this one. Between two transactions, in the thread that commits."""
         before = self._sources
         sources = SourceProgress(
             {number: copy(head) for number, head in before.heads.items()}, before.held, before.behind
@@ -62,10 +62,10 @@ class Adopts:
         discards = self._discards.copied(sources.is_committed)
         return AdoptionSource(sources, discards, set(self._timed), set(self._counted), self._marks.copied())
 
-    def adopt(self, known: AdoptionSource) -> None:
+    def adopt(self, donor: AdoptionSource) -> None:
         """In place of `recover`: the tables are those that the other disk had then. Raises DiskFailure."""
-        self._sources, self._discards, self._marks = known.sources, known.discards, known.marks
-        self._timed, self._counted = known.timed, known.counted
+        self._sources, self._discards, self._marks = donor.sources, donor.discards, donor.marks
+        self._timed, self._counted = donor.timed, donor.counted
         self._recovered = True
         self._reserve.restore()
         self._make_mark()

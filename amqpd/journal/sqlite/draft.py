@@ -57,7 +57,7 @@ class Draft:
         """This is."""
         self._staged[source] = staged
 
-    def known(self, source: int) -> None:
+    def add_source(self, source: int) -> None:
         """There is a record of it from now on."""
         self.heads.setdefault(source, self._sources.head(source))
 

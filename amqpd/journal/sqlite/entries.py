@@ -128,7 +128,7 @@ def _carry_out_one(connection: sqlite3.Connection, write: Write, draft: Draft, *
                 undo(connection, draft, source, position)
         case VoteCast(source, vote):
             connection.execute(entry_statements.PUT_VOTE, (source, *vote, checksums.of_vote(source, *vote)))
-            draft.known(source)
+            draft.add_source(source)
         case StateBegin(source):
             staging.begin(connection, source, draft)
         case StatePart(source, part):
