@@ -127,7 +127,7 @@ async def by_password(request: Request, user: str, password: bytes, challenge: d
     """Raises Refusal."""
     behind: BrokerParts = request.app.state.behind
     host, loopback = _place(request)
-    verdict = behind.logins.known(user, password, loopback)
+    verdict = behind.logins.verdict_without_hash(user, password, loopback)
     if verdict is None:
         verdict = await behind.logins.verify(user, password, loopback, address_of(f"[{host}]:0"))
     behind.logins.tally.count(HTTP, host, user, isinstance(verdict, Accepted))

@@ -151,7 +151,7 @@ class BrokerServices:
         """The verdict; or the credentials, when they have to be verified."""
         peer = connection.peer
         if isinstance(parsed, Credentials):
-            return self._logins.known(parsed.user, parsed.password, peer.loopback) or parsed
+            return self._logins.verdict_without_hash(parsed.user, parsed.password, peer.loopback) or parsed
         if isinstance(parsed, CertificateIdentity) and peer.certificate_user is not None:
             if parsed.authzid not in ("", peer.certificate_user):
                 return LoginRefused(f"the certificate is not that of '{parsed.authzid}'")

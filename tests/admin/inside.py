@@ -55,7 +55,7 @@ class Trusting:
         self._topology = topology
         self.tally = Tally()
 
-    def known(self, user: str, password: bytes, loopback: bool) -> Accepted:
+    def verdict_without_hash(self, user: str, password: bytes, loopback: bool) -> Accepted:
         return Accepted(user, self._topology.users[user].tags)
 
 

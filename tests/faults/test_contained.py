@@ -169,7 +169,7 @@ def test_a_log_in_whose_check_fails_is_that_connections(broker: BrokenBroker) ->
         "        raise RuntimeError('verify')\n"
         "    return await verify(self, user, *rest)\n"
         "l.Logins.verify = broken\n"
-        "l.Logins.known = lambda *_: None\n"
+        "l.Logins.verdict_without_hash = lambda *_: None\n"
     )
     broker.start()
     tenant = Tenant(broker)

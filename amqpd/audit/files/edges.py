@@ -43,7 +43,7 @@ class _Reach:
     """incarnation and last row of what retention removed"""
     made_from: str = "broker"
 
-    def known(self, node: str) -> dict[str, Any]:
+    def as_json(self, node: str) -> dict[str, Any]:
         incarnations = {
             str(incarnation): {"last": last, "ended": ended}
             for incarnation, (last, ended) in sorted(self.incarnations.items())
@@ -151,7 +151,7 @@ class Edges:
 
     def _write(self, node: str) -> bool:
         path = self._path(node)
-        known = self._nodes[node].known(node)
+        known = self._nodes[node].as_json(node)
         temporary = path.with_name(f".{path.name}.tmp")
         try:
             with temporary.open("w") as file:

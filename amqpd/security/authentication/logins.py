@@ -83,7 +83,9 @@ class Logins:
         self.tally = Tally()
         """attempts; those who ask count them"""
 
-    def known(self, user: str, password: bytes, peer_is_loopback: bool) -> Accepted | LoginRefused | None:
+    def verdict_without_hash(
+        self, user: str, password: bytes, peer_is_loopback: bool
+    ) -> Accepted | LoginRefused | None:
         """The verdict where it costs no hash; None: `verify` must find it out."""
         if not password:
             return LoginRefused(_BLANK.format(user))
@@ -103,9 +105,9 @@ class Logins:
         self, user: str, password: bytes, peer_is_loopback: bool, address: str = ""
     ) -> Accepted | LoginRefused:
         """`address`: where the client is, as far as clients of one place share their turns."""
-        known = self.known(user, password, peer_is_loopback)
-        if known is not None:
-            return known
+        verdict = self.verdict_without_hash(user, password, peer_is_loopback)
+        if verdict is not None:
+            return verdict
         record = self._topology.users.get(user)
         stored = record.password_hash if record else ""
         digest = self._digest(user, password, stored)
