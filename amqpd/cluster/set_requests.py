@@ -105,7 +105,7 @@ class SetRequests:
                 source = waiting.pop()
                 moves = aims[source].leader != self.roster.records[source].leader.forwarder
                 revision = await self.put(source, aims[source])
-                self._say(f"source {source}: to be on {said(aims[source])}")
+                self._say(f"source {source}: to be on {aim_text(aims[source])}")
                 if revision:
                     under_way[source] = _UnderWay(aims[source], moves, revision)
             return not under_way
@@ -157,7 +157,7 @@ class SetRequests:
                 ended = await step()
 
 
-def said(aim: Aim) -> str:
+def aim_text(aim: Aim) -> str:
     return f"{', '.join(aim.members)} with leader {aim.leader}" if aim.leader else ", ".join(aim.members)
 
 

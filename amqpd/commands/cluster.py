@@ -21,7 +21,7 @@ from amqpd.cluster.forgetting import readmit as readmit_member
 from amqpd.cluster.moves import Aim, without
 from amqpd.cluster.overview import leader_rows, member_rows, problems, sentences, source_rows, unreadable_rows
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.set_requests import said
+from amqpd.cluster.set_requests import aim_text
 from amqpd.cluster.source_status import source_status
 from amqpd.commands.cluster_store import (
     OpenedClusterStore,
@@ -139,7 +139,7 @@ def forget(settings: Settings, node: str, dry_run: bool, no_wait: bool, timeout_
             click.echo(escaped(f"{queues} of {name}: to nodes that live, without messages, which only {name} has"))
         aims = _without(opened, name)
         for source, aim in aims.items():
-            click.echo(escaped(f"source {source}: to be on {said(aim)}"))
+            click.echo(escaped(f"source {source}: to be on {aim_text(aim)}"))
         if dry_run:
             sources = "1 source" if len(aims) == 1 else f"{len(aims)} sources"
             click.echo(f"{name} would be taken out of {sources}; nothing was asked for")

@@ -20,7 +20,7 @@ import trio
 from amqpd.cluster.moves import Aim, grown, rebalanced, shrunk
 from amqpd.cluster.overview import ranges
 from amqpd.cluster.roster import Roster
-from amqpd.cluster.set_requests import as_it_is, said
+from amqpd.cluster.set_requests import aim_text, as_it_is
 from amqpd.commands.cluster_store import (
     OpenedClusterStore,
     in_store,
@@ -263,7 +263,7 @@ async def ask(
     if no_wait:
         for each, aim in sorted(aims.items()):
             await opened.set_requests.put(each, aim)
-            progress(f"source {each}: to be on {said(aim)}")
+            progress(f"source {each}: to be on {aim_text(aim)}")
         click.echo(f"{len(aims)} asked for: amqpd quorum status says how far it is")
         return
     with trio.move_on_after(timeout_s if timeout_s is not None else float("inf")) as waiting:

@@ -98,19 +98,19 @@ async def dial_hello(stream: Stream, incoming: Incoming, me: Hello, name: str, t
     if spoken.highest < RANGED <= me.version and me.versions.common(spoken) is not None:
         raise OneVersionOnly(spoken.highest)
     version = _require_alike(me, first, trust)
-    await talk.say(Proof(trust.proof(DIALER, talk.said)))
+    await talk.say(Proof(trust.proof(DIALER, talk.transcript_digest)))
     peer = (await talk.hear(Greeting)).hello
     if peer.versions != spoken:
         raise Distrusted(f"it says that it speaks version {spoken} of the messages, and then {peer.versions}")
-    said = talk.said
-    if not trust.is_proven((await talk.hear(Proof)).digest, ACCEPTOR, said):
+    transcript = talk.transcript_digest
+    if not trust.is_proven((await talk.hear(Proof)).digest, ACCEPTOR, transcript):
         raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
     if peer.cluster != me.cluster:
         raise Distrusted(f"it is of the cluster {peer.cluster!r}, this node of {me.cluster!r}: {ONE_STORE}")
     if peer.forwarder != name:
         raise Distrusted(f"the node there is {peer.forwarder!r}: {OTHER_ADDRESS}")
-    incoming.begin(trust.check(ACCEPTOR, talk.said), version)
-    return Proven(peer, trust.check(DIALER, talk.said), version)
+    incoming.begin(trust.check(ACCEPTOR, talk.transcript_digest), version)
+    return Proven(peer, trust.check(DIALER, talk.transcript_digest), version)
 
 
 async def accept_hello(
@@ -142,10 +142,10 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
             raise
     await talk.say(Greeting(nobody, NOBODY, os.urandom(NONCE_BYTES), bool(trust.secret)))
     version = _require_alike(me, asked, trust)
-    said = talk.said
+    transcript = talk.transcript_digest
     proof = await talk.hear(Proof)
     peer = asked.hello
-    if not trust.is_proven(proof.digest, DIALER, said):
+    if not trust.is_proven(proof.digest, DIALER, transcript):
         await talk.say(Refusal(OTHER_SECRET))
         raise Distrusted(wrong_proof(peer.forwarder), SECRET, SECRETS_DIFFER)
     reason = _unfit(me, asked) or refuses(peer)
@@ -155,9 +155,9 @@ async def _accept(talk: _Talk, asked: Greeting, me: Hello, trust: Trust, refuses
         told.node = peer.forwarder
         raise told
     await talk.say(Greeting(me, peer.forwarder, os.urandom(NONCE_BYTES), bool(trust.secret)))
-    await talk.say(Proof(trust.proof(ACCEPTOR, talk.said)))
-    incoming.begin(trust.check(DIALER, talk.said), version)
-    return Proven(peer, trust.check(ACCEPTOR, talk.said), version)
+    await talk.say(Proof(trust.proof(ACCEPTOR, talk.transcript_digest)))
+    incoming.begin(trust.check(DIALER, talk.transcript_digest), version)
+    return Proven(peer, trust.check(ACCEPTOR, talk.transcript_digest), version)
 
 
 def _require_alike(me: Hello, peer: Greeting, trust: Trust) -> int:
@@ -210,12 +210,12 @@ class _Talk:
     def __init__(self, stream: Stream, incoming: Incoming) -> None:
         self.stream = stream
         self.incoming = incoming
-        self._said = hashlib.sha256()
+        self._transcript = hashlib.sha256()
 
     @property
-    def said(self) -> bytes:
+    def transcript_digest(self) -> bytes:
         """A digest of all words up to now, in order."""
-        return self._said.digest()
+        return self._transcript.digest()
 
     async def say(self, word: Message) -> None:
         """Raises Broken."""
@@ -242,4 +242,4 @@ class _Talk:
 
     def _add(self, word: Message) -> None:
         data = b"".join(encode(word))
-        self._said.update(LENGTH.pack(len(data)) + data)
+        self._transcript.update(LENGTH.pack(len(data)) + data)

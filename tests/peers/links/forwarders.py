@@ -151,7 +151,7 @@ class Wire:
         self.stream = stream
         self.incoming = Incoming()
         self.check: Check = Crc()
-        self._said = hashlib.sha256()
+        self._transcript = hashlib.sha256()
 
     async def say(self, message: Message) -> None:
         if type(message) in HANDSHAKE:
@@ -173,12 +173,12 @@ class Wire:
         return message
 
     @property
-    def said(self) -> bytes:
-        return self._said.digest()
+    def transcript_digest(self) -> bytes:
+        return self._transcript.digest()
 
     def _add(self, word: Message) -> None:
         data = b"".join(encode(word))
-        self._said.update(LENGTH.pack(len(data)) + data)
+        self._transcript.update(LENGTH.pack(len(data)) + data)
 
     async def greet(self, me: Hello, target: str, trust: Trust) -> Message:
         """As the one that dialed, up to what is said to the proof: its Greeting, or a Refusal."""
@@ -187,15 +187,15 @@ class Wire:
         if isinstance(first, Refusal):
             return first
         assert isinstance(first, Greeting)
-        await self.say(Proof(trust.proof(DIALER, self.said)))
+        await self.say(Proof(trust.proof(DIALER, self.transcript_digest)))
         answer = await self.hear()
         if isinstance(answer, Greeting):
-            said = self.said
+            transcript = self.transcript_digest
             proof = await self.hear()
             assert isinstance(proof, Proof)
-            assert trust.is_proven(proof.digest, ACCEPTOR, said)
-            self.incoming.begin(trust.check(ACCEPTOR, self.said), HIGHEST)
-            self.check = trust.check(DIALER, self.said)
+            assert trust.is_proven(proof.digest, ACCEPTOR, transcript)
+            self.incoming.begin(trust.check(ACCEPTOR, self.transcript_digest), HIGHEST)
+            self.check = trust.check(DIALER, self.transcript_digest)
         return answer
 
     async def welcome(self, me: Hello, trust: Trust) -> Greeting:
@@ -205,9 +205,9 @@ class Wire:
         await self.say(greeting(Hello(me.version, "", "", 0, 0, me.lowest), trust=trust))
         assert isinstance(await self.hear(), Proof)
         await self.say(greeting(me, asked.hello.forwarder, trust))
-        await self.say(Proof(trust.proof(ACCEPTOR, self.said)))
-        self.incoming.begin(trust.check(DIALER, self.said), HIGHEST)
-        self.check = trust.check(ACCEPTOR, self.said)
+        await self.say(Proof(trust.proof(ACCEPTOR, self.transcript_digest)))
+        self.incoming.begin(trust.check(DIALER, self.transcript_digest), HIGHEST)
+        self.check = trust.check(ACCEPTOR, self.transcript_digest)
         return asked
 
     async def wait_closed(self) -> None:

@@ -62,7 +62,7 @@ async def test_who_has_not_the_secret_is_told_nothing_and_takes_no_place(peer: H
         assert isinstance(answer, Greeting)
         assert answer.hello == Hello(peer.version, "", "", 0, 0)
         if trust.secret:
-            await wire.say(Proof(trust.proof(DIALER, wire.said)))
+            await wire.say(Proof(trust.proof(DIALER, wire.transcript_digest)))
             assert await wire.hear() == Refusal("the cluster_secret there is another one")
         await wire.wait_closed()
         assert not link.ended
@@ -90,7 +90,7 @@ async def test_what_was_heard_of_a_handshake_proves_nothing() -> None:
         words = [framed_word(greeting(hello("b"), "a", TRUST))]
         await honest.say(greeting(hello("b"), "a", TRUST))
         await honest.hear()
-        proof = Proof(TRUST.proof(DIALER, honest.said))
+        proof = Proof(TRUST.proof(DIALER, honest.transcript_digest))
         words.append(framed_word(proof))
         await honest.say(proof)
         for _ in range(2):

@@ -51,9 +51,9 @@ async def answer_as_before(there: Peer, trust: Trust) -> tuple[Wire, Greeting]:
     await wire.say(greeting(Hello(4, "", "", 0, 0, 4), trust=trust))
     assert isinstance(await wire.hear(), Proof)
     await wire.say(greeting(BEFORE, asked.hello.forwarder, trust))
-    await wire.say(Proof(trust.proof(b"acceptor", wire.said)))
-    wire.incoming.begin(trust.check(b"dialer", wire.said), 4)
-    wire.check = trust.check(b"acceptor", wire.said)
+    await wire.say(Proof(trust.proof(b"acceptor", wire.transcript_digest)))
+    wire.incoming.begin(trust.check(b"dialer", wire.transcript_digest), 4)
+    wire.check = trust.check(b"acceptor", wire.transcript_digest)
     return wire, asked
 
 
@@ -82,7 +82,7 @@ async def test_a_node_of_the_version_before_dials_and_is_answered_in_its_own(sec
         first = await wire.hear()
         assert isinstance(first, Greeting)
         assert first.hello == Hello(4, "", "", 0, 0, 4), "what it does not know it would not read"
-        await wire.say(Proof(trust.proof(b"dialer", wire.said)))
+        await wire.say(Proof(trust.proof(b"dialer", wire.transcript_digest)))
         answer = await wire.hear()
         assert isinstance(answer, Greeting)
         assert answer.hello == Hello(4, "shop", "a", 1, 7, 4)
@@ -98,7 +98,7 @@ async def test_a_later_version_that_says_more_is_understood_as_far_as_both_speak
         wire = await dial(a.address)
         await wire.say(replace(greeting(later, "a", trust), more=b"what version 9 says, too"))
         assert isinstance(await wire.hear(), Greeting)
-        await wire.say(Proof(trust.proof(b"dialer", wire.said)))
+        await wire.say(Proof(trust.proof(b"dialer", wire.transcript_digest)))
         assert isinstance(await wire.hear(), Greeting)
         link: PeerLink = await a.heard.next_link("accepted")
         assert (link.version, link.peer.versions) == (HIGHEST, Versions(5, 9))
