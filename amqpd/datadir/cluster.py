@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 import trio
 
-from amqpd.datadir.only_one import machine
+from amqpd.datadir.only_one import claim_scope
 from amqpd.datadir.opening import METADATA_DB, Pair, opened
 from amqpd.datadir.pairing import (
     METADATA,
@@ -66,7 +66,7 @@ async def open_cluster_pair(
     make = open_disk or partial(SqliteDisk, directory, keep_free_bytes=keep_free_bytes, accept_loss=accept_loss)
     # The directory is locked: no other process has this journal.
     disk = await opened(trio.to_thread.run_sync(make), directory)
-    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True, machine=machine(), open_s=OPEN_S)
+    store = EtcdStore(access, f"{name}/", disk.names["identity"], alone=True, machine=claim_scope(), open_s=OPEN_S)
     try:
         found(disk.names)
         await opened(running.start(store.run), directory)

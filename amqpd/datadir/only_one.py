@@ -3,11 +3,11 @@
 What comes in: the identity, and how the node is called. What goes out: a claim on it, which the system lets go with
 the process, also of one that is stopped; a StartupError.
 Rules: 1. It is a listening socket with an abstract name of Linux: nothing is left of it, nobody cleans up, and who
-holds it can be asked. It is seen by what shares the machine's network. Elsewhere nothing is claimed, and `machine` is
-empty: a process of a cluster is then known by its leases alone (`topology/metadata/etcd/opening.py`). 2. A node alone
-may run beside its copy under another name, to look at a backup; in a cluster a name is no way to be another one.
-3. It comes before a journal is asked whether it has what it promised: a copy that was made while its original ran has
-not.
+holds it can be asked. It is seen by what shares the machine's network. Elsewhere nothing is claimed, and
+`claim_scope` is empty: a process of a cluster is then known by its leases alone
+(`topology/metadata/etcd/opening.py`). 2. A node alone may run beside its copy under another name, to look at a
+backup; in a cluster a name is no way to be another one. 3. It comes before a journal is asked whether it has what it
+promised: a copy that was made while its original ran has not.
 Not here: the directory's own lock (`lock.py`).
 """
 
@@ -31,7 +31,7 @@ ASKED_MAX = 128
 _peer = struct.Struct("3i")
 
 
-def machine() -> str:
+def claim_scope() -> str:
     """Where a claim is seen: this start of this machine, this network. Empty: claims are not seen at all."""
     try:
         return f"{BOOT_ID.read_text().strip()} {NETWORK.stat().st_ino}"

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from amqpd.datadir.lock import open_data_directory
-from amqpd.datadir.only_one import claimed, machine
+from amqpd.datadir.only_one import claim_scope, claimed
 from amqpd.errors import StartupError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="abstract sockets are Linux's")
@@ -88,5 +88,5 @@ def test_the_one_who_has_it_need_not_answer(tmp_path: Path) -> None:
 
 
 def test_where_claims_are_seen_has_a_name() -> None:
-    assert machine()
-    assert machine() == machine()
+    assert claim_scope()
+    assert claim_scope() == claim_scope()
