@@ -176,12 +176,12 @@ class Totals:
         self.connections_closed += bool(connection.vhost)
         self.traffic.gone(connection)
         self.of_connections.add(connection)
-        self.look_at_connection(connection, last=True)
+        self.update_connection(connection, last=True)
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
 
     def socket_closed(self, connection: ConnectionBase) -> None:
-        """Behind `connection_gone`, once or more."""
-        self.look_at_connection(connection)
+        """Count the last bytes of a closed socket. Called behind `connection_gone`; may be called again."""
+        self.update_connection(connection)
         self.of_connections.bytes_in += connection.bytes_in - connection.counted_in
         self.of_connections.bytes_out += connection.bytes_out - connection.counted_out
         connection.counted_in, connection.counted_out = connection.bytes_in, connection.bytes_out
@@ -189,10 +189,10 @@ class Totals:
     def queue_gone(self, vhost: str, kind: str, facts: Facts) -> None:
         """It is deleted, or its leader is another node now."""
         self.of_queues.setdefault(kind, QueueCounts()).add(facts)
-        self.look_at(vhost, facts, 0, 0)
+        self.update_queue(vhost, facts, 0, 0)
 
-    def look_at(self, vhost: str, facts: Facts, ready: int, unacked: int) -> None:
-        """The figures of one queue, as they are now."""
+    def update_queue(self, vhost: str, facts: Facts, ready: int, unacked: int) -> None:
+        """Add to the sums what one queue has done since its last update."""
         now = (*_NOT_OF_QUEUES, *taken(partial(getattr, facts)), ready, unacked)
         before = facts.summed or NOTHING
         if now == before:
@@ -215,9 +215,9 @@ class Totals:
             _add(of_vhost, grown[:COUNTERS] + list(now[COUNTERS:]))
             facts.summed_in = of_vhost
 
-    def look_at_connection(self, connection: ConnectionBase, *, last: bool = False) -> None:
-        """What it has published and was told to be safe, and what went through its socket, since the last look.
-        `last`: it goes, with confirms that its socket may never have taken."""
+    def update_connection(self, connection: ConnectionBase, *, last: bool = False) -> None:
+        """Add to the sums what it has published and was told to be safe, and what went through its socket, since its
+        last update. `last`: it goes, with confirms that its socket may never have taken."""
         before = connection.summed
         now = (connection.published, connection.bytes_in, connection.bytes_out)
         # Before it opens a virtual host it counts for none: its first bytes are in the first look behind that.
@@ -239,8 +239,8 @@ class Totals:
         _add(self.sums_by_vhost.setdefault(vhost, list(NOTHING)), (count,))
         self.rated.setdefault((vhost, SENT[0]), Rated()).count += count
 
-    def look_at_unroutable(self, unroutable: Unroutable) -> None:
-        """What reached no queue since the last look, in each virtual host."""
+    def update_unroutable(self, unroutable: Unroutable) -> None:
+        """Add to the sums what reached no queue since the last update, in each virtual host."""
         for vhost in unroutable.vhosts():
             of_vhost = unroutable.of_vhost(vhost)
             for name, outcome in zip(LOST, (UnroutableOutcome.RETURNED, UnroutableOutcome.DROPPED), strict=True):

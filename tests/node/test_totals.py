@@ -134,11 +134,11 @@ def test_bytes_that_go_through_a_socket_after_its_connection_has_ended_are_count
 def test_a_queue_that_stands_when_its_virtual_host_is_made_again_is_in_the_new_one() -> None:
     totals, facts, other = Totals(), Facts(0), Facts(0)
     facts.delivered = other.delivered = 5
-    totals.look_at("v", facts, 5, 0)
+    totals.update_queue("v", facts, 5, 0)
     totals.keep_vhosts({"/"})
-    totals.look_at("v", other, 5, 0)
+    totals.update_queue("v", other, 5, 0)
     facts.delivered = 6
-    totals.look_at("v", facts, 6, 0)
+    totals.update_queue("v", facts, 6, 0)
     assert totals.sums_by_vhost["v"] == sums(deliver_get=6, messages_ready=11)
     assert totals.of_gone_vhosts == sums(deliver_get=5), "what it had counted there"
     totals.queue_gone("v", "classic", facts)
@@ -150,7 +150,7 @@ def test_a_queue_that_stands_when_its_virtual_host_is_made_again_is_in_the_new_o
 def test_what_ends_after_its_virtual_host_takes_nothing_from_the_next_of_that_name() -> None:
     totals, facts, unseen = Totals(), Facts(0), Facts(0)
     facts.delivered = 10
-    totals.look_at("gone", facts, 10, 0)
+    totals.update_queue("gone", facts, 10, 0)
     assert totals.sums_by_vhost["gone"] == sums(deliver_get=10, messages_ready=10)
     totals.keep_vhosts({"/"})
     totals.queue_gone("gone", "classic", facts)
@@ -173,8 +173,8 @@ def test_a_publish_counts_where_it_came_from_also_when_its_virtual_host_is_gone(
         client.call(commands.Queue.Bind(queue=name, exchange="amq.fanout"), commands.Queue.BindOk)
     client.publish(b"x", "", "amq.fanout")
     client.publish(b"to nobody", "none")
-    totals.look_at_connection(client.connection)
-    totals.look_at_connection(client.connection)
+    totals.update_connection(client.connection)
+    totals.update_connection(client.connection)
     assert totals.sums_by_vhost["/"][0] == totals.sums[0] == 2
     client.publish(b"x", "", "amq.fanout")
     client.lose()
@@ -190,8 +190,8 @@ def test_each_virtual_host_has_its_octets_confirms_and_what_reached_no_queue() -
     connection.bytes_in, connection.bytes_out = 100, 30
     client.publish(b"x", "nowhere", mandatory=True)
     for _ in range(2):
-        totals.look_at_connection(connection)
-        totals.look_at_unroutable(harness.node.unroutable)
+        totals.update_connection(connection)
+        totals.update_unroutable(harness.node.unroutable)
         found = dict(zip(SUMS, totals.sums_by_vhost["/"], strict=True))
         wanted = {"publish": 5, "confirm": 4, "recv_oct": 100, "send_oct": 30}
         assert found.items() >= {**wanted, "return_unroutable": 1, "drop_unroutable": 1}.items()
@@ -217,7 +217,7 @@ def test_the_ways_in_which_messages_are_taken_are_told_apart() -> None:
     client.consume("q", "with")
     client.messages()
     client.consume("q", "without", no_ack=True)
-    harness.node.totals.look_at("/", harness.node.queues["/", "q"].facts, 0, 1)
+    harness.node.totals.update_queue("/", harness.node.queues["/", "q"].facts, 0, 1)
     found = dict(zip(SUMS, harness.node.totals.sums_by_vhost["/"], strict=True))
     assert (found["get"], found["get_no_ack"], found["get_empty"]) == (1, 1, 1)
     assert (found["deliver"], found["deliver_no_ack"]) == (1, 2)

@@ -26,7 +26,7 @@ import trio
 from amqpd.flow.congestion import MEASURE_S
 from amqpd.management.attention.watch import AttentionWatch
 from amqpd.management.figures.samples import GLOBAL, STEP_MS, Series
-from amqpd.management.figures.totals import CHURN, churn, look_at, queue_of
+from amqpd.management.figures.totals import CHURN, churn, queue_of, update_queue
 from amqpd.node.node import Node
 from amqpd.node.totals import NOTHING, SUMS
 from amqpd.queues.port import QueuePort
@@ -117,7 +117,7 @@ class Sampler:
             idle = queue is None or not queue.is_served or queue.facts.settled
             if queue is not None and (due or idle):
                 happened.append(queue)
-                look_at(node, queue)
+                update_queue(node, queue)
                 self.watch.look(queue)
             if idle:
                 del node.active[dispatched]
@@ -154,14 +154,14 @@ class Sampler:
         node = self._node
         looked_at = 0
         for connection in list(node.connections.values()):
-            node.totals.look_at_connection(connection)
+            node.totals.update_connection(connection)
             if connection.id in node.connections:  # it has not gone meanwhile
                 node.totals.traffic.look(connection, node.now_ms)
             looked_at += 1 + len(connection.channels)
             if looked_at >= QUEUES_AT_ONCE:
                 looked_at = 0
                 await trio.lowlevel.checkpoint()
-        node.totals.look_at_unroutable(node.unroutable)
+        node.totals.update_unroutable(node.unroutable)
         for rated in list(node.totals.rated.values()):
             rated.sample(node.now_ms)
         for at, passed in enumerate(node.routes.traffic.all(), 1):

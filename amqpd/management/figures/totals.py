@@ -67,9 +67,9 @@ def queue_of(node: Node, dispatched: Dispatchable) -> LeaderQueue | None:
     return found if found is dispatched else None
 
 
-def look_at(node: Node, queue: LeaderQueue) -> None:
-    """What it has done since the last look is in the node's sums."""
-    node.totals.look_at(queue.record.vhost, queue.facts, queue.ready_count, queue.unacked_count)
+def update_queue(node: Node, queue: LeaderQueue) -> None:
+    """Add to the node's sums what the queue has done since its last update."""
+    node.totals.update_queue(queue.record.vhost, queue.facts, queue.ready_count, queue.unacked_count)
 
 
 class QueueSums:
@@ -97,7 +97,7 @@ class QueueSums:
             await pace.step()
             looked_at += 1
             if (queue := queue_of(node, dispatched)) is not None:
-                look_at(node, queue)
+                update_queue(node, queue)
                 counts = found.setdefault(queue.record.vhost, Counter())
                 rates = queue.facts.rates(node.now_ms)
                 for name, rate in zip(TAKEN, taken(rates.__getitem__), strict=True):
@@ -106,14 +106,14 @@ class QueueSums:
         for connection in list(node.connections.values()):
             await pace.step()
             looked_at += 1
-            node.totals.look_at_connection(connection)
+            node.totals.update_connection(connection)
             moving = node.totals.traffic.of(connection)
             if connection.vhost not in node.topology.vhosts:
                 continue
             counts = found.setdefault(connection.vhost, Counter())
             for name, rate in zip(SENT[1:], (moving.confirmed, moving.octets_in, moving.octets_out), strict=True):
                 counts[f"{name} rate"] += rate  # type: ignore[assignment]
-        node.totals.look_at_unroutable(node.unroutable)
+        node.totals.update_unroutable(node.unroutable)
         for name, vhost in list(node.topology.vhosts.items()):
             await pace.step()
             looked_at += 1

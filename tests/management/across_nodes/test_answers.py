@@ -257,7 +257,7 @@ async def test_the_node_says_what_came_and_went_and_how_fast() -> None:
         client.declare(name)
         publish(client, name, 3)
     for connection in asked.on.node.connections.values():
-        asked.on.node.totals.look_at_connection(connection)
+        asked.on.node.totals.update_connection(connection)
     asked.series.add(5_000, [0] * len(OF_NODE))
     asked.series.add(10_000, [20] * len(OF_NODE))
     [before] = await asked.all("node")

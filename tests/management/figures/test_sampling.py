@@ -166,7 +166,7 @@ async def test_a_node_s_sample_does_not_look_at_idle_queues(
     await running(sampler, nursery)
     await rest(client, 60)
     looked: list[str] = []
-    monkeypatch.setattr(client.harness.node.totals, "look_at", lambda vhost, *_: looked.append(vhost))
+    monkeypatch.setattr(client.harness.node.totals, "update_queue", lambda vhost, *_: looked.append(vhost))
     await rest(client, 60)
     assert looked == []
     client.publish(b"1", "q")

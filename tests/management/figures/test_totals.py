@@ -127,7 +127,7 @@ async def test_idle_queues_are_in_the_sums_and_not_looked_at(monkeypatch: pytest
     sums = totals.QueueSums(node)
     assert (await sums.by_vhost())["/"]["messages_ready"] == 1
     node.active.clear()
-    monkeypatch.setattr(totals, "look_at", lambda node, queue: pytest.fail("it is idle"))
+    monkeypatch.setattr(totals, "update_queue", lambda node, queue: pytest.fail("it is idle"))
     assert (await sums.by_vhost())["/"]["messages_ready"] == 1
 
 
