@@ -167,7 +167,7 @@ class QueueRegistry:
             return
         queue = node.queues[key] = self._made(record)
         node.totals.queues_created += not self.recovering
-        node.books.look_at(queue)
+        node.books.apply_level(queue)
         if record.owner is not None:
             self._owned.setdefault(record.owner, {})[queue] = None
             owner = node.connections.get(record.owner)
@@ -210,7 +210,7 @@ class QueueRegistry:
             return
         try:
             queue.apply(record, self.policy_of(record))
-            self._node.books.look_at(queue)
+            self._node.books.apply_level(queue)
             self._node.to_dispatch.add(queue)
         except Exception as error:  # noqa: BLE001 - one queue's; quarantine reports it, or raises it on
             self._node.quarantine(queue, error)
@@ -396,7 +396,7 @@ class QueueRegistry:
             store = node.delayed[vhost] = node.make_delayed(
                 vhost, delayed_id(node.identity.id, vhost) if number is None else number
             )
-            node.books.look_at(store)
+            node.books.apply_level(store)
         node.to_dispatch.add(store)
         return store
 
@@ -410,7 +410,7 @@ class QueueRegistry:
         assert isinstance(orphan.messages, Messages)
         store.take_over(orphan.messages)
         self._orphans.forget(orphan)
-        node.books.look_at(store)
+        node.books.apply_level(store)
 
     def owned(self, connection_id: str) -> list[Queue]:
         return list(self._owned.get(connection_id, ()))

@@ -72,9 +72,9 @@ class Coverage:
         own = queue.audit_level
         return self.of_vhost(queue.record.vhost) if own is None else parse_level(own)
 
-    def look_at(self, queue: Audited, recovered: bool = False) -> None:
-        """The queue is new, or its policy or record is another one. `recovered`: it was there at the start, and its
-        anchor follows with all the others'."""
+    def apply_level(self, queue: Audited, recovered: bool = False) -> None:
+        """Begin or end the records of a queue by its level: it is new, or its policy or record is another one.
+        `recovered`: it was there at the start, and its anchor follows with all the others'."""
         if self.recovering:
             return
         level = self.level_of(queue)
@@ -106,7 +106,7 @@ class Coverage:
         )
         self.recovering = False
         for queue in queues:
-            self.look_at(queue, recovered=True)
+            self.apply_level(queue, recovered=True)
 
     def source_begins(self, source: int, epoch: int, eras: Mapping[int, Eras], queues: int, messages: int) -> None:
         """It is led here, with this number of each. `eras`: see `LeaderEpochs.begin`."""
@@ -115,7 +115,7 @@ class Coverage:
 
     def queue_begins(self, queue: Audited) -> None:
         """The source of the queue has begun here, and the queue has what was there."""
-        self.look_at(queue, recovered=True)
+        self.apply_level(queue, recovered=True)
         anchor(self.recorder, queue, ANCHOR_RECOVERED)
 
     def source_ends(self, source: int, queues: Sequence[Audited], unmade: int, waiting: int) -> None:
