@@ -230,7 +230,7 @@ class Backlog:
         if nbytes:
             stop = _making_up(run, start, stop, nbytes)
         taken, nbytes = stop - start, run.bytes_in(start, stop)
-        self.returned.serve(taken)
+        self.returned.remove_first(taken)
         self.ready -= taken
         self.unacked += taken
         self.ready_bytes -= nbytes

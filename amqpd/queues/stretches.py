@@ -49,8 +49,8 @@ class Stretches:
         """The smallest number among them."""
         return self._firsts.first
 
-    def serve(self, count: int) -> None:
-        """The first `count` messages of the first stretch are not here any more."""
+    def remove_first(self, count: int) -> None:
+        """Remove the first `count` messages of the first stretch, or all of it if it has fewer."""
         first, last = self.first
         self.cut(first, min(first + count - 1, last))
 

@@ -171,7 +171,7 @@ def test_what_came_back_is_served_in_its_order(fifo: bool, steps: list[tuple[str
             first, last = returned.first
             count = min(more + 1, last - first + 1)
             assert plain[:count] == list(range(first, first + count))
-            returned.serve(count)
+            returned.remove_first(count)
             del plain[:count]
         elif step == "cut":
             for first, last in returned.within(at, at + more):
