@@ -80,7 +80,7 @@ class OpenNode:
 
     def facts(self) -> dict[str, list[str]]:
         """For `amqpd status`: of each directory of several, how it is."""
-        return {} if self._watch is None else {"data_directories": self._watch.facts()}
+        return {} if self._watch is None else {"data_directories": self._watch.directory_texts()}
 
     def directory_rows(self) -> list[dict[str, Any]]:
         """Of each directory of several that is not in use (`DisksWatch.rows`)."""

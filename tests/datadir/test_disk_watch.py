@@ -90,8 +90,8 @@ def test_why_it_is_not_repaired_is_told(disks: OpenDisks, monkeypatch: pytest.Mo
         raise JournalInUse("another process has it open")
 
     monkeypatch.setattr(repair_module, "copy_journal", copy)
-    found = watch(disks, lambda made: "not repaired" in made.facts()[1])
-    assert found.facts()[1].endswith("not repaired: another process has it open)")
+    found = watch(disks, lambda made: "not repaired" in made.directory_texts()[1])
+    assert found.directory_texts()[1].endswith("not repaired: another process has it open)")
 
 
 def test_a_directory_that_is_left_behind_has_a_row_until_it_is_repaired(

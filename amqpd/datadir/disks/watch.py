@@ -193,9 +193,9 @@ class DisksWatch:
             self._accepting = again
             task_status.started()
 
-    def facts(self) -> list[str]:
+    def directory_texts(self) -> list[str]:
         """A text for each directory."""
-        return [self._fact(number) for number in range(len(self._disks.paths))]
+        return [self._directory_text(number) for number in range(len(self._disks.paths))]
 
     def rows(self) -> list[dict[str, Any]]:
         """Of each directory that is not in use: `path`, `state` (of `DiskState`, or "left out": the start before this
@@ -211,7 +211,7 @@ class DisksWatch:
         left_out = {"state": LEFT_OUT, "reason": "", "unrepaired": "", **of_all}
         return [*rows, *({"path": path, **left_out} for path in self._disks.left_out)]
 
-    def _fact(self, number: int) -> str:
+    def _directory_text(self, number: int) -> str:
         state, reason, unrepaired = self._standing(number)
         if unrepaired:
             reason += f"; not repaired: {unrepaired}"
