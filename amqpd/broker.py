@@ -233,7 +233,7 @@ class Broker:
             self._audit.writer.sink.record,
         )
         if self._cluster is not None:
-            self._cluster.start(self.node, self.pump.settle)
+            self._cluster.start(self.node, self.pump.run_effects)
         self.node.recover(recovered)
         await self._sync.start()
         if self._settings.cluster_store:
@@ -251,7 +251,7 @@ class Broker:
         await self._store.keep_copies()
         self._audit.begin(self.node, shared=bool(self._settings.cluster_store))
         # Not before: what expired while the broker did not run leaves its queue now, and the books have to see it.
-        self.pump.settle()
+        self.pump.run_effects()
         log.info(
             "recovered",
             vhosts=len(self._topology.vhosts),
@@ -313,8 +313,8 @@ class Broker:
         self._backups = Backups(
             self.node, lambda: self._disk.path.parent, self._settings.disk_free_bytes_min, self._disk.sharing
         )
-        self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.settle)
-        on = Running(self.node, self.pump.settle, self._board)
+        self._scrub = scrub_of(self._settings, self.node, self._opened.scan, self._reader, self.pump.run_effects)
+        on = Running(self.node, self.pump.run_effects, self._board)
         peers = peer_rows(self._cluster)
         commands = all_commands(
             on,
@@ -354,7 +354,7 @@ class Broker:
     async def _serve(self, control: ControlServer, listeners: list[Listener], tls: Any, stop: Stop) -> bool:
         """True: when it stopped, everything was on disk in time."""
         async with trio.open_nursery() as nursery:
-            self._services.start(self._sync, nursery, self.pump.settle)
+            self._services.start(self._sync, nursery, self.pump.run_effects)
             for task in (self._sync.run, self._writer.run, self._reader.run, self.pump.run, self._backups.run):
                 nursery.start_soon(task)
             self._alarms.look()  # so that a broker on a full disk blocks publishers from the first one on
@@ -363,7 +363,7 @@ class Broker:
                 "wakes": self.pump.run_wakes,
                 "garbage": partial(collect_garbage, self.node),
                 "free memory": return_free_memory,
-                "measurements": partial(run_measurements, self.node, self.pump.settle),
+                "measurements": partial(run_measurements, self.node, self.pump.run_effects),
                 "samples": self._sampler.run,
                 "expressions": tell_given_up,
                 "alarms": self._alarms.run,
@@ -426,7 +426,7 @@ class Broker:
         with trio.move_on_at(now + (self._stop_by - now) * CLIENTS_SHARE):
             for connection in list(self.node.connections.values()):
                 connection.guard(partial(connection.force_close, SHUTDOWN))
-            self.pump.settle()
+            self.pump.run_effects()
             await self.pump.wait_empty()
         left = self.pump.link_count
         self.pump.end()
@@ -465,7 +465,7 @@ class Broker:
         self._pair.applied(self._sync.revision)
         self.node.applied(changes)
         if not self.node.books.recovering:
-            self.pump.settle_changes(len(changes))
+            self.pump.run_effects_of_changes(len(changes))
 
     def _unusable(self, sources: dict[int, str]) -> None:
         assert self._cluster is not None  # there are other nodes' sources in a cluster only
@@ -479,7 +479,7 @@ class Broker:
         self.node.reported(self.node.journal.lane)
         if self._cluster is not None:
             self._cluster.stored(index)
-        self.pump.settle()
+        self.pump.run_effects()
 
     def _read(self, reads: list[Read]) -> None:
         for read in reads:
@@ -489,7 +489,7 @@ class Broker:
 
     def _loaded(self, read: Read, rows: list[Any]) -> None:
         self.node.loaded(read.queue, read.request, rows)
-        self.pump.settle()
+        self.pump.run_effects()
 
     def _alarm(self, kind: str, on: bool, source: str = "watch") -> None:
         self._board.put(kind, source, on, time.time())
@@ -507,7 +507,7 @@ class Broker:
 
     def _alarm_changed(self, kind: str, on: bool) -> None:
         self.node.alarms.set(kind, on)
-        self.pump.settle()
+        self.pump.run_effects()
 
     # Commands of the control socket
 

@@ -198,7 +198,7 @@ class Pump:
                 await self._earlier.wait()
             self._earlier = trio.Event()
             if waiting.cancelled_caught:
-                self.settle()
+                self.run_effects()
 
     async def run_timers(self) -> None:
         """Twice a second: heartbeats, lingering sockets, what the acceptor has to look at; once: other deadlines."""
@@ -219,12 +219,12 @@ class Pump:
                 if work_left <= 0:
                     work_left = await self._let_others_go_on()
             self.acceptor.on_timer(now)
-            self.settle()
+            self.run_effects()
 
     async def _let_others_go_on(self) -> int:
         """In the middle of what the timers do: very many connections that came together end together. How much work
         may be done until the next call."""
-        self.settle()
+        self.run_effects()
         await trio.lowlevel.checkpoint()
         return TURN_WORK_MAX
 
@@ -259,7 +259,7 @@ class Pump:
         if self._handshakes.done:
             self._end_steps(now)
         turns.next()
-        self._settle(now, True)
+        self._end_tick(now, True)
         self._look_at_young(2 * TURN_WORK_MAX - turns.tick_left - self.node.work_left)
 
     def _look_at_young(self, worked: int) -> None:
@@ -277,22 +277,23 @@ class Pump:
         ready |= {fd: ready.get(fd, 0) | mask for fd, mask in events}
         return list(ready.items())
 
-    def settle_changes(self, count: int) -> None:
-        """After `count` changes to the topology were applied."""
-        self.settle()
+    def run_effects_of_changes(self, count: int) -> None:
+        """`run_effects`, after `count` changes to the topology were applied."""
+        self.run_effects()
         self._look_at_young(CHANGE_WORK * count)
 
-    def settle(self) -> None:
-        """After whatever acted on the node outside of a tick. It has what the last tick left of its budget."""
+    def run_effects(self) -> None:
+        """Do and send what an act on the node made necessary, outside of a tick: the end of a tick without its
+        reading. It has what the last tick left of its budget."""
         self.node.now_ms = self._clock_ms()
         self._paused.changed()
-        self._settle(trio.current_time(), False)
+        self._end_tick(trio.current_time(), False)
         if self._behind:
             self._wakeup.set()
         if self._audit.pending:
             self._record()
 
-    def _settle(self, now: float, fresh: bool) -> None:
+    def _end_tick(self, now: float, fresh: bool) -> None:
         node = self.node
         self._want_reads(node.tick(fresh))
         while node.touched:

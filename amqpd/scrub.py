@@ -209,17 +209,17 @@ class Scrub:
         node: Node,
         scan: ScrubScan,
         busy: Callable[[], bool],
-        settle: Callable[[], None],
+        run_effects: Callable[[], None],
         interval_s: float,
         rate_max: int,
         *,
         clock: Callable[[], float] = time.time,
         in_thread: InThread = trio.to_thread.run_sync,
     ) -> None:
-        """`busy`: a consumer waits for a read. `settle` is called after anything that acted on the node. `rate_max`
-        in bytes a second. An `interval_s` of 0: only when the operator asks. The threads are the default ones: the
-        pump does not spin while one of them works (`Broker._alone`)."""
-        self._node, self._scan, self._busy, self._settle = node, scan, busy, settle
+        """`busy`: a consumer waits for a read. `run_effects` is called after anything that acted on the node.
+        `rate_max` in bytes a second. An `interval_s` of 0: only when the operator asks. The threads are the default
+        ones: the pump does not spin while one of them works (`Broker._alone`)."""
+        self._node, self._scan, self._busy, self._run_effects = node, scan, busy, run_effects
         self._interval_s, self._rate_max = interval_s, rate_max
         self._clock, self._in_thread = clock, in_thread
         self._request = trio.Event()
@@ -291,7 +291,7 @@ class Scrub:
                 self._total_bytes = step.total_bytes
                 if step.found:
                     self._tell(step.found)
-                    self._settle()
+                    self._run_effects()
                 if step.done:
                     self._finished_s = self._clock()
                     self._pace = None
@@ -342,10 +342,12 @@ class Scrub:
 
 
 def scrub_of(
-    settings: Settings, node: Node, scan: ScrubScan, reader: BacklogReader, settle: Callable[[], None]
+    settings: Settings, node: Node, scan: ScrubScan, reader: BacklogReader, run_effects: Callable[[], None]
 ) -> Scrub:
     """As the settings say; it gives way to the reader."""
-    return Scrub(node, scan, lambda: reader.busy, settle, settings.scrub_interval_s, settings.scrub_bytes_per_s_max)
+    return Scrub(
+        node, scan, lambda: reader.busy, run_effects, settings.scrub_interval_s, settings.scrub_bytes_per_s_max
+    )
 
 
 def _moment(at_s: float | None) -> str | None:

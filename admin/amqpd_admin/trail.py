@@ -101,7 +101,7 @@ class Trail:
             detail = json.dumps({name: value for name, value in about.items() if name != "object"}, sort_keys=True)
             columns = {"user": who.user, "address": address, "object": thing, "detail": detail, **at}
             self._behind.on.node.acts.over_http(event, columns)
-            self._behind.on.settle()
+            self._behind.on.run_effects()
 
 
 def named(request: Request, **names: list[str]) -> None:

@@ -46,10 +46,10 @@ class Deletions:
 
 
 async def drop_deleted(
-    deletions: Deletions, node: Node, source: int, is_leader: Callable[[], bool], settle: Callable[[], None]
+    deletions: Deletions, node: Node, source: int, is_leader: Callable[[], bool], run_effects: Callable[[], None]
 ) -> None:
-    """Returns when the store has answered. `is_leader`: this node still is, in the same epoch; `settle`: called after
-    something has changed."""
+    """Returns when the store has answered. `is_leader`: this node still is, in the same epoch; `run_effects`: called
+    after something has changed."""
     while node.registry.has_unclaimed(source) and is_leader():
         try:
             dropped = await deletions.read()
@@ -58,5 +58,5 @@ async def drop_deleted(
             continue
         if node.registry.has_unclaimed(source) and is_leader():
             node.registry.drop_deleted(source, dropped)
-            settle()
+            run_effects()
         return

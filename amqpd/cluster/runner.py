@@ -3,7 +3,7 @@
 What comes in: settings, the journal and its disk; then the node. What goes out: the cluster, as the node asks it;
 sources that the node serves.
 Rules: 1. Everything that changes the forwarder's state happens on the loop, in one call; what takes time is a task
-that comes back with its result. 2. After each call the node settles what that made necessary. 3. It is made before
+that comes back with its result. 2. After each call the node acts on what that made necessary. 3. It is made before
 the node, which is given it; `start` gives it the node before anything is asked.
 Not here: what the forwarder does (`forwarder.py` and below), sockets (`links/`), the store (`directory.py`).
 """
@@ -109,14 +109,14 @@ class ClusterRunner(Shell, Cluster):
         self._links: Links
         self._nursery: trio.Nursery
         self._node: Node
-        self._settle: Callable[[], None]
+        self._run_effects: Callable[[], None]
         self.search: SourceSearch
         self._unclaimed_queues = UnclaimedQueues()
 
-    def start(self, node: Node, settle: Callable[[], None]) -> None:
-        """`settle` has the node act on what a call made necessary."""
+    def start(self, node: Node, run_effects: Callable[[], None]) -> None:
+        """`run_effects` has the node act on what a call made necessary."""
         self._node = node
-        self._settle = settle
+        self._run_effects = run_effects
         self.search = SourceSearch(
             self._directory,
             self._settings.cluster_copies,
@@ -166,7 +166,7 @@ class ClusterRunner(Shell, Cluster):
         def is_leader() -> bool:
             return own is not None and self._forwarder.led_sources.sources.get(source) is own
 
-        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_leader, self._settle)
+        self._nursery.start_soon(drop_deleted, self._deletions, self._node, source, is_leader, self._run_effects)
 
     def report_remote_queue(self, node: str) -> None:
         self._unclaimed_queues.look()
@@ -309,7 +309,7 @@ class ClusterRunner(Shell, Cluster):
 
     def _do(self, what: Callable[[], None]) -> None:
         what()
-        self._settle()
+        self._run_effects()
         if self._news is not None:
             self._news.set()
             self._news = None
@@ -464,7 +464,7 @@ class ClusterRunner(Shell, Cluster):
             if each.name in changed.asking and each.asks == 1:
                 self.log("forgotten_asks", says=asking_sentence(each))
         self._look_for_sources()
-        self._settle()
+        self._run_effects()
 
     def _created(self, record: SourceRecord) -> None:
         self._forwarder.record_is(record)
@@ -513,12 +513,12 @@ class ClusterRunner(Shell, Cluster):
         if forwarder is None:
             return
         forwarder.stop_sources()
-        self._settle()
+        self._run_effects()
         with trio.move_on_after(HAND_OVER_S):
             while not forwarder.is_settled:
                 await self._something()
         forwarder.leave()
-        self._settle()
+        self._run_effects()
         with trio.move_on_after(HAND_OVER_S):
             while not forwarder.has_left or any(link.out_bytes for link in self._dialed.values()):
                 await self._something()

@@ -67,7 +67,7 @@ def put(on: Running, by: Operator, kind: str) -> bool:
         raise BadArgument(str(error)) from None
     if new:
         log.warning("alarm set by an operator: publishers wait", alarm=kind, **by.said)
-    on.settle()
+    on.run_effects()
     return new
 
 
@@ -76,7 +76,7 @@ def clear(on: Running, by: Operator, kind: str) -> Cleared:
     was_set = on.board.clear_by_operator(kind)
     if was_set:
         log.info("alarm cleared by an operator", alarm=kind, **by.said)
-        on.settle()
+        on.run_effects()
     still_on = sorted(alarm.source for alarm in on.board.alarms if alarm.kind == kind)
     return {"was_set": was_set, "still_on": still_on}
 

@@ -66,7 +66,7 @@ async def ask(
     with refusals(otherwise):
         try:
             act(Asker(on.node, vhost, suspend, by.user), answer.give)
-            on.settle()
+            on.run_effects()
             return await answer.wait()
         except Inequivalent as error:
             raise AlreadyExists(str(error)) from error

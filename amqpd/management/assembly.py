@@ -42,7 +42,7 @@ def all_commands(
     peers: PeerRows | None,
 ) -> Commands:
     """`handlers` and `streams` are those of the broker's other components, by the commands' names."""
-    node, settle = on.node, on.settle
+    node, run_effects = on.node, on.run_effects
 
     def leaders() -> Leaders:
         return Leaders(node.identity.name, node.sources, None if cluster is None else cluster.view(), peers)
@@ -58,9 +58,9 @@ def all_commands(
         {
             **declaration_commands.led_streams(on, leaders),
             **control_commands.client_streams(on, leaders),
-            **control_commands.message_streams(MessageOperations(node, reader, settle)),
-            **control_commands.damage_streams(DamagedRows(node, reader, settle, data_dir)),
-            **control_commands.orphan_streams(OrphanOperations(node, reader, settle)),
+            **control_commands.message_streams(MessageOperations(node, reader, run_effects)),
+            **control_commands.damage_streams(DamagedRows(node, reader, run_effects, data_dir)),
+            **control_commands.orphan_streams(OrphanOperations(node, reader, run_effects)),
             **streams,
         },
     )
@@ -103,7 +103,7 @@ def behind_of(
     """From now on other nodes are answered."""
     if cluster is not None:
         cluster.queries.answer = PeerAnswers(on, facts, sampler.watch).answer
-    messages = MessageOperations(on.node, reader, on.settle)
+    messages = MessageOperations(on.node, reader, on.run_effects)
     view = None if cluster is None else cluster.view
     metadata = LiveMetadata(on, store, sync)
     parts = (on, metadata, logins, on.node.access, figures, view, addresses, messages, commands)

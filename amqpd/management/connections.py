@@ -64,9 +64,9 @@ async def close(on: Running, by: Operator, request: CloseRequest) -> int:
             closed += 1
             connection.force_close(reason)
         if at % CLOSED_AT_ONCE == 0:
-            on.settle()
+            on.run_effects()
             await trio.lowlevel.checkpoint()
-    on.settle()
+    on.run_effects()
     log.warning("connections closed by an operator", count=closed, reason=reason, **by.said)
     return closed
 

@@ -100,7 +100,7 @@ async def purge(on: Running, by: Operator, vhost: str, name: str) -> int:
     steps = queue.purging(purged)
     try:
         while _goes_on(on, queue, steps):
-            on.settle()
+            on.run_effects()
             await trio.lowlevel.checkpoint()
     finally:
         steps.close()

@@ -2,9 +2,9 @@
 
 What comes in: the node and what belongs to it. What goes out: what use cases look up in it, or `NotFound`; waits, for
 what the node gives to a function: the answer of a change, a message read from the disk.
-Rules: 1. A use case that acts on the node calls `settle` after it, before the next await: the pump does what the act
-made necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may give
-them. 3. What goes wrong in what the node calls is the waiting task's: unless it is the node's end.
+Rules: 1. A use case that acts on the node calls `run_effects` after it, before the next await: the pump does what the
+act made necessary. 2. Nothing of the node goes out of a use case: answers are plain values, so that another node may
+give them. 3. What goes wrong in what the node calls is the waiting task's: unless it is the node's end.
 Not here: what is done (`connections.py`, `queues.py`, `messages/operations.py` and so on), metadata alone
 (`metadata/interface.py`).
 """
@@ -32,7 +32,7 @@ class Running:
     """A running node, with the parts of it that use cases need."""
 
     node: Node
-    settle: Callable[[], None]
+    run_effects: Callable[[], None]
     """to be called after anything that acted on the node"""
     board: AlarmBoard
 
@@ -52,14 +52,14 @@ class Running:
 
     async def durable(self, lanes: Lanes) -> None:
         """Returns when all that was handed to the lanes is safe."""
-        await until_durable(self.node, self.settle, lanes)
+        await until_durable(self.node, self.run_effects, lanes)
 
 
-async def until_durable(node: Node, settle: Callable[[], None], lanes: Lanes) -> None:
+async def until_durable(node: Node, run_effects: Callable[[], None], lanes: Lanes) -> None:
     """Returns when all that was handed to the lanes is safe. Raises Unavailable when nobody knows whether it is."""
     answer: NodeAnswer[Decision] = NodeAnswer()
     node.durability.when_durable(answer.give, lanes)
-    settle()
+    run_effects()
     if await answer.wait() is Decision.LOST:
         raise Unavailable("the leader of a queue has moved meanwhile: what was done last may not be safe")
 

@@ -38,7 +38,7 @@ def begin(on: Running, by: Operator, vhost: str) -> bool:
     on.vhost(vhost)
     new = on.node.firehose.start(vhost)
     if new:
-        on.settle()
+        on.run_effects()
         log.warning("tracing turned on by an operator: messages are copied", vhost=vhost, **by.said)
     return new
 
@@ -48,7 +48,7 @@ def end(on: Running, by: Operator, vhost: str) -> bool:
     on.vhost(vhost)
     was_on = on.node.firehose.stop(vhost)
     if was_on:
-        on.settle()
+        on.run_effects()
         log.warning("tracing turned off by an operator", vhost=vhost, **by.said)
     return was_on
 

@@ -84,11 +84,11 @@ class BrokerServices:
         self._log = structlog.get_logger().bind(component="node")
         self._sync: TopologySync | None = None
         self._nursery: trio.Nursery | None = None
-        self._settle: Callable[[], None] | None = None
+        self._run_effects: Callable[[], None] | None = None
 
-    def start(self, sync: TopologySync, nursery: trio.Nursery, settle: Callable[[], None]) -> None:
-        """`settle` is called after each call back into the node."""
-        self._sync, self._nursery, self._settle = sync, nursery, settle
+    def start(self, sync: TopologySync, nursery: trio.Nursery, run_effects: Callable[[], None]) -> None:
+        """`run_effects` is called after each call back into the node."""
+        self._sync, self._nursery, self._run_effects = sync, nursery, run_effects
 
     def submit(
         self, changes: Sequence[Change], resume: Resume, requires: Iterable[Key] = (), owner: str = ""
@@ -128,14 +128,14 @@ class BrokerServices:
         self._log.error("bug", exc_info=error)
 
     def _answer(self, resume: Callable[..., None], *results: Any) -> None:
-        assert self._settle is not None
+        assert self._run_effects is not None
         try:
             resume(*results)
         except ENDS_NODE:
             raise
         except Exception as error:  # noqa: BLE001 - what waited for the answer failed; the log has it
             self.bug(error)
-        self._settle()
+        self._run_effects()
 
     async def _verify(self, connection: LoginClient, mechanism: str, given: Credentials) -> None:
         loopback = connection.peer.loopback

@@ -90,7 +90,7 @@ class Runner(ClusterRunner):
         self._paused, self._incoming = set(), {}
         self._own = OwnDisk(SimpleNamespace(), self.journal, self._writer)  # type: ignore[arg-type]
         self._news = None
-        self._settle = lambda: None
+        self._run_effects = lambda: None
 
     @property
     def now_s(self) -> float:

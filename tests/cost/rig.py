@@ -183,7 +183,7 @@ class Rig:
             served = True
         assert not harness.reads, "a load was to stay in memory"
         if served:
-            self.pump.settle()
+            self.pump.run_effects()
         return served
 
     def _commit(self) -> bool:
@@ -196,7 +196,7 @@ class Rig:
         journal.stored(transaction.index)
         journal.committed(transaction.index)
         self.node.reported(journal.lane)
-        self.pump.settle()
+        self.pump.run_effects()
         return True
 
 

@@ -1,4 +1,4 @@
-"""A running node, as use cases act on it, without a shell: it does at once what they settle."""
+"""A running node, as use cases act on it, without a shell: it does at once what they cause."""
 
 from __future__ import annotations
 

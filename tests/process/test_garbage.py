@@ -149,7 +149,7 @@ def test_the_young_are_looked_at_while_very_much_is_declared() -> None:
         pump = pump_of(Harness())
         before = [each["collections"] for each in gc.get_stats()]
         for _ in range(YOUNG_LOOKS * (YOUNG_WORK_MAX // CHANGE_WORK + 1)):
-            pump.settle_changes(1)
+            pump.run_effects_of_changes(1)
         found.extend(each["collections"] - was for each, was in zip(gc.get_stats(), before, strict=True))
         pump.close()
 

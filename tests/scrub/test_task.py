@@ -57,7 +57,7 @@ class Run:
             self.scene.harness.node,
             reading,
             lambda: self.busy,
-            self._settle,
+            self._run_effects,
             interval_s,
             4 << 20,
             clock=lambda: 1_700_000_000 + trio.current_time() - self.begun_s,
@@ -65,7 +65,7 @@ class Run:
         )
         nursery.start_soon(self.scrub.run)
 
-    def _settle(self) -> None:
+    def _run_effects(self) -> None:
         self.settled += 1
         self.scene.harness.step()
 

@@ -61,7 +61,7 @@ class Guarded(Harness):
         users = ("guest", "victim", "other")
         self._apply([Put(UserRecord(user, f"hash of {user}")) for user in users])
         self._services = BrokerServices(Logins(self.topology))
-        self._services.start(None, nursery, self._settle)  # type: ignore[arg-type]  # nothing is submitted through it
+        self._services.start(None, nursery, self._run_effects)  # type: ignore[arg-type]  # nothing is submitted through it
         self._answered = trio.Event()
 
     def authenticate(self, connection: Connection, mechanism: str, response: bytes) -> None:
@@ -77,7 +77,7 @@ class Guarded(Harness):
         assert attempts._counts.total() == len(attempts._abandoned)
         return len(attempts._under_way), len(attempts._abandoned)
 
-    def _settle(self) -> None:
+    def _run_effects(self) -> None:
         self.step()
         self._answered.set()
         self._answered = trio.Event()

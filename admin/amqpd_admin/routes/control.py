@@ -84,5 +84,5 @@ class Lines(Response):
 
         behind = self._who.behind
         await behind.commands.only(LOOKS | ACTS).answer(self._line, self._who.operator, send_line)
-        behind.on.settle()
+        behind.on.run_effects()
         await send({"type": "http.response.body", "body": b""})

@@ -62,11 +62,11 @@ class DamagedRows:
     """The use cases for damaged messages: export and quarantine. Each gives lists of rows as they come. `Which`
     says whose damage is meant."""
 
-    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None], data_dir: Path) -> None:
-        """`settle` is called after anything that acted on the node."""
+    def __init__(self, node: Node, reader: Reader, run_effects: Callable[[], None], data_dir: Path) -> None:
+        """`run_effects` is called after anything that acted on the node."""
         self._node = node
         self._reader = reader
-        self._settle = settle
+        self._run_effects = run_effects
         self._data_dir = data_dir
 
     async def export(self, which: Which) -> AsyncGenerator[Rows, None]:
@@ -96,7 +96,7 @@ class DamagedRows:
                     whole_again(damage)
                     queue.look_for_damage()
                     self._node.to_dispatch.add(queue)
-                    self._settle()
+                    self._run_effects()
                 yield [{**about, "whole": True}]
                 continue
             if dry_run:
@@ -120,7 +120,7 @@ class DamagedRows:
         level, segment = damage.level, damage.segment
         count = delete(self._node, queue, level, segment.first, segment.last)
         queue.look_for_damage()
-        await until_durable(self._node, self._settle, queue.lane.alone)
+        await until_durable(self._node, self._run_effects, queue.lane.alone)
         log.warning(
             "damaged messages set aside by an operator",
             queue=queue.record.name,

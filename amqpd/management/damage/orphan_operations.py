@@ -56,10 +56,10 @@ class Adoption:
     async def steps(
         self,
         rows: AsyncGenerator[tuple[Messages, Row], None],
-        settle: Callable[[], None],
+        run_effects: Callable[[], None],
     ) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Until nothing is left, or something stands in the way; what was moved is on disk then.
-        From time to time it says how far it is. `settle` has the node act on what was done."""
+        From time to time it says how far it is. `run_effects` has the node act on what was done."""
         nbytes, told_at = 0, trio.current_time()
         lanes = joined(self._orphan.lane.alone, self._target.lane.alone)
         async with aclosing(rows) as found:
@@ -70,19 +70,19 @@ class Adoption:
                     break
                 level.store.cut_at(row.first_seq, row.last_seq)
                 self._count += self._mover.move(level, bodies, row.first_seq, row.last_seq)
-                settle()
+                run_effects()
                 if self._mover.full:
                     name = self._target.record.name
                     self._stopped = f"the queue '{name}' takes no more: make space in it, and adopt the rest"
                     break
                 nbytes += len(row.data)
                 if nbytes > MOVED_BYTES_MAX:
-                    await until_durable(self._node, settle, lanes)
+                    await until_durable(self._node, run_effects, lanes)
                     nbytes = 0
                 if trio.current_time() - told_at > LIFE_SIGN_S:
                     told_at = trio.current_time()
                     yield [self.account()]
-        await until_durable(self._node, settle, lanes)
+        await until_durable(self._node, run_effects, lanes)
 
     def account(self) -> dict[str, Any]:
         """`stopped`: why there is something left, in a sentence; None while there is no reason."""
@@ -110,11 +110,11 @@ log = structlog.get_logger(component="orphans")
 class OrphanOperations:
     """The use cases for orphans: listed, adopted, exported, deleted. Each gives lists of rows as they come."""
 
-    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
-        """`settle` is called after anything that acted on the node."""
+    def __init__(self, node: Node, reader: Reader, run_effects: Callable[[], None]) -> None:
+        """`run_effects` is called after anything that acted on the node."""
         self._node = node
         self._reader = reader
-        self._settle = settle
+        self._run_effects = run_effects
 
     async def listed(self) -> AsyncGenerator[Rows, None]:
         """A row for each orphan, with the exchange and the routing key of its first message: with the default
@@ -137,7 +137,7 @@ class OrphanOperations:
         with self._busy(orphan, "adopted"):
             act = Adoption(self._node, orphan, target)
             try:
-                async with aclosing(act.steps(self.rows(orphan), self._settle)) as pages:
+                async with aclosing(act.steps(self.rows(orphan), self._run_effects)) as pages:
                     async for page in pages:
                         yield page
                 if not orphan.ready_count:
@@ -173,7 +173,7 @@ class OrphanOperations:
         count = orphan.ready_count
         with self._busy(orphan, "adopted"):
             self._node.registry.give_back(vhost, orphan)
-        self._settle()
+        self._run_effects()
         self._record("adopted", orphan, vhost, {"to_vhost": vhost, "delayed": True, "count": count}, by)
         return {"count": count, "left": 0, "stopped": None}
 
@@ -274,9 +274,9 @@ class OrphanOperations:
     async def _end(self, orphan: Orphan) -> None:
         """Nothing of it is on the disk any more when this returns."""
         orphan.drop()
-        await until_durable(self._node, self._settle, orphan.lane.alone)
+        await until_durable(self._node, self._run_effects, orphan.lane.alone)
         self._node.orphans.forget(orphan)
-        self._settle()
+        self._run_effects()
 
     def _record(self, what: str, orphan: Orphan, vhost: str | None, about: dict[str, Any], by: Operator) -> None:
         log.warning(f"orphan {what} by an operator", orphan=orphan.id, **by.said, **about)

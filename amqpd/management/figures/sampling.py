@@ -251,11 +251,11 @@ def _of_vhost(node: Node, name: str) -> Sequence[int] | None:
     return _of_sums([sums[at] for at in _PLACES])
 
 
-async def run_measurements(node: Node, settle: Callable[[], None]) -> None:
+async def run_measurements(node: Node, run_effects: Callable[[], None]) -> None:
     """Let the node see how fast crowded queues drain, and go on with publishers that need not wait any more. Until
     cancelled."""
     while True:
         await trio.sleep(MEASURE_S)
         if node.congestion.queues or node.quotas.waiting:
             node.measure()
-            settle()
+            run_effects()

@@ -117,7 +117,7 @@ async def _take(on: Running, by: Operator, queue: QueuePort) -> Got | AMQPSoftEr
         on.node.quarantine(queue, error)
         raise Unavailable(f"the queue '{queue.record.name}' is out of service: `amqpd status` says why") from error
     on.node.to_dispatch.add(queue)
-    on.settle()
+    on.run_effects()
     try:
         got = await answer.wait()
     finally:
@@ -145,7 +145,7 @@ def _conclude(on: Running, queue: QueuePort, taken: list[int], requeue: bool, *,
     except Exception as error:  # noqa: BLE001 - the queue's; quarantine reports it, or raises it on
         on.node.quarantine(queue, error)
     on.node.to_dispatch.add(queue)
-    on.settle()
+    on.run_effects()
 
 
 def _row(got: Got, encoding: str, truncate: int | None) -> GotRow:

@@ -60,17 +60,17 @@ class MessageOperations:
     """The use cases for the messages of a queue: listed, deleted, moved. Each gives lists of rows as they come;
     the empty ones are signs of life."""
 
-    def __init__(self, node: Node, reader: Reader, settle: Callable[[], None]) -> None:
-        """`settle` is called after anything that acted on the node, and to have it look at the clock."""
+    def __init__(self, node: Node, reader: Reader, run_effects: Callable[[], None]) -> None:
+        """`run_effects` is called after anything that acted on the node, and to have it look at the clock."""
         self._node = node
         self._reader = reader
-        self._settle = settle
+        self._run_effects = run_effects
 
     async def list(self, request: MessagesRequest, by: Operator) -> AsyncGenerator[Rows, None]:
         """A row for each message that is meant, up to the count that is asked for. Raises NotFound, NotPermitted,
         Conflict."""
         queue = self._readable(request.vhost, request.queue, by)
-        self._settle()
+        self._run_effects()
         holders = await holders_of(self._node, queue) if request.unacked and request.held_by else None
         left, told_at = request.count, trio.current_time()
         async with aclosing(self._parts(queue, request)) as parts:
@@ -188,7 +188,7 @@ class _Act:
             async with aclosing(deleting) as done:
                 async for _ in done:
                     steps += 1
-                    self._messages._settle()
+                    self._messages._run_effects()
                     if not self._left:
                         break
                     if steps % DELETED_STEPS_MAX == 0:
@@ -222,7 +222,7 @@ class _Act:
                                 for run, start, stop, _ in runs_in(part.bodies, first, last)
                             )
                             self._done(part.stretch, first, last, mover.move(level, part.bodies, first, last))
-                    self._messages._settle()
+                    self._messages._run_effects()
                     if not self._left or mover.full:
                         break
                     if nbytes > MOVED_BYTES_MAX:
@@ -291,7 +291,7 @@ class _Act:
             yield [self._account(False)]
 
     async def _durable(self, lanes: Lanes) -> None:
-        await until_durable(self._node, self._messages._settle, lanes)
+        await until_durable(self._node, self._messages._run_effects, lanes)
 
     def _log(self, event: str, **fields: Any) -> None:
         request, (first, last) = self._request, self._ids or (None, None)

@@ -148,7 +148,7 @@ async def _delay(on: Running, vhost: str, route: Route, run: Run, properties: Pr
     kept = node.delay(vhost, run, read, properties.delay_ms, publication)
     if publication is not None:
         audit.end(publication, run.body_size, True)
-    on.settle()
+    on.run_effects()
     if kept is None:
         raise Unavailable(f"the delayed messages of virtual host '{vhost}' are out of service")
     if kept:
@@ -190,7 +190,7 @@ async def _offer(
     receipts: dict[str, CommonReceipt] = {}
     for first in range(0, len(queues), COPIES_A_STEP):
         if first:
-            on.settle()
+            on.run_effects()
             await trio.lowlevel.checkpoint()
         for queue in queues[first : first + COPIES_A_STEP]:
             if queue.is_deleted:
@@ -204,7 +204,7 @@ async def _offer(
                 refused = refused or queue.record.name
     if publication is not None:
         audit.end(publication, run.body_size, True)
-    on.settle()
+    on.run_effects()
     if waits:
         await on.durable(waits)
     refused = refused or next((name for name, receipt in receipts.items() if receipt.refused), "")

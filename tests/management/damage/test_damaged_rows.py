@@ -39,8 +39,8 @@ class Damaged(OperatedNode):
         self.harness.restart()
         self.harness.step()
         self.client = self.harness.client()
-        self.messages = MessageOperations(self.harness.node, self, self.settle)
-        self.damaged = DamagedRows(self.harness.node, self, self.settle, data_dir)
+        self.messages = MessageOperations(self.harness.node, self, self.run_effects)
+        self.damaged = DamagedRows(self.harness.node, self, self.run_effects, data_dir)
 
     async def do(self, what: str, **wanted: Any) -> list[dict[str, Any]]:
         streams = damage_streams(self.damaged)
@@ -214,7 +214,7 @@ async def test_delayed_messages_are_set_aside_too(tmp_path: Path) -> None:
     operated.harness.restart()
     operated.harness.node.now_ms = 5000
     operated.harness.step()
-    operated.damaged = DamagedRows(operated.harness.node, operated, operated.settle, tmp_path)
+    operated.damaged = DamagedRows(operated.harness.node, operated, operated.run_effects, tmp_path)
     [row] = await operated.do("quarantine", queue="", delayed=True)
     assert row["count"] == 1
     assert kept(row)[1]["queue"] == "delayed messages"

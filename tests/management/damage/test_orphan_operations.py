@@ -47,10 +47,10 @@ class Rig:
 
     def restart(self) -> None:
         self.harness.restart()
-        self.operations = OrphanOperations(self.harness.node, self, self.settle)
+        self.operations = OrphanOperations(self.harness.node, self, self.run_effects)
         self.client = self.harness.client() if self.harness.automatic else None
 
-    def settle(self) -> None:
+    def run_effects(self) -> None:
         if self.harness.node.journal._forced:
             self.harness.step()
         else:
@@ -130,8 +130,8 @@ async def test_a_crash_at_any_commit_of_an_adoption_loses_and_doubles_nothing() 
 
         rig.harness.commit = counted  # type: ignore[method-assign]
         # Each row is followed by a commit: the most that there may be.
-        rig.settle = rig.harness.step  # type: ignore[method-assign]
-        rig.operations = OrphanOperations(rig.harness.node, rig, rig.settle)
+        rig.run_effects = rig.harness.step  # type: ignore[method-assign]
+        rig.operations = OrphanOperations(rig.harness.node, rig, rig.run_effects)
         finished = False
         try:
             await rig.do("adopt", queue="new")

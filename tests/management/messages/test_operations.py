@@ -38,9 +38,9 @@ class OperatedNode:
             self.client.declare(name, durable=True)
         self.reads = 0
         self.before_answer: Callable[[], None] = lambda: None
-        self.messages = MessageOperations(self.harness.node, self, self.settle)
+        self.messages = MessageOperations(self.harness.node, self, self.run_effects)
 
-    def settle(self) -> None:
+    def run_effects(self) -> None:
         """A tick. The journal commits when somebody waits for it: the later, the more goes into one transaction."""
         if self.harness.node.journal._forced:
             self.harness.step()
@@ -140,7 +140,7 @@ async def test_deleting_by_id_reads_only_the_edges() -> None:
     operated.harness.restart()
     again = OperatedNode.__new__(OperatedNode)
     again.harness, again.reads, again.before_answer = operated.harness, 0, lambda: None
-    again.messages = MessageOperations(operated.harness.node, again, again.settle)
+    again.messages = MessageOperations(operated.harness.node, again, again.run_effects)
     assert await again.ids() == left
 
 
