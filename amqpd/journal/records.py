@@ -1,11 +1,11 @@
-"""What crosses between the queues and the disk: batches of rows in, rows and recovery out.
+"""What crosses between the queues and the disk: rows in, rows and recovery out.
 
 What comes in: nothing. What goes out: the value classes of the journal.
-Rules: 1. A row is a batch of messages of one queue: the publishes' frames as they were received, end to end,
-as one blob. 2. Sequence numbers are per queue (`queue_id`), start at 0 and grow; a row covers
-first_seq..last_seq (both included) and holds `count` messages, count == last_seq - first_seq + 1.
-3. What a queue must know of its messages before their bodies are read again (how large they are, how old, when
-they expire, how often they came back) stands beside the bodies, and recovery gives it.
+Rules: 1. A row is one segment of a queue: the frames of its publishes as they were received, end to end, as one blob.
+2. Sequence numbers are per queue (`queue_id`), start at 0 and grow; a row covers first_seq..last_seq (both included)
+and holds `count` messages, count == last_seq - first_seq + 1. 3. What a queue must know of its messages before their
+bodies are read again (how large they are, how old, when they expire, how often they came back) stands beside the
+bodies, and recovery gives it.
 Not here: what is committed together (`transaction.py`), what keeps it (`disk.py`).
 """
 
@@ -27,8 +27,8 @@ LOCAL = 0
 
 @dataclass(slots=True)
 class Row:
-    """A batch of messages. `persistent` is False for transient messages that were paged out: they are
-    deleted when the journal is opened.
+    """A row of the journal: one segment of a queue's messages, bodies end to end. `persistent` is False for transient
+    messages that were paged out: they are deleted when the journal is opened.
 
     `body_bytes` is the sum of the bodies without framing, `published_ms` when the first message came, in milliseconds
     since the epoch (0: not known). `deadlines` is empty unless messages expire one by one, which nearly none do:
