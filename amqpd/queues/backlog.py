@@ -255,7 +255,7 @@ class Backlog:
         """The taken messages first..last are done. The number of those that were not before."""
         if self.leaving:
             self.settle_leaving(first, last)
-        count, nbytes = self.store.discard(first, last, True, cause, instead)
+        count, nbytes = self.store.settle(first, last, True, cause, instead)
         self.unacked -= count
         self.unacked_bytes -= nbytes
         if self.store.miscounted_bytes:
@@ -302,7 +302,7 @@ class Backlog:
         store = self.store
         if first < store.cursor:
             self.returned.cut(first, last)
-        count, nbytes = store.discard(first, last, False, cause, instead)
+        count, nbytes = store.settle(first, last, False, cause, instead)
         self.ready -= count
         self.ready_bytes -= nbytes
         if store.miscounted_bytes:

@@ -219,7 +219,7 @@ class Segment(PendingRow):
     def whole(self) -> bool:
         return self.head == 0 and self.gone is None
 
-    def discard(self, first: int, last: int) -> int:
+    def mark_settled(self, first: int, last: int) -> int:
         """Mark first..last, which lie inside the segment, as settled. The number that were not so before."""
         low, high = first - self.first, last - self.first + 1
         gone = self.gone
@@ -243,13 +243,13 @@ class Segment(PendingRow):
         return count
 
     def settle(self, first: int, last: int, taken: bool = False) -> tuple[int, int]:
-        """As `discard`, of messages that are all unsettled, and unacked if `taken`: (their number, the bytes of their
-        bodies)."""
+        """As `mark_settled`, of messages that are all unsettled, and unacked if `taken`: (their number, the bytes of
+        their bodies)."""
         nbytes = self.bytes_in(first, last)
         self.body_bytes -= nbytes
         if taken and self.estimated:
             self.taken_bytes -= nbytes
-        return self.discard(first, last), nbytes
+        return self.mark_settled(first, last), nbytes
 
     def next_live(self, index: int, limit: int) -> tuple[int, int]:
         """(low, high): the first stretch of at most `limit` unsettled messages at or behind `index` (an offset into

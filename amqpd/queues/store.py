@@ -90,7 +90,7 @@ class Store:
             self.journal.grow(self.queue_id, nbytes)
         return segment
 
-    def discard(
+    def settle(
         self, first: int, last: int, taken: bool = False, cause: int = ACKED, instead: int = 0
     ) -> tuple[int, int]:
         """Settle what is not settled yet of first..last, and unacked if `taken`: (number of messages, bytes of their
@@ -103,7 +103,7 @@ class Store:
             if segment.gone is None and first == segment.first + segment.head and last <= segment.last:
                 if self.book is not None:
                     self.book.ended(first, last, cause, instead)
-                return self._discard_in_order(segment, first, last, taken)
+                return self._settle_in_order(segment, first, last, taken)
         began, index = first, self.index_of(first)
         # What is finished is one stretch nearly always: removed together, so a purge is linear.
         finished_from = finished_to = index
@@ -145,7 +145,7 @@ class Store:
                     self.cursor = max(self.cursor, segments[self.at].first)
         return count, nbytes
 
-    def _discard_in_order(self, segment: Segment, first: int, last: int, taken: bool) -> tuple[int, int]:
+    def _settle_in_order(self, segment: Segment, first: int, last: int, taken: bool) -> tuple[int, int]:
         """The next messages of the first segment: what consumers take that acknowledge in order, or not at all."""
         count = last - first + 1
         if segment.body_size >= 0:

@@ -71,8 +71,8 @@ def test_counts_of_messages_that_are_never_written_are_not_written_either(buffer
     buffer.append(1, left)
     buffer.count(1, 2, 1)
     buffer.count(1, 3, 1)
-    gone.discard(0, 2)
-    left.discard(5, 5)
+    gone.mark_settled(0, 2)
+    left.mark_settled(5, 5)
     cut = buffer.take()
     assert [(row.first_seq, row.last_seq) for row in cut.rows] == [(3, 5)]
     assert cut.counts == [(1, 3, 1)]
@@ -133,8 +133,8 @@ def test_what_is_settled_or_dropped_while_it_waits_for_its_transaction_is_never_
     bodies_alone(monkeypatch, 10)
     segments = paged(buffer, 4)
     assert rows_of(buffer) == [(1, 0, False)]
-    segments[1].discard(3, 5)
-    segments[2].discard(6, 7)
+    segments[1].mark_settled(3, 5)
+    segments[2].mark_settled(6, 7)
     cut = buffer.take()
     assert [(row.first_seq, row.last_seq) for row in cut.rows] == [(6, 8)]
     assert [(part.first_seq, part.last_seq) for part in cut.settled] == [(6, 7)]

@@ -68,7 +68,7 @@ class SimulatedQueue:
         seqs = list(self.values)[: count + 3]
         for seq in chance.sample(seqs, min(count, len(seqs))):
             self._law.settles(self.source, seq, self.values.pop(seq))
-            self.messages.store.discard(seq, seq, cause=ACKED)
+            self.messages.store.settle(seq, seq, cause=ACKED)
         if chance.random() < 0.2:
             self._process.journal.delivered(self.source, self.messages.store.next_seq)
 
@@ -80,7 +80,7 @@ class SimulatedQueue:
             del self.values[seq]
             self._law.goes_on(self.source, seq, self.epoch, target.source, dead_letter)
             self._process.cluster.clock.counts["dead letter to another source"] += 1
-            self.messages.store.discard(
+            self.messages.store.settle(
                 seq, seq, cause=self._process.cluster.bugs.cause_of_a_dead_letter(DEAD_REJECTED)
             )
 
