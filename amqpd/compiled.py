@@ -49,7 +49,7 @@ MODULES = (
     "amqpd.journal.unwritten",
     "amqpd.journal.withheld",
     "amqpd.journal.sqlite.checksums",
-    "amqpd.journal.sqlite.intake",
+    "amqpd.journal.sqlite.statement_parameters",
     "amqpd.journal.sqlite.queue_marks",
     "amqpd.process.clock",
     "amqpd.pump",

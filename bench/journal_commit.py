@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from amqpd.journal.records import Row, SeqRange
-from amqpd.journal.sqlite import intake
+from amqpd.journal.sqlite import statement_parameters
 from amqpd.journal.sqlite.checkpoints import CHECKPOINT_BYTES, Checkpoints
 from amqpd.journal.sqlite.discards import Discards
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--backlog", action="store_true", help="large backlogs instead (writes 2 GB)")
     options = parser.parse_args()
     print(f"page {PAGE_BYTES} bytes, checkpoint after {CHECKPOINT_BYTES >> 20} MB, "
-          f"statement up to {intake.STATEMENT_BYTES_MAX >> 20} MB")  # fmt: skip
+          f"statement up to {statement_parameters.STATEMENT_BYTES_MAX >> 20} MB")  # fmt: skip
     if options.backlog:
         for name, shape, count in BACKLOGS:
             backlog(options.directory, name, shape, count)

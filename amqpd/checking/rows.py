@@ -22,11 +22,11 @@ from amqpd.journal.errors import DiskFailure
 from amqpd.journal.records import JournalDamaged
 from amqpd.journal.sqlite.checksums import NOT_AS_WRITTEN
 from amqpd.journal.sqlite.database import JOURNAL
-from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.queries import DEADLINES
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.replicas import staged_from
 from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.journal.sqlite.trust import Source
 
 READ_BYTES = 8 << 20

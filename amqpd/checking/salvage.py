@@ -37,9 +37,9 @@ from amqpd.checking.report import Finding
 from amqpd.checking.rows import deadlines_fit, staged_rows
 from amqpd.journal.records import Row
 from amqpd.journal.sqlite import checksums
-from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.queries import DEADLINES, NAMES
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
+from amqpd.journal.sqlite.statement_parameters import checksum
 from amqpd.journal.sqlite.trust import Source
 
 LOST, BACK, CHANGED = "lost", "may come back", "changed"

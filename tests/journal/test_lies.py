@@ -23,10 +23,10 @@ import pytest
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums, entry_checks
 from amqpd.journal.sqlite.disk import SqliteDisk
-from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import BadPayload, decode, encode
 from amqpd.journal.sqlite.state import SourceState, StateRow
 from amqpd.journal.sqlite.state import _head as STATE_HEAD
+from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.journal.sqlite.statements import NUMBER_BYTES
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.peers.entry import START, new_entry

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from amqpd.journal.errors import DiskFull
 from amqpd.journal.records import RecoveredQueue, SeqRange, SourceEntry
 from amqpd.journal.sqlite import disk as disk_module
-from amqpd.journal.sqlite import intake
 from amqpd.journal.sqlite import state as state_module
+from amqpd.journal.sqlite import statement_parameters
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.sqlite.payload import decode, encode
 from amqpd.journal.transaction import JournalTransaction
@@ -286,7 +286,7 @@ LARGE = SourceEntry(
 @pytest.mark.parametrize("statement_bytes", [1, 4000, 1 << 20])
 def test_a_payload_says_what_the_entry_has(monkeypatch, statement_bytes):
     """In one statement, or in many."""
-    monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", statement_bytes)
+    monkeypatch.setattr(statement_parameters, "STATEMENT_BYTES_MAX", statement_bytes)
     payload = encode(LARGE)
     assert entry_of(payload) == LARGE
     found = decode(payload)
@@ -296,7 +296,7 @@ def test_a_payload_says_what_the_entry_has(monkeypatch, statement_bytes):
 
 @pytest.mark.parametrize("statement_bytes", [1, 4000, 1 << 20])
 def test_an_entry_of_many_statements_is_read_back(monkeypatch, drive, statement_bytes):
-    monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", statement_bytes)
+    monkeypatch.setattr(statement_parameters, "STATEMENT_BYTES_MAX", statement_bytes)
     disk = drive.open()
     disk.recover()
     made = appended(disk, LARGE)
@@ -328,7 +328,7 @@ def test_a_full_disk_changes_nothing_and_the_same_is_tried_again(drive, monkeypa
 
 
 def test_a_purge_of_much_leaves_in_pieces_when_it_is_committed(drive, monkeypatch):
-    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    monkeypatch.setattr(statement_parameters, "INLINE_RANGES_MAX", 1)
     disk = drive.open()
     disk.recover()
     rows = [row(20, at * 10, at * 10 + 9) for at in range(9)]

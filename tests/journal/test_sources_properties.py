@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from amqpd.journal.records import Recovered, Row, SeqRange, SourceEntry
-from amqpd.journal.sqlite import discards, intake
+from amqpd.journal.sqlite import discards, statement_parameters
 from amqpd.journal.sqlite.disk import SqliteDisk
 from amqpd.journal.transaction import JournalTransaction
 from amqpd.replication.replica import Appended, Undone, Write
@@ -272,7 +272,7 @@ def small() -> Iterator[None]:
     with (
         patch.object(discards, "PIECE_ROWS_MAX", 1),
         patch.object(discards, "PIECE_SETTLED_MAX", 1),
-        patch.object(intake, "INLINE_RANGES_MAX", 2),
+        patch.object(statement_parameters, "INLINE_RANGES_MAX", 2),
     ):
         yield
 

@@ -20,7 +20,7 @@ from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
 from tests.journal.disks import SqliteDrive, row, transaction
 
-# What the first format's migration and `intake.checksum` did, as they were.
+# What the first format's migration and `statement_parameters.checksum` did, as they were.
 FIRST_FORMAT = """
 PRAGMA page_size = 8192;
 PRAGMA auto_vacuum = INCREMENTAL;

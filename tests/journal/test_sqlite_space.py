@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqpd.journal.records import Recovered, RecoveredQueue, RecoveredRow, SeqRange
-from amqpd.journal.sqlite import checkpoints, discards, intake, queries
+from amqpd.journal.sqlite import checkpoints, discards, queries, statement_parameters
 from amqpd.journal.sqlite import disk as sqlite
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -132,7 +132,7 @@ def test_the_tables_of_deadlines_and_counts_are_looked_at_only_when_there_are_an
     else:
         disk.commit(transaction(2, row(2, 0, 0), SeqRange(1, 0, 1), deletes=[SeqRange(1, 2, 3)]))
     disk._writer.set_trace_callback(None)
-    assert ("intake_with_rare" in " ".join(commits)) is rare
+    assert ("commit_view_with_rare" in " ".join(commits)) is rare
 
 
 def test_commits_take_pieces_along_when_there_is_never_an_idle_moment(disk, monkeypatch):
@@ -146,8 +146,8 @@ def test_commits_take_pieces_along_when_there_is_never_an_idle_moment(disk, monk
 
 
 def test_discards_leave_faster_than_the_busiest_writer_begins_them(disk, monkeypatch):
-    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 0)
-    monkeypatch.setattr(intake, "INLINE_RANGES_PER_ROW", 0)
+    monkeypatch.setattr(statement_parameters, "INLINE_RANGES_MAX", 0)
+    monkeypatch.setattr(statement_parameters, "INLINE_RANGES_PER_ROW", 0)
     monkeypatch.setattr(discards, "PIECE_DISCARDS_MAX", 1)
     monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 1)
     monkeypatch.setattr(discards, "PIECE_BYTES_MAX", 1)
@@ -270,7 +270,7 @@ def test_the_wal_stays_small_under_a_reader_that_never_rests(disk, tmp_path, mon
 
 
 def test_a_transaction_too_large_for_one_statement_is_still_one_transaction(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "STATEMENT_BYTES_MAX", 50_000)
+    monkeypatch.setattr(statement_parameters, "STATEMENT_BYTES_MAX", 50_000)
     rows = [row(1, n, n, nbytes=20_000) for n in range(7)]
     for each in rows[::2]:
         each.deadlines = deadlines((1, each.first_seq, each.first_seq))

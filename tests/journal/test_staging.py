@@ -11,7 +11,7 @@ from amqpd.backup.progress import Progress
 from amqpd.checking.check import check
 from amqpd.checking.repair import repair
 from amqpd.journal.records import SeqRange, SourceEntry
-from amqpd.journal.sqlite import discards, intake
+from amqpd.journal.sqlite import discards, statement_parameters
 from amqpd.journal.sqlite import state as state_module
 from amqpd.journal.sqlite.database import JOURNAL
 from amqpd.journal.sqlite.disk import SqliteDisk
@@ -219,7 +219,7 @@ def test_what_stood_above_what_both_have_goes_and_what_died_goes(drive, other):
 def test_a_purge_that_the_leader_does_not_have_deletes_nothing_of_what_takes_its_place(drive, other, monkeypatch):
     """As for a member whose set was forced to go on without it: what it had committed is not in the log, it is sent
     all."""
-    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    monkeypatch.setattr(statement_parameters, "INLINE_RANGES_MAX", 1)
     each = [SeqRange(20, at * 10, at * 10 + 9) for at in range(9)]
     rows = [row(20, item.first_seq, item.last_seq) for item in each]
     leader, replica = opened(drive), opened(other)
@@ -239,7 +239,7 @@ def test_a_purge_that_the_leader_does_not_have_deletes_nothing_of_what_takes_its
 
 def test_a_purge_that_is_half_carried_out_goes_on_when_its_tail_comes_again(drive, other, monkeypatch):
     """Its rows leave first, then what was settled of them: that is below what both have, and no state names it."""
-    monkeypatch.setattr(intake, "INLINE_RANGES_MAX", 1)
+    monkeypatch.setattr(statement_parameters, "INLINE_RANGES_MAX", 1)
     monkeypatch.setattr(discards, "PIECE_ROWS_MAX", 4)
     halves = [SeqRange(20, at * 10, at * 10 + 4) for at in range(9)]
     each = [SeqRange(20, at * 10, at * 10 + 9) for at in range(9)]

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 from amqpd.journal.sqlite import checksums, entry_statements, queries
 from amqpd.journal.sqlite.draft import Draft
-from amqpd.journal.sqlite.intake import listed, offsets
 from amqpd.journal.sqlite.payload import BadPayload, Payload, decode, numbers, pairs, triples
 from amqpd.journal.sqlite.queue_marks import NONE, Mark
 from amqpd.journal.sqlite.replicas import TailRecord
 from amqpd.journal.sqlite.schema import FORMER_MARK, FORMER_RETURNED, SEQ_MAX
 from amqpd.journal.sqlite.sources import HeldRanges
+from amqpd.journal.sqlite.statement_parameters import listed, offsets
 from amqpd.peers.entry import NUMBER_MAX, LogEntry
 
 

@@ -3,7 +3,7 @@
 What comes in: the fields of a record, as integers. What goes out: a number that is written beside them.
 Rules: 1. Every field that recovery goes by is in it: SQLite itself has no checksums, and a flipped bit of a number is
 another valid number. 2. The kind seeds the sum, so that a record of one table is none of another.
-Not here: the checksum of a body (`intake.checksum`), who looks (`recovery.py`, `disk.py`).
+Not here: the checksum of a body (`statement_parameters.checksum`), who looks (`recovery.py`, `disk.py`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ def open_journal(directory: Path, *, accept_loss: bool = False) -> OpenedJournal
                 writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 end, promise = WalEnd(0), None
             writer.executescript(
-                ";".join(("BEGIN", *statements.CREATE_INTAKE, *one_row.CREATE, *entry_statements.CREATE, "COMMIT"))
+                ";".join(
+                    ("BEGIN", *statements.CREATE_COMMIT_VIEWS, *one_row.CREATE, *entry_statements.CREATE, "COMMIT")
+                )
             )
             reader = connect_to_read(path)
             opened.append(reader)

@@ -21,10 +21,10 @@ from amqpd.journal.sqlite import appending, checksums, entry_checks, entry_state
 from amqpd.journal.sqlite.appending import put_marks
 from amqpd.journal.sqlite.discards import Discards, Piece
 from amqpd.journal.sqlite.draft import Draft
-from amqpd.journal.sqlite.intake import INLINE_RANGES_MAX, split
 from amqpd.journal.sqlite.queue_marks import NONE, Mark, QueueMarks
 from amqpd.journal.sqlite.recovery import JournalContents
 from amqpd.journal.sqlite.sources import SourceHead, SourceProgress
+from amqpd.journal.sqlite.statement_parameters import INLINE_RANGES_MAX, split
 from amqpd.journal.sqlite.undoing import undo
 from amqpd.journal.sqlite.work import Work, plain_work
 from amqpd.journal.transaction import JournalTransaction

@@ -24,9 +24,9 @@ from zlib import crc32
 import numpy as np
 
 from amqpd.journal.sqlite import checksums, queries
-from amqpd.journal.sqlite.intake import checksum_of_deadlines, listed
 from amqpd.journal.sqlite.payload import BadPayload, Payload, PayloadChunk, numbers, pack_tuples
 from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines, listed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 from amqpd.peers.entry import NUMBER_MAX
 

@@ -33,13 +33,13 @@ from amqpd.journal.sqlite.schema import (
 )
 from amqpd.journal.sqlite.statements import (
     count,
+    create_view,
     insert_deadlines,
     insert_rows,
     insert_settled,
     insert_through_view,
     new,
     text,
-    through,
 )
 
 # --- an entry
@@ -89,8 +89,8 @@ def _program() -> list[str]:
     ]
 
 
-CREATE = through("intake_of_entry", _ENTRY, _program())
-APPEND = insert_through_view("intake_of_entry", _ENTRY)
+CREATE = create_view("entry_view", _ENTRY, _program())
+APPEND = insert_through_view("entry_view", _ENTRY)
 """A part of an entry, or all of it: rows and deadlines as `statements.COMMIT` wants them, the first with the number
 `first_row`; with the last part settled (as there), and the record of the entry in `tail`. Without `control` there is
 none, and nothing is settled."""

@@ -20,7 +20,7 @@ from sqlalchemy import LargeBinary, Table
 
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite import checksums, schema
-from amqpd.journal.sqlite.intake import checksum
+from amqpd.journal.sqlite.statement_parameters import checksum
 
 STEP_ROWS = 500
 """Compared at a time."""

@@ -16,10 +16,10 @@ from typing import Any
 from sqlalchemy import Integer, insert, literal_column, update
 
 from amqpd.journal.sqlite.checksums import HEAD, HEAD_SHIFT, head_sum, seed
-from amqpd.journal.sqlite.intake import checksum
 from amqpd.journal.sqlite.schema import SOURCE, batch, source
 from amqpd.journal.sqlite.sources import SourceProgress
-from amqpd.journal.sqlite.statements import insert_through_view, text, through
+from amqpd.journal.sqlite.statement_parameters import checksum
+from amqpd.journal.sqlite.statements import create_view, insert_through_view, text
 from amqpd.journal.transaction import JournalTransaction
 
 PAGES = 3
@@ -63,11 +63,11 @@ def _program() -> list[str]:
 
 
 CREATE = (
-    *through("intake_of_row", _ROW, _program()[:1]),
-    *through("intake_of_row_and_head", (*_HEAD, *_ROW), _program()),
+    *create_view("row_view", _ROW, _program()[:1]),
+    *create_view("row_and_head_view", (*_HEAD, *_ROW), _program()),
 )
-_COMMIT = insert_through_view("intake_of_row", _ROW, positional=True)
-_COMMIT_WITH_HEAD = insert_through_view("intake_of_row_and_head", (*_HEAD, *_ROW), positional=True)
+_COMMIT = insert_through_view("row_view", _ROW, positional=True)
+_COMMIT_WITH_HEAD = insert_through_view("row_and_head_view", (*_HEAD, *_ROW), positional=True)
 
 
 def write_row(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from amqpd.journal.records import SeqRange, SourceEntry
 from amqpd.journal.sqlite import checksums
-from amqpd.journal.sqlite.intake import chunks, listed
+from amqpd.journal.sqlite.statement_parameters import chunks, listed
 from amqpd.journal.sqlite.statements import NUMBER_BYTES, NUMBERS
 
 VERSION = 1

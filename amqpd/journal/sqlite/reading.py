@@ -20,7 +20,7 @@ from amqpd.journal.disk import READ_ROWS_MAX
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite import checksums, queries
 from amqpd.journal.sqlite.database import meaning
-from amqpd.journal.sqlite.intake import checksum, checksum_of_deadlines
+from amqpd.journal.sqlite.statement_parameters import checksum, checksum_of_deadlines
 from amqpd.storage.probe import disk_error_of
 
 LOOK_AGAIN_S = 60.0

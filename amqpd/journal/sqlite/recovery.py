@@ -23,12 +23,12 @@ from typing import Any
 from amqpd.journal.records import JournalDamaged, Recovered, RecoveredQueue, RecoveredRow, SeqRange
 from amqpd.journal.sqlite import checksums, queries, replicas, trust
 from amqpd.journal.sqlite.discards import Discard, Gone
-from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import pack_ranges
 from amqpd.journal.sqlite.queue_marks import Mark
 from amqpd.journal.sqlite.schema import SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.small_tables import check_former, check_structure, discard_of, mark_of
 from amqpd.journal.sqlite.sources import HeldRanges, SourceHead
+from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.journal.sqlite.trust import Source
 from amqpd.peers.entry import START, Position
 

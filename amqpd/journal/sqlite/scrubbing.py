@@ -23,9 +23,9 @@ from amqpd.journal.errors import DiskFailure, JournalInUse
 from amqpd.journal.records import JournalDamaged, Row
 from amqpd.journal.sqlite import checksums, queries, trust
 from amqpd.journal.sqlite.database import VFS, meaning
-from amqpd.journal.sqlite.intake import checksum, checksum_of_deadlines
 from amqpd.journal.sqlite.reading import RowReader
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX
+from amqpd.journal.sqlite.statement_parameters import checksum, checksum_of_deadlines
 from amqpd.storage.page_cache import PageCache
 
 STEP_BYTES_MAX = 256 << 10

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from amqpd.journal.sqlite import checksums
 from amqpd.journal.sqlite.entry_checks import check_deadlines
-from amqpd.journal.sqlite.intake import checksum_of_deadlines
 from amqpd.journal.sqlite.payload import BadPayload
 from amqpd.journal.sqlite.schema import SEQ_MAX
+from amqpd.journal.sqlite.statement_parameters import checksum_of_deadlines
 from amqpd.peers.entry import NUMBER_MAX, START, Position
 
 PART_BYTES = 1 << 20

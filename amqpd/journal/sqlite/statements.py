@@ -315,7 +315,7 @@ RARE_LISTS = (
 _COLUMNS = ("epoch", "idx", "source_crc", "inserted", *LISTS, "numbers", "data")
 
 
-def through(view: str, columns: tuple[str, ...], program: list[str]) -> tuple[str, str]:
+def create_view(view: str, columns: tuple[str, ...], program: list[str]) -> tuple[str, str]:
     """The view through which a transaction comes in as one row of these columns, and the trigger that carries it
     out."""
     return (
@@ -332,12 +332,12 @@ def insert_through_view(view: str, columns: tuple[str, ...], positional: bool = 
 
 
 _RARE_COLUMNS = (*_COLUMNS, *RARE_LISTS)
-CREATE_INTAKE = (
-    *through("intake", _COLUMNS, _program(rare=False)),
-    *through("intake_with_rare", _RARE_COLUMNS, _program(rare=True)),
+CREATE_COMMIT_VIEWS = (
+    *create_view("commit_view", _COLUMNS, _program(rare=False)),
+    *create_view("commit_view_with_rare", _RARE_COLUMNS, _program(rare=True)),
 )
 
-COMMIT = insert_through_view("intake", _COLUMNS)
+COMMIT = insert_through_view("commit_view", _COLUMNS)
 """One transaction of the local source. Lists are JSON arrays of arrays, or None when empty; but `rows` holds the
 offset (from 1) in `numbers` of each row's NUMBERS numbers:
 rows: queue_id, first_seq, last_seq, persistent, offset of the body in `data` (from 1), nbytes, crc, body_bytes,
@@ -345,7 +345,7 @@ published_ms, deadline_bytes; deletes, of rows and of settled records: queue_id,
 settled: queue_id, first_seq, last_seq, crc; marks: queue_id, next_seq, delivered, crc.
 `inserted` is the number of `rows`; `source_crc` is of the local source's record."""
 
-COMMIT_WITH_RARE = insert_through_view("intake_with_rare", _RARE_COLUMNS)
+COMMIT_WITH_RARE = insert_through_view("commit_view_with_rare", _RARE_COLUMNS)
 """The same with RARE_LISTS as well: without anything to do they would cost more than all else of an empty
 transaction. deadlines, of rows of this transaction: queue_id, first_seq, last_seq, offset in `data`, bytes, crc;
 deadline_deletes: those of deletes and row_discards that may have some, as row_discards;

@@ -17,10 +17,10 @@ from typing import Any
 from amqpd.journal.sqlite import checksums, statements
 from amqpd.journal.sqlite.database import put_names
 from amqpd.journal.sqlite.discards import Discard, Discards, Piece
-from amqpd.journal.sqlite.intake import Part, chunks, listed, split
 from amqpd.journal.sqlite.queue_marks import Mark, QueueMarks
 from amqpd.journal.sqlite.schema import PAGE_BYTES, SEQ_MAX, SOURCE
 from amqpd.journal.sqlite.sources import SourceHead
+from amqpd.journal.sqlite.statement_parameters import Part, chunks, listed, split
 from amqpd.journal.transaction import JournalTransaction
 
 PAGES_ALWAYS = 8
